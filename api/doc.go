@@ -1,0 +1,2 @@
+// Package api serves the leaderboard over gRPC and REST.
+package api
