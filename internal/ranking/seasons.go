@@ -1,0 +1,180 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// SeasonPhase says where a season stands.
+type SeasonPhase string
+
+const (
+	Upcoming SeasonPhase = "upcoming" // it has not begun
+	Open     SeasonPhase = "open"     // it takes results
+	Grace    SeasonPhase = "grace"    // it is over and takes late results
+	Closed   SeasonPhase = "closed"   // it takes no more results
+	Sealed   SeasonPhase = "sealed"   // its final standings are made
+)
+
+// SeasonInfo is a season of a board.
+type SeasonInfo struct {
+	leaderboard.Season
+	Phase      SeasonPhase
+	ClosesAt   time.Time // when it takes no more results; zero is never
+	SealedAt   time.Time
+	Amendments []leaderboard.Amendment
+	Total      int64 // entrants, overall
+}
+
+// Seasons returns the current season of a board, every season with results, and
+// all explicit windows, latest first.
+func (s *Service) Seasons(ctx context.Context, id leaderboard.BoardID) ([]SeasonInfo, error) {
+	b, err := s.board(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.store.Seasons(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	infos := map[leaderboard.SeasonID]SeasonInfo{}
+	for _, w := range b.Season.Windows {
+		infos[w.ID] = SeasonInfo{Season: w}
+	}
+	if current, err := b.Season.At(s.now()); err == nil {
+		infos[current.ID] = SeasonInfo{Season: current}
+	}
+	for _, r := range records {
+		season, err := b.Season.ByID(r.Season)
+		if err != nil {
+			return nil, err
+		}
+		infos[r.Season] = SeasonInfo{Season: season, SealedAt: r.SealedAt, Amendments: r.Amendments}
+	}
+	list := make([]SeasonInfo, 0, len(infos))
+	for _, info := range infos {
+		info.ClosesAt = b.ClosesAt(info.Season)
+		info.Phase = s.phase(b, info)
+		err := s.ask(ctx, Query{Board: id, Season: info.ID}, func(v *view) error {
+			_, seen, err := v.Page(ctx, v.ladder, 1, 1)
+			info.Total = seen.Size
+			return err
+		})
+		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
+			return nil, err
+		}
+		list = append(list, info)
+	}
+	slices.SortFunc(list, func(x, y SeasonInfo) int { return y.Start.Compare(x.Start) })
+	return list, nil
+}
+
+func (s *Service) phase(b *leaderboard.Board, info SeasonInfo) SeasonPhase {
+	now := s.now()
+	switch {
+	case !info.SealedAt.IsZero():
+		return Sealed
+	case b.Closed(info.Season, now):
+		return Closed
+	case !info.Start.IsZero() && now.Before(info.Start):
+		return Upcoming
+	case !info.End.IsZero() && !now.Before(info.End):
+		return Grace
+	default:
+		return Open
+	}
+}
+
+// Seal makes the final standings of a season that takes no more results. On a
+// sealed one it changes nothing. It returns [leaderboard.ErrSeasonOpen] before that.
+func (s *Service) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
+	b, err := s.board(ctx, id)
+	if err != nil {
+		return err
+	}
+	in, err := b.Season.ByID(season)
+	if err != nil {
+		return err
+	}
+	if !b.Closed(in, s.now()) {
+		return leaderboard.ErrSeasonOpen
+	}
+	if _, sealed, err := s.sealedSeason(ctx, b, in); sealed || err != nil {
+		return err
+	}
+	return s.seal(ctx, b, leaderboard.Scope{Board: id, Season: season}, "season over")
+}
+
+func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string) error {
+	record, err := s.store.Seal(ctx, b, scope.Season, leaderboard.Amendment{At: leaderboard.Truncate(s.now()), Reason: reason})
+	if err != nil {
+		return err
+	}
+	s.sealed.Store(scope, record)
+	return s.index.Drop(ctx, scope)
+}
+
+// Sweep seals every season that takes no more results, and deletes what is past
+// its board's retention. Nothing depends on when it runs: it makes old seasons
+// cheap to keep and to read.
+func (s *Service) Sweep(ctx context.Context) error {
+	boards, err := s.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		errs = append(errs, s.sweepBoard(ctx, &boards[i]))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
+	records, err := s.store.Seasons(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	for _, r := range records {
+		season, err := b.Season.ByID(r.Season)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !b.Closed(season, now):
+		case r.SealedAt.IsZero():
+			if err := s.seal(ctx, b, r.Scope, "season over"); err != nil {
+				return err
+			}
+			s.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
+		case b.Retention > 0 && !now.Before(r.SealedAt.Add(b.Retention)):
+			if err := s.store.DeleteSeason(ctx, r.Scope); err != nil {
+				return err
+			}
+			s.sealed.Delete(r.Scope)
+			s.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
+		}
+	}
+	return nil
+}
+
+// SweepEvery runs [Service.Sweep] at once and then at every interval, until ctx
+// is done. A failed sweep is logged and tried again at the next.
+func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "sweep failed", "err", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,315 @@
+// Package ranking is the service itself: it takes results, keeps the rank index
+// in step with the store, and answers questions. It knows the Store and Index
+// contracts only, so that it is the same embedded and distributed.
+package ranking
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Options are the settings of a [Service]. The zero value is usable.
+type Options struct {
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Log receives what happens in the background; nil discards it.
+	Log *slog.Logger
+	// BoardTTL is how long a board's settings are believed without asking the
+	// store, which matters where another process may change them. Default 1 s.
+	BoardTTL time.Duration
+	// NewMatchID makes the id of a result that came without one; nil makes
+	// random ones of 128 bits.
+	NewMatchID func() leaderboard.MatchID
+}
+
+// Service is safe for concurrent use.
+type Service struct {
+	store leaderboard.Store
+	index leaderboard.Index
+	log   *slog.Logger
+	now   func() time.Time
+	newID func() leaderboard.MatchID
+
+	boardTTL time.Duration
+	boards   sync.Map // BoardID -> cachedBoard
+	sealed   sync.Map // Scope -> leaderboard.SeasonRecord, of sealed seasons
+	loading  singleflight.Group
+	hub      hub
+
+	stampMu   sync.Mutex
+	lastStamp time.Time // the last time that was assigned
+
+	ready atomic.Bool
+}
+
+type cachedBoard struct {
+	board leaderboard.Board
+	until time.Time
+}
+
+// New returns a service over a store and an index. Call [Service.Load] before
+// the index is asked.
+func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
+	s := &Service{store: store, index: index, log: o.Log, now: o.Now, newID: o.NewMatchID, boardTTL: o.BoardTTL}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.newID == nil {
+		s.newID = func() leaderboard.MatchID { return leaderboard.MatchID(rand.Text()) }
+	}
+	if s.boardTTL == 0 {
+		s.boardTTL = time.Second
+	}
+	s.hub.init()
+	return s
+}
+
+// CreateBoard makes a board, and returns it as kept. A grace of 0 is as given;
+// absent settings are the caller's to fill. Errors: [leaderboard.FieldError]s,
+// [leaderboard.ErrBoardExists].
+func (s *Service) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
+	b.CreatedAt = leaderboard.Truncate(s.now())
+	if err := b.Validate(); err != nil {
+		return leaderboard.Board{}, err
+	}
+	if err := s.store.CreateBoard(ctx, b); err != nil {
+		return leaderboard.Board{}, err
+	}
+	s.boards.Delete(b.ID)
+	kept, err := s.board(ctx, b.ID)
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	return *kept, nil
+}
+
+// EnsureDefaultBoard makes the default board unless there is one: higher first,
+// sum, monthly, UTC.
+func (s *Service) EnsureDefaultBoard(ctx context.Context) error {
+	if _, err := s.store.Board(ctx, leaderboard.DefaultBoard); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
+	_, err := s.CreateBoard(ctx, leaderboard.Board{
+		ID: leaderboard.DefaultBoard, Title: "Leaderboard", Policy: leaderboard.Sum, Unit: "points",
+		Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: leaderboard.DefaultGrace},
+	})
+	if errors.Is(err, leaderboard.ErrBoardExists) {
+		return nil // another process was first, with settings of its own
+	}
+	return err
+}
+
+// Board returns a board, or [leaderboard.ErrBoardNotFound].
+func (s *Service) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+	b, err := s.board(ctx, id)
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	return *b, nil
+}
+
+// board returns a board that must not be changed.
+func (s *Service) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
+	now := s.now()
+	if c, ok := s.boards.Load(id); ok && now.Before(c.(*cachedBoard).until) {
+		return &c.(*cachedBoard).board, nil
+	}
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := s.store.Board(ctx, id)
+	if err != nil {
+		s.boards.Delete(id)
+		return nil, err
+	}
+	c := &cachedBoard{b, now.Add(s.boardTTL)}
+	s.boards.Store(id, c)
+	return &c.board, nil
+}
+
+// Boards returns all boards by id.
+func (s *Service) Boards(ctx context.Context) ([]leaderboard.Board, error) {
+	return s.store.Boards(ctx)
+}
+
+// AmendBoard changes the settings of a board that may change; change is given
+// the board as it is. Errors: those of [leaderboard.Board.Amend],
+// [leaderboard.ErrBoardNotFound].
+func (s *Service) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
+	b, err := s.store.Board(ctx, id)
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	if err := change(&b); err != nil {
+		return leaderboard.Board{}, err
+	}
+	b.ID = id
+	defer s.boards.Delete(id)
+	return s.store.AmendBoard(ctx, b)
+}
+
+// DeleteBoard removes a board and all of its data, or returns
+// [leaderboard.ErrBoardNotFound].
+func (s *Service) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+	seasons, err := s.store.Seasons(ctx, id)
+	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
+	defer s.boards.Delete(id)
+	if err := s.store.DeleteBoard(ctx, id); err != nil {
+		return err
+	}
+	for _, r := range seasons {
+		s.sealed.Delete(r.Scope)
+		if err := s.index.Drop(ctx, r.Scope); err != nil {
+			return err
+		}
+		s.hub.notify(r.Scope)
+	}
+	return nil
+}
+
+// Progress is told of the work done by a long operation: so many entries of a
+// scope, all of them or so far.
+type Progress func(scope leaderboard.Scope, done int64)
+
+// Load fills the index with every season that is not sealed, and then makes
+// [Service.Ready] true.
+func (s *Service) Load(ctx context.Context, progress Progress) error {
+	boards, err := s.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range boards {
+		b := &boards[i]
+		seasons, err := s.store.Seasons(ctx, b.ID)
+		if err != nil {
+			return err
+		}
+		for _, r := range seasons {
+			if !r.SealedAt.IsZero() {
+				s.sealed.Store(r.Scope, r)
+				continue
+			}
+			if err := s.rebuildIndex(ctx, b, r.Scope, progress); err != nil {
+				return err
+			}
+		}
+	}
+	s.ready.Store(true)
+	return nil
+}
+
+// Ready says whether Load is done.
+func (s *Service) Ready() bool { return s.ready.Load() }
+
+// rebuildIndex fills the index's scope from the store.
+func (s *Service) rebuildIndex(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, progress Progress) error {
+	done := int64(0)
+	entries := func(yield func(leaderboard.Entry, error) bool) {
+		for e, err := range s.store.Scan(ctx, scope) {
+			if done++; progress != nil && done%100_000 == 0 {
+				progress(scope, done)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+	if err := s.index.Rebuild(ctx, b, scope, leaderboard.Truncate(s.now()), entries); err != nil {
+		return fmt.Errorf("ranking: index of %s/%s: %w", scope.Board, scope.Season, err)
+	}
+	if progress != nil {
+		progress(scope, done)
+	}
+	return nil
+}
+
+// load fills the index's scope unless it is there. Many callers share one load,
+// which a caller that gives up does not stop.
+func (s *Service) load(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope) error {
+	done := s.loading.DoChan(fmt.Sprintf("%q/%q", scope.Board, scope.Season), func() (any, error) {
+		ctx := context.WithoutCancel(ctx)
+		if ok, err := s.index.Loaded(ctx, scope); ok || err != nil {
+			return nil, err
+		}
+		return nil, s.rebuildIndex(ctx, b, scope, nil)
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sealedSeason returns the record of a season that is sealed.
+func (s *Service) sealedSeason(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
+	scope := leaderboard.Scope{Board: b.ID, Season: season.ID}
+	if r, ok := s.sealed.Load(scope); ok {
+		return r.(leaderboard.SeasonRecord), true, nil
+	}
+	if !b.Closed(season, s.now()) {
+		return leaderboard.SeasonRecord{}, false, nil
+	}
+	records, err := s.store.Seasons(ctx, b.ID)
+	if err != nil {
+		return leaderboard.SeasonRecord{}, false, err
+	}
+	for _, r := range records {
+		if r.Scope == scope && !r.SealedAt.IsZero() {
+			s.sealed.Store(scope, r)
+			return r, true, nil
+		}
+	}
+	return leaderboard.SeasonRecord{}, false, nil
+}
+
+// settle brings the ranks in step with changed entries: the index, or the final
+// standings of a sealed season, amended for the reason.
+func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reason string) error {
+	byScope := map[leaderboard.Scope][]leaderboard.Entry{}
+	for _, c := range changes {
+		byScope[c.After.Scope] = append(byScope[c.After.Scope], c.After)
+	}
+	for scope, entries := range byScope {
+		b, err := s.board(ctx, scope.Board)
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			continue // deleted meanwhile, with its ranks
+		}
+		if err != nil {
+			return err
+		}
+		season, err := b.Season.ByID(scope.Season)
+		if err != nil {
+			return err
+		}
+		_, sealed, err := s.sealedSeason(ctx, b, season)
+		if err != nil {
+			return err
+		}
+		if sealed {
+			err = s.seal(ctx, b, scope, reason)
+		} else {
+			err = s.index.Update(ctx, scope, leaderboard.Truncate(s.now()), entries)
+		}
+		if err != nil {
+			return err
+		}
+		s.hub.notify(scope)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const maxReasonBytes = 256
+
+// SetBan hides a user on every board, in past and sealed seasons too, or brings
+// the user back where the results now say. Results go on being kept meanwhile.
+func (s *Service) SetBan(ctx context.Context, user leaderboard.UserID, banned bool, reason string) (leaderboard.Ban, error) {
+	if err := user.Validate(); err != nil {
+		return leaderboard.Ban{}, err
+	}
+	if len(reason) > maxReasonBytes {
+		return leaderboard.Ban{}, &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(reason), maxReasonBytes)}
+	}
+	ban := leaderboard.Ban{User: user, Banned: banned, Reason: reason, At: leaderboard.Truncate(s.now())}
+	changes, err := s.store.SetBan(ctx, ban)
+	if err != nil {
+		return leaderboard.Ban{}, err
+	}
+	why := "unban " + string(user)
+	if banned {
+		why = "ban " + string(user)
+	}
+	return ban, s.settle(ctx, changes, why)
+}
+
+// Ban returns a user's ban.
+func (s *Service) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
+	if err := user.Validate(); err != nil {
+		return leaderboard.Ban{}, err
+	}
+	return s.store.Ban(ctx, user)
+}
+
+// Erase removes all that is kept of a user, for good.
+func (s *Service) Erase(ctx context.Context, user leaderboard.UserID) error {
+	if err := user.Validate(); err != nil {
+		return err
+	}
+	changes, err := s.store.Erase(ctx, user, leaderboard.Truncate(s.now()))
+	if err != nil {
+		return err
+	}
+	return s.settle(ctx, changes, "erase a user")
+}
+
+// UserScore is a user's entry on one board in one season.
+type UserScore struct {
+	About
+	Line
+}
+
+// UserScores returns a user's entries everywhere, by board and season, with
+// ranks by method. A banned user has none.
+func (s *Service) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method) ([]UserScore, error) {
+	if err := user.Validate(); err != nil {
+		return nil, err
+	}
+	scopes, err := s.store.UserScopes(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	var scores []UserScore
+	for _, scope := range scopes {
+		page, err := s.User(ctx, Query{Board: scope.Board, Season: scope.Season, Method: method}, user, 0, false)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) || errors.Is(err, leaderboard.ErrBoardNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		scores = append(scores, UserScore{page.About, page.Line})
+	}
+	return scores, nil
+}

@@ -1,0 +1,473 @@
+package leaderboard
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests of this package; 0 draws one")
+
+// newRand returns a source of random numbers, and says how to repeat the test.
+func newRand(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with: go test . -run '^%s$' -seed %d", t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func utc(t *testing.T, s string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.UTC()
+}
+
+func window(t *testing.T, id SeasonID, start, end string) Season {
+	t.Helper()
+	return Season{id, utc(t, start), utc(t, end)}
+}
+
+// Zones whose clocks did every odd thing that clocks have done: skipped or
+// repeated midnights, days left out or lived twice, half-hour changes, changes
+// by decree, offsets in odd seconds.
+var oddZones = []string{
+	"", "UTC", "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow",
+	"America/New_York", "America/Los_Angeles", "America/St_Johns", "America/Sao_Paulo", "America/Havana",
+	"America/Asuncion", "America/Santiago", "America/Scoresbysund", "America/Nuuk", "America/Juneau", "America/Caracas",
+	"America/Punta_Arenas", "Africa/Cairo", "Africa/Casablanca", "Africa/Monrovia", "Africa/Juba", "Asia/Beirut",
+	"Asia/Gaza", "Asia/Amman", "Asia/Damascus", "Asia/Tehran", "Asia/Kolkata", "Asia/Kathmandu", "Asia/Manila",
+	"Asia/Pyongyang", "Australia/Lord_Howe", "Australia/Sydney", "Pacific/Apia", "Pacific/Fakaofo",
+	"Pacific/Kwajalein", "Pacific/Kiritimati", "Pacific/Chatham", "Pacific/Guam", "Antarctica/Troll", "Asia/Tokyo",
+}
+
+var calendarKinds = []ScheduleKind{Daily, Weekly, Monthly}
+
+func TestSeasonAt(t *testing.T) {
+	for _, tt := range []struct {
+		name, zone string
+		kind       ScheduleKind
+		at         string
+		id         SeasonID
+		start, end string
+	}{
+		{"a month in UTC", "", Monthly, "2026-11-20T10:00:00Z", "202611", "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z"},
+		{"the last nanosecond of a month", "", Monthly, "2026-11-30T23:59:59.999999999Z", "202611", "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z"},
+		{"the first instant of a month", "", Monthly, "2026-12-01T00:00:00Z", "202612", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
+		{"a day", "", Daily, "2026-11-20T10:00:00Z", "20261120", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"},
+		{"a leap day", "", Daily, "2024-02-29T10:00:00Z", "20240229", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"},
+		{"a week", "", Weekly, "2026-11-20T10:00:00Z", "2026W47", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
+		{"a Sunday ends its week", "", Weekly, "2026-11-22T23:59:59Z", "2026W47", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
+		{"a week of the year before", "", Weekly, "2027-01-03T00:00:00Z", "2026W53", "2026-12-28T00:00:00Z", "2027-01-04T00:00:00Z"},
+		{"a week of the year after", "", Weekly, "2024-12-30T00:00:00Z", "2025W01", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z"},
+		{"a month begins with the zone's midnight", "Asia/Tokyo", Monthly, "2026-10-31T15:00:00Z", "202611", "2026-10-31T15:00:00Z", "2026-11-30T15:00:00Z"},
+		{"a month with a change to summer time", "Europe/Berlin", Monthly, "2026-03-31T21:59:59Z", "202603", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"},
+		{"a short day", "Europe/Berlin", Daily, "2026-03-29T10:00:00Z", "20260329", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
+		{"a long day", "Europe/Berlin", Daily, "2026-10-25T10:00:00Z", "20261025", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"},
+		// 00:00 became 01:00.
+		{"a skipped midnight, Brazil", "America/Sao_Paulo", Daily, "2018-11-04T03:00:00Z", "20181104", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
+		{"a skipped midnight, Lebanon", "Asia/Beirut", Daily, "2021-03-27T22:00:00Z", "20210328", "2021-03-27T22:00:00Z", "2021-03-28T21:00:00Z"},
+		{"a skipped midnight, Cuba", "America/Havana", Daily, "2024-03-10T05:00:00Z", "20240310", "2024-03-10T05:00:00Z", "2024-03-11T04:00:00Z"},
+		{"a skipped midnight, Egypt", "Africa/Cairo", Daily, "2024-04-25T22:00:00Z", "20240426", "2024-04-25T22:00:00Z", "2024-04-26T21:00:00Z"},
+		// The clock showed 23:59:59, then 23:00: the new day came an hour later.
+		{"a repeated hour before midnight, Brazil", "America/Sao_Paulo", Daily, "2018-02-18T02:30:00Z", "20180217", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"},
+		{"a repeated hour before midnight, Egypt", "Africa/Cairo", Daily, "2024-10-31T21:30:00Z", "20241031", "2024-10-30T21:00:00Z", "2024-10-31T22:00:00Z"},
+		// The clock showed 00:59:59, then 00:00 again.
+		{"a midnight struck twice, Cuba", "America/Havana", Daily, "2024-11-03T05:00:00Z", "20241103", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"},
+		// 00:01 became 23:01, so a minute of the new day had been seen.
+		{"a midnight struck, then undone", "America/St_Johns", Daily, "2010-11-07T02:30:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
+		{"all of what was undone", "America/St_Johns", Daily, "2010-11-07T03:15:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
+		// Samoa went from Thursday to Saturday.
+		{"the day before one left out", "Pacific/Apia", Daily, "2011-12-30T09:59:59Z", "20111229", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
+		{"the day after one left out", "Pacific/Apia", Daily, "2011-12-30T10:00:00Z", "20111231", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		{"a week of six days", "Pacific/Apia", Weekly, "2011-12-30T10:00:00Z", "2011W52", "2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"},
+		// Kwajalein's clocks went back 23 hours at a midnight in 1969.
+		{"a day lived twice", "Pacific/Kwajalein", Daily, "1969-10-01T11:59:59Z", "19690930", "1969-09-29T13:00:00Z", "1969-10-01T12:00:00Z"},
+		{"the last day of a leap year far ahead", "Europe/Berlin", Daily, "2040-12-31T12:00:00Z", "20401231", "2040-12-30T23:00:00Z", "2040-12-31T23:00:00Z"},
+		{"the first day of all", "", Daily, "0001-01-01T00:00:00Z", "00010101", "0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z"},
+		{"the last week of all", "", Weekly, "9999-12-31T00:00:00Z", "9999W52", "9999-12-27T00:00:00Z", "+"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Schedule{Kind: tt.kind, TimeZone: tt.zone}
+			want := Season{ID: tt.id, Start: utc(t, tt.start)}
+			if tt.end == "+" { // a year that RFC 3339 cannot write
+				want.End = time.Date(10_000, time.January, 3, 0, 0, 0, 0, time.UTC)
+			} else {
+				want.End = utc(t, tt.end)
+			}
+			got, err := s.At(utc(t, tt.at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("At(%s) (-want +got):\n%s", tt.at, diff)
+			}
+			if byID, err := s.ByID(tt.id); err != nil || byID != got {
+				t.Errorf("ByID(%q) = %v, %v, want %v", tt.id, byID, err, got)
+			}
+		})
+	}
+}
+
+func TestSeasonAtTakesAnyLocation(t *testing.T) {
+	at := time.Date(2026, 11, 30, 23, 30, 0, 0, time.FixedZone("", -3600)) // December in UTC
+	got, err := Schedule{Kind: Monthly}.At(at)
+	if err != nil || got.ID != "202612" || got.Start.Location() != time.UTC {
+		t.Errorf("At(%v) = %v, %v, want 202612 in UTC", at, got, err)
+	}
+}
+
+func TestSeasonAll(t *testing.T) {
+	s := Schedule{}
+	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Unix(math.MaxInt64/2, 0), time.Unix(math.MinInt64/2, 0)} {
+		got, err := s.At(at)
+		if err != nil || got != (Season{ID: SeasonAll}) || !got.Contains(at) {
+			t.Errorf("At(%v) = %v, %v, want all, which contains it", at, got, err)
+		}
+	}
+	if got, err := s.ByID(SeasonAll); err != nil || got != (Season{ID: SeasonAll}) {
+		t.Errorf("ByID(all) = %v, %v", got, err)
+	}
+	if got, ok := s.Next(Season{ID: SeasonAll}); ok {
+		t.Errorf("Next(all) = %v, want none", got)
+	}
+	if got, ok := s.Previous(Season{ID: SeasonAll}); ok {
+		t.Errorf("Previous(all) = %v, want none", got)
+	}
+}
+
+func TestSeasonAtOutsideYears(t *testing.T) {
+	for _, kind := range calendarKinds {
+		for _, zone := range []string{"", "America/New_York", "Asia/Tokyo", "Europe/Berlin"} {
+			s := Schedule{Kind: kind, TimeZone: zone}
+			for _, at := range []time.Time{
+				time.Date(0, 12, 30, 0, 0, 0, 0, time.UTC), time.Date(10_000, 1, 3, 20, 0, 0, 0, time.UTC),
+				time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(10_001, 1, 1, 0, 0, 0, 0, time.UTC),
+				time.Unix(math.MaxInt64, 0), time.Unix(math.MinInt64, 0),
+			} {
+				if got, err := s.At(at); !errors.Is(err, ErrSeasonNotFound) {
+					t.Errorf("%v in %q: At(%v) = %v, %v, want ErrSeasonNotFound", kind, zone, at.Unix(), got, err)
+				}
+			}
+		}
+	}
+}
+
+func TestSeasonByIDRefuses(t *testing.T) {
+	ids := map[ScheduleKind][]SeasonID{
+		None:    {"", "ALL", "202611"},
+		Daily:   {"", "all", "202611", "2026W47", "20260230", "20250229", "20261301", "20260100", "2026112", "202611201", " 0261120", "00000101", "2026-11-20", "+0261120", "-0011120", "٢٠٢٦١١٢٠"},
+		Weekly:  {"", "all", "202647", "2025W53", "2026W00", "2026W54", "2026W99", "2026W5", "2026W047", "0000W01", "2026w47", "W47", "2026W", "+026W47", "2026W+1", "-001W01", "99999W01", "99999999999999999999W01", "2026W-1", "2026W47W47", "-99999999999999999999W-99999999999999999999"},
+		Monthly: {"", "all", "202613", "202600", "20261", "2026011", "000001", "2026W47", "20261120", "2026-1", "+02611", "２０２６１１"},
+	}
+	for kind, list := range ids {
+		for _, id := range list {
+			if got, err := (Schedule{Kind: kind}).ByID(id); !errors.Is(err, ErrSeasonNotFound) {
+				t.Errorf("%v: ByID(%q) = %v, %v, want ErrSeasonNotFound", kind, id, got, err)
+			}
+		}
+	}
+	if _, err := (Schedule{Kind: Monthly}).ByID("202613"); !strings.Contains(fmt.Sprint(err), "YYYYMM") {
+		t.Errorf("ByID(202613) = %v, which does not say what is expected", err)
+	}
+	if got, err := (Schedule{Kind: Daily, TimeZone: "Pacific/Apia"}).ByID("20111230"); !errors.Is(err, ErrSeasonNotFound) {
+		t.Errorf("ByID of a day left out = %v, %v, want ErrSeasonNotFound", got, err)
+	}
+}
+
+func TestSeasonWindows(t *testing.T) {
+	spring := window(t, "spring", "2026-03-01T00:00:00Z", "2026-06-01T00:00:00Z")
+	cup := window(t, "cup", "2026-06-01T00:00:00Z", "2026-06-20T12:00:00Z")
+	fall := window(t, "fall", "2026-09-01T00:00:00Z", "2026-12-01T00:00:00Z")
+	berlin, err := location("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Schedule{Kind: Explicit, Windows: []Season{spring, {cup.ID, cup.Start.In(berlin), cup.End.In(berlin)}, fall}}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]Season{
+		"2026-03-01T00:00:00Z":           spring,
+		"2026-05-31T23:59:59.999999999Z": spring,
+		"2026-06-01T00:00:00Z":           cup,
+		"2026-06-20T11:59:59Z":           cup,
+		"2026-09-01T00:00:00Z":           fall,
+		"2026-11-30T23:59:59Z":           fall,
+	} {
+		if got, err := s.At(utc(t, at)); err != nil || got != want {
+			t.Errorf("At(%s) = %v, %v, want %v", at, got, err, want)
+		}
+	}
+	for _, at := range []string{"2026-02-28T23:59:59Z", "2026-06-20T12:00:00Z", "2026-08-31T23:59:59Z", "2026-12-01T00:00:00Z"} {
+		if got, err := s.At(utc(t, at)); !errors.Is(err, ErrSeasonNotFound) {
+			t.Errorf("At(%s) = %v, %v, want ErrSeasonNotFound", at, got, err)
+		}
+	}
+	for i, want := range []Season{spring, cup, fall} {
+		if got, err := s.ByID(want.ID); err != nil || got != want {
+			t.Errorf("ByID(%q) = %v, %v, want %v", want.ID, got, err, want)
+		}
+		next, ok := s.Next(want)
+		if ok != (i < 2) || ok && next != []Season{cup, fall}[i] {
+			t.Errorf("Next(%q) = %v, %v", want.ID, next, ok)
+		}
+		previous, ok := s.Previous(want)
+		if ok != (i > 0) || ok && previous != []Season{spring, cup}[i-1] {
+			t.Errorf("Previous(%q) = %v, %v", want.ID, previous, ok)
+		}
+	}
+	if got, err := s.ByID("summer"); !errors.Is(err, ErrSeasonNotFound) {
+		t.Errorf("ByID(summer) = %v, %v, want ErrSeasonNotFound", got, err)
+	}
+	if got, ok := s.Next(Season{ID: "summer"}); ok {
+		t.Errorf("Next(summer) = %v, want none", got)
+	}
+}
+
+func TestSeasonNeighborsEnd(t *testing.T) {
+	for _, tt := range []struct {
+		kind        ScheduleKind
+		first, last SeasonID
+	}{{Daily, "00010101", "99991231"}, {Weekly, "0001W01", "9999W52"}, {Monthly, "000101", "999912"}} {
+		s := Schedule{Kind: tt.kind}
+		if got, ok := s.Previous(Season{ID: tt.first}); ok {
+			t.Errorf("Previous(%q) = %v, want none", tt.first, got)
+		}
+		if got, ok := s.Next(Season{ID: tt.last}); ok {
+			t.Errorf("Next(%q) = %v, want none", tt.last, got)
+		}
+		if got, ok := s.Next(Season{ID: "202613"}); ok {
+			t.Errorf("Next of no season = %v, want none", got)
+		}
+	}
+}
+
+// TestSeasonInvariants walks through seasons from random instants.
+func TestSeasonInvariants(t *testing.T) {
+	rng := newRand(t)
+	from, to := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
+	modern, now := time.Date(1840, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	for _, zone := range oddZones {
+		for _, kind := range calendarKinds {
+			s := Schedule{Kind: kind, TimeZone: zone}
+			for i := range 200 {
+				at := time.Unix(modern+rng.Int64N(now-modern), rng.Int64N(1e9))
+				if i%4 == 0 {
+					at = time.Unix(from+40*86400+rng.Int64N(to-from-80*86400), rng.Int64N(1e9))
+				}
+				season, err := s.At(at)
+				if err != nil {
+					t.Fatalf("%v in %q: At(%v): %v", kind, zone, at, err)
+				}
+				if !season.Contains(at) {
+					t.Fatalf("%v in %q: %v does not contain %v", kind, zone, season, at)
+				}
+				for _, edge := range []time.Time{season.Start, season.End.Add(-1)} {
+					if got, err := s.At(edge); err != nil || got != season {
+						t.Fatalf("%v in %q: At(%v) = %v, %v, want %v", kind, zone, edge, got, err, season)
+					}
+				}
+				if got, err := s.ByID(season.ID); err != nil || got != season {
+					t.Fatalf("%v in %q: ByID = %v, %v, want %v", kind, zone, got, err, season)
+				}
+				next, ok := s.Next(season)
+				if !ok || !next.Start.Equal(season.End) || next.ID <= season.ID || !next.Start.Before(next.End) {
+					t.Fatalf("%v in %q: Next(%v) = %v, %v", kind, zone, season, next, ok)
+				}
+				if back, ok := s.Previous(next); !ok || back != season {
+					t.Fatalf("%v in %q: Previous(Next(%v)) = %v, %v", kind, zone, season, back, ok)
+				}
+			}
+		}
+	}
+}
+
+// TestSeasonAgainstTheClock watches a clock: through every change of offset of
+// every odd zone it ticks, minute by minute, and notes the latest date shown.
+func TestSeasonAgainstTheClock(t *testing.T) {
+	minutes := 0
+	for _, zone := range oddZones {
+		loc, err := location(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range transitions(loc) {
+			daily := Schedule{Kind: Daily, TimeZone: zone}
+			latest, season := "", Season{}
+			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(50 * time.Hour)); {
+				// Only dates seen for two days past can be known to be the latest.
+				latest = max(latest, tick.In(loc).Format("20060102"))
+				if !tick.Before(at.Add(-25 * time.Hour)) {
+					if !season.Contains(tick) || season.ID == "" {
+						if season, err = daily.At(tick); err != nil {
+							t.Fatalf("%s: At(%v): %v", zone, tick, err)
+						}
+					}
+					if string(season.ID) != latest {
+						t.Fatalf("%s: at %v the latest date shown is %s, but the season is %v", zone, tick.UTC(), latest, season)
+					}
+				}
+				minutes++
+				if tick.Before(at.Add(-25 * time.Hour)) {
+					tick = tick.Add(time.Hour)
+				} else {
+					tick = tick.Add(time.Minute).Truncate(time.Minute)
+				}
+			}
+		}
+	}
+	if minutes < 1_000_000 {
+		t.Errorf("only %d minutes were watched", minutes)
+	}
+}
+
+// transitions returns a minute near each change of loc's offset from 1840 to
+// 2045, found by looking at the clock, not at the zone's table.
+func transitions(loc *time.Location) []time.Time {
+	var list []time.Time
+	shown := func(at time.Time) time.Duration { // by how much the clock is ahead of UTC
+		l := at.In(loc)
+		return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), l.Second(), 0, time.UTC).Sub(at)
+	}
+	at := time.Date(1840, 1, 1, 0, 0, 0, 0, time.UTC)
+	for before := shown(at); at.Year() < 2045; {
+		at = at.Add(24 * time.Hour)
+		if now := shown(at); now != before {
+			list, before = append(list, at), now
+		}
+	}
+	return list
+}
+
+func TestScheduleValidate(t *testing.T) {
+	a := window(t, "a", "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")
+	b := window(t, "b", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z")
+	for _, tt := range []struct {
+		name   string
+		s      Schedule
+		fields []string // at fault, in order
+	}{
+		{"none", Schedule{}, nil},
+		{"monthly with a zone and grace", Schedule{Kind: Monthly, TimeZone: "America/Sao_Paulo", Grace: time.Hour}, nil},
+		{"windows", Schedule{Kind: Explicit, Windows: []Season{a, b}}, nil},
+		{"an unknown kind", Schedule{Kind: 5}, []string{"season.schedule"}},
+		{"an unknown zone", Schedule{Kind: Daily, TimeZone: "Europe/Atlantis"}, []string{"season.time_zone"}},
+		{"the machine's zone", Schedule{Kind: Daily, TimeZone: "Local"}, []string{"season.time_zone"}},
+		{"the machine's zone by its file", Schedule{Kind: Daily, TimeZone: "localtime"}, []string{"season.time_zone"}},
+		{"a zone that counts leap seconds", Schedule{Kind: Daily, TimeZone: "right/Europe/Berlin"}, []string{"season.time_zone"}},
+		{"a path", Schedule{Kind: Daily, TimeZone: "../../etc/passwd"}, []string{"season.time_zone"}},
+		{"negative grace", Schedule{Kind: Daily, Grace: -1}, []string{"season.grace"}},
+		{"windows on a monthly schedule", Schedule{Kind: Monthly, Windows: []Season{a}}, []string{"season.windows"}},
+		{"no windows", Schedule{Kind: Explicit}, []string{"season.windows"}},
+		{"overlap", Schedule{Kind: Explicit, Windows: []Season{a, {"b", b.Start.Add(-1), b.End}}}, []string{"season.windows[1].start"}},
+		{"out of order", Schedule{Kind: Explicit, Windows: []Season{b, a}}, []string{"season.windows[1].start"}},
+		{"an id twice", Schedule{Kind: Explicit, Windows: []Season{a, {"a", b.Start, b.End}}}, []string{"season.windows[1].id"}},
+		{"no id", Schedule{Kind: Explicit, Windows: []Season{{"", a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"a long id", Schedule{Kind: Explicit, Windows: []Season{{SeasonID(strings.Repeat("x", 65)), a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"a control character", Schedule{Kind: Explicit, Windows: []Season{{"a\n", a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"the id of no bounds", Schedule{Kind: Explicit, Windows: []Season{{SeasonAll, a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"an empty window", Schedule{Kind: Explicit, Windows: []Season{{"a", a.Start, a.Start}}}, []string{"season.windows[0].end"}},
+		{"a window without bounds", Schedule{Kind: Explicit, Windows: []Season{{ID: "a"}}}, []string{"season.windows[0].end"}},
+		{"all at once", Schedule{Kind: -1, TimeZone: "X", Grace: -1, Windows: []Season{{ID: "a"}}}, []string{"season.schedule", "season.time_zone", "season.grace", "season.windows", "season.windows[0].end"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.s.Validate()
+			var fields []string
+			if joined, ok := err.(interface{ Unwrap() []error }); ok {
+				for _, e := range joined.Unwrap() {
+					var fault *FieldError
+					if !errors.As(e, &fault) {
+						t.Fatalf("%v is not a FieldError", e)
+					}
+					fields = append(fields, fault.Field)
+				}
+			}
+			if diff := cmp.Diff(tt.fields, fields); diff != "" {
+				t.Errorf("fields at fault (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestScheduleOfUnknownZone(t *testing.T) {
+	s := Schedule{Kind: Monthly, TimeZone: "Europe/Atlantis"}
+	var fault *FieldError
+	if _, err := s.At(time.Unix(0, 0)); !errors.As(err, &fault) {
+		t.Errorf("At: %v, want a FieldError", err)
+	}
+	if _, err := s.ByID("202611"); !errors.As(err, &fault) {
+		t.Errorf("ByID: %v, want a FieldError", err)
+	}
+}
+
+func TestScheduleJSON(t *testing.T) {
+	want := Schedule{Kind: Explicit, TimeZone: "Asia/Tokyo", Grace: time.Hour, Windows: []Season{window(t, "cup", "2026-06-01T00:00:00Z", "2026-06-20T12:00:00Z")}}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Schedule
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("through JSON (-want +got):\n%s", diff)
+	}
+	if err := json.Unmarshal([]byte(`{"schedule":"HOURLY"}`), &got); !errors.Is(err, ErrInvalid) {
+		t.Errorf("schedule HOURLY: %v, want ErrInvalid", err)
+	}
+}
+
+// FuzzSeasonByID checks that whatever is read as an id is the id of what it is
+// read as.
+func FuzzSeasonByID(f *testing.F) {
+	for _, id := range []string{"all", "202611", "20261120", "2026W47", "202613", "2025W53"} {
+		for kind := range scheduleNames {
+			f.Add(id, byte(kind), byte(kind))
+		}
+	}
+	f.Fuzz(func(t *testing.T, id string, kind, zone byte) {
+		s := Schedule{Kind: ScheduleKind(kind % 4), TimeZone: oddZones[int(zone)%len(oddZones)]}
+		season, err := s.ByID(SeasonID(id))
+		if err != nil {
+			if !errors.Is(err, ErrSeasonNotFound) {
+				t.Fatalf("ByID(%q): %v, want ErrSeasonNotFound", id, err)
+			}
+			return
+		}
+		if season.ID != SeasonID(id) || SeasonID(id).Validate() != nil {
+			t.Fatalf("ByID(%q) = %v", id, season)
+		}
+		if at, err := s.At(season.Start); err != nil || at != season {
+			t.Fatalf("At(%v) = %v, %v, want %v", season.Start, at, err, season)
+		}
+	})
+}
+
+func BenchmarkSeasonAt(b *testing.B) {
+	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	for _, s := range []Schedule{{Kind: None}, {Kind: Daily}, {Kind: Weekly}, {Kind: Monthly}, {Kind: Monthly, TimeZone: "America/New_York"}} {
+		b.Run(fmt.Sprintf("%v/%s", s.Kind, s.TimeZone), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.At(at); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
