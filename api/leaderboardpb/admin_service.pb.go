@@ -104,14 +104,11 @@ func (x *Key) GetExpiresAt() *timestamppb.Timestamp {
 
 // How far a long operation is.
 type Progress struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is being done, in a word or two.
-	Stage  string `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
-	Board  string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
-	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	Done   int64  `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
-	// Absent while it is not known.
-	Total         *int64 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// How many users of the season are done.
+	Done          int64 `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -146,13 +143,6 @@ func (*Progress) Descriptor() ([]byte, []int) {
 	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Progress) GetStage() string {
-	if x != nil {
-		return x.Stage
-	}
-	return ""
-}
-
 func (x *Progress) GetBoard() string {
 	if x != nil {
 		return x.Board
@@ -170,13 +160,6 @@ func (x *Progress) GetSeason() string {
 func (x *Progress) GetDone() int64 {
 	if x != nil {
 		return x.Done
-	}
-	return 0
-}
-
-func (x *Progress) GetTotal() int64 {
-	if x != nil && x.Total != nil {
-		return *x.Total
 	}
 	return 0
 }
@@ -906,7 +889,10 @@ func (x *ExportResultsResponse) GetRetracted() bool {
 // One difference.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What differs, such as missing_entry, ghost_entry, wrong_score or stale_index.
+	// ENTRY_WRONG: the entry is not what the results say; ROW_MISSING, ROW_GHOST:
+	// a stored ranking lacks the entry or has another; INDEX_WRONG, INDEX_SIZE:
+	// the rank index disagrees with the entries; FINAL_WRONG: so do the final
+	// standings of a sealed season.
 	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Board  string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
@@ -1079,8 +1065,7 @@ func (x *VerifyResponse_Summary) GetRepaired() int64 {
 // What was remade.
 type RebuildResponse_Summary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Seasons       int64                  `protobuf:"varint,1,opt,name=seasons,proto3" json:"seasons,omitempty"`
-	Entries       int64                  `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	Users         int64                  `protobuf:"varint,1,opt,name=users,proto3" json:"users,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,16 +1100,9 @@ func (*RebuildResponse_Summary) Descriptor() ([]byte, []int) {
 	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{11, 0}
 }
 
-func (x *RebuildResponse_Summary) GetSeasons() int64 {
+func (x *RebuildResponse_Summary) GetUsers() int64 {
 	if x != nil {
-		return x.Seasons
-	}
-	return 0
-}
-
-func (x *RebuildResponse_Summary) GetEntries() int64 {
-	if x != nil {
-		return x.Entries
+		return x.Users
 	}
 	return 0
 }
@@ -1143,14 +1121,11 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"created_at\x12:\n" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expires_at\"\x87\x01\n" +
+	"expires_at\"L\n" +
 	"\bProgress\x12\x14\n" +
-	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x14\n" +
-	"\x05board\x18\x02 \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\x03 \x01(\tR\x06season\x12\x12\n" +
-	"\x04done\x18\x04 \x01(\x03R\x04done\x12\x19\n" +
-	"\x05total\x18\x05 \x01(\x03H\x00R\x05total\x88\x01\x01B\b\n" +
-	"\x06_total\"z\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\x03R\x04done\"z\n" +
 	"\x10CreateKeyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06scopes\x18\x02 \x03(\tR\x06scopes\x12:\n" +
@@ -1193,13 +1168,12 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\brepaired\x18\x05 \x01(\x03R\brepaired\">\n" +
 	"\x0eRebuildRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\x02 \x01(\tR\x06season\"\xc9\x01\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\"\xab\x01\n" +
 	"\x0fRebuildResponse\x124\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.leaderboard.v1.ProgressR\bprogress\x12A\n" +
-	"\asummary\x18\x02 \x01(\v2'.leaderboard.v1.RebuildResponse.SummaryR\asummary\x1a=\n" +
-	"\aSummary\x12\x18\n" +
-	"\aseasons\x18\x01 \x01(\x03R\aseasons\x12\x18\n" +
-	"\aentries\x18\x02 \x01(\x03R\aentries\"#\n" +
+	"\asummary\x18\x02 \x01(\v2'.leaderboard.v1.RebuildResponse.SummaryR\asummary\x1a\x1f\n" +
+	"\aSummary\x12\x14\n" +
+	"\x05users\x18\x01 \x01(\x03R\x05users\"#\n" +
 	"\rBackupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
@@ -1296,7 +1270,6 @@ func file_leaderboard_v1_admin_service_proto_init() {
 		return
 	}
 	file_leaderboard_v1_types_proto_init()
-	file_leaderboard_v1_admin_service_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

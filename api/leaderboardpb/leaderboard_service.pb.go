@@ -92,11 +92,9 @@ func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
 
 // Request of SubmitScore.
 type SubmitScoreRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	Result *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// Answer as soon as the result is safe, without waiting for score and rank.
-	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Board         string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Result        *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -143,13 +141,6 @@ func (x *SubmitScoreRequest) GetResult() *Result {
 		return x.Result
 	}
 	return nil
-}
-
-func (x *SubmitScoreRequest) GetNoWait() bool {
-	if x != nil {
-		return x.NoWait
-	}
-	return false
 }
 
 // Response of SubmitScore.
@@ -268,11 +259,9 @@ func (x *SubmitScoreResponse) GetAchievedAt() *timestamppb.Timestamp {
 
 // Request of BatchSubmitScores.
 type BatchSubmitScoresRequest struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// Answer as soon as the results are safe, without waiting for scores and ranks.
-	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Board         string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Results       []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -319,13 +308,6 @@ func (x *BatchSubmitScoresRequest) GetResults() []*Result {
 		return x.Results
 	}
 	return nil
-}
-
-func (x *BatchSubmitScoresRequest) GetNoWait() bool {
-	if x != nil {
-		return x.NoWait
-	}
-	return false
 }
 
 // Response of BatchSubmitScores.
@@ -380,10 +362,8 @@ type RetractResultRequest struct {
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// The next one if absent.
-	Revision *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
-	Season   string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// Answer as soon as the retraction is safe, without waiting for score and rank.
-	NoWait        bool `protobuf:"varint,6,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	Revision      *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	Season        string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,13 +431,6 @@ func (x *RetractResultRequest) GetSeason() string {
 		return x.Season
 	}
 	return ""
-}
-
-func (x *RetractResultRequest) GetNoWait() bool {
-	if x != nil {
-		return x.NoWait
-	}
-	return false
 }
 
 // Response of RetractResult.
@@ -894,7 +867,7 @@ type GetUserScoreRequest struct {
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	// How many entries above and below, 0 to 50; 4 if absent.
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
-	// Add match_id, metadata and divisions to each entry.
+	// Add match_id, metadata and divisions of the user.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1037,17 +1010,15 @@ func (x *GetUserScoreResponse) GetData() *GetUserScoreResponse_UserScore {
 type LookupScoresRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// 1 to 1,000; naming a user twice counts once.
+	// 1 to 5,000; naming a user twice counts once.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,proto3" json:"user_ids,omitempty"`
 	Season  string   `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
 	// "attribute:value", such as gender:F.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
-	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// Add match_id, metadata and divisions to each entry.
-	IncludeMetadata bool `protobuf:"varint,6,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Method        string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LookupScoresRequest) Reset() {
@@ -1115,19 +1086,12 @@ func (x *LookupScoresRequest) GetMethod() string {
 	return ""
 }
 
-func (x *LookupScoresRequest) GetIncludeMetadata() bool {
-	if x != nil {
-		return x.IncludeMetadata
-	}
-	return false
-}
-
 // Response of LookupScores.
 type LookupScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "success".
 	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
-	// Users without an entry are left out.
+	// The entries that were found; the other users are in missing.
 	Data          *Leaderboard `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1190,7 +1154,7 @@ type GetStatsRequest struct {
 	Rank *int64 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// Ask for the rank that this score would have.
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// How many buckets the histogram has at most, 1 to 100; 10 if absent.
+	// How many buckets the histogram has at most, 0 to 100; 10 if absent.
 	Buckets       *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1511,9 +1475,8 @@ func (x *WatchScoresRequest) GetLimit() int32 {
 // Response of WatchScores.
 type WatchScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows with every change.
-	EventId string `protobuf:"bytes,1,opt,name=event_id,proto3" json:"event_id,omitempty"`
-	// Absent in a heartbeat, which only says that the stream is alive.
+	// Grows with the changes.
+	EventId       string       `protobuf:"bytes,1,opt,name=event_id,proto3" json:"event_id,omitempty"`
 	Data          *Leaderboard `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2434,8 +2397,8 @@ type GetUserScoreResponse_UserScore struct {
 	// at the first or the last entry.
 	NeighborsClippedAbove bool `protobuf:"varint,7,opt,name=neighbors_clipped_above,proto3" json:"neighbors_clipped_above,omitempty"`
 	NeighborsClippedBelow bool `protobuf:"varint,8,opt,name=neighbors_clipped_below,proto3" json:"neighbors_clipped_below,omitempty"`
-	// The share of entrants that do not stand better, in percent: 100 for the
-	// first.
+	// The share of entrants that stand strictly worse, in percent: 99 for the
+	// best of 100 different scores.
 	Percentile *float64 `protobuf:"fixed64,9,opt,name=percentile,proto3,oneof" json:"percentile,omitempty"`
 	// How many entries the board's season and division have.
 	Total  *int64 `protobuf:"varint,10,opt,name=total,proto3,oneof" json:"total,omitempty"`
@@ -2691,7 +2654,8 @@ func (x *GetStatsResponse_Bucket) GetCount() int64 {
 	return 0
 }
 
-// The score that the given share of entrants does not stand better than.
+// The score that the given share of entrants, in percent, stands worse than
+// or equal to.
 type GetStatsResponse_Percentile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Percentile    float64                `protobuf:"fixed64,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
@@ -2945,20 +2909,24 @@ func (x *ListSeasonsResponse_Amendment) GetReason() string {
 	return ""
 }
 
-// A season that has results, or the current one.
+// A season that has results, the current one, or a window of an EXPLICIT
+// schedule.
 type ListSeasonsResponse_Season struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// [start, end); absent for a season without bounds.
 	Start *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
 	End   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	// open: it is running; grace: it is over and takes late results; closed: it
-	// takes no more and is about to be sealed; sealed: its ranks are final.
+	// upcoming: it has not begun; open: it takes results; grace: it is over and
+	// takes late results; closed: it takes no more and is about to be sealed;
+	// sealed: its ranks are final.
 	Status   string                 `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	Entrants *int64                 `protobuf:"varint,5,opt,name=entrants,proto3,oneof" json:"entrants,omitempty"`
 	SealedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=sealed_at,proto3" json:"sealed_at,omitempty"`
 	// Each change of the final ranks after the season was sealed.
-	Amendments    []*ListSeasonsResponse_Amendment `protobuf:"bytes,7,rep,name=amendments,proto3" json:"amendments,omitempty"`
+	Amendments []*ListSeasonsResponse_Amendment `protobuf:"bytes,7,rep,name=amendments,proto3" json:"amendments,omitempty"`
+	// When it takes no more results; absent if never.
+	ClosesAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3038,6 +3006,13 @@ func (x *ListSeasonsResponse_Season) GetSealedAt() *timestamppb.Timestamp {
 func (x *ListSeasonsResponse_Season) GetAmendments() []*ListSeasonsResponse_Amendment {
 	if x != nil {
 		return x.Amendments
+	}
+	return nil
+}
+
+func (x *ListSeasonsResponse_Season) GetClosesAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClosesAt
 	}
 	return nil
 }
@@ -3274,11 +3249,10 @@ var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
-	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"t\n" +
+	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"Z\n" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
-	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"\xe2\x02\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\"\xe2\x02\n" +
 	"\x13SubmitScoreResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -3291,20 +3265,18 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_atB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"|\n" +
+	"\x05_rank\"b\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
-	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
-	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"P\n" +
+	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xc2\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xa8\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x1f\n" +
 	"\brevision\x18\x04 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x16\n" +
-	"\x06season\x18\x05 \x01(\tR\x06season\x12\x18\n" +
-	"\ano_wait\x18\x06 \x01(\bR\ano_waitB\v\n" +
+	"\x06season\x18\x05 \x01(\tR\x06seasonB\v\n" +
 	"\t_revision\"\xa6\x02\n" +
 	"\x15RetractResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
@@ -3397,14 +3369,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
 	"\x06_totalB\v\n" +
-	"\t_match_id\"\xbf\x01\n" +
+	"\t_match_id\"\x93\x01\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\buser_ids\x18\x02 \x03(\tR\buser_ids\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x05 \x01(\tR\x06method\x12*\n" +
-	"\x10include_metadata\x18\x06 \x01(\bR\x10include_metadata\"_\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\"_\n" +
 	"\x14LookupScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
 	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xe5\x01\n" +
@@ -3455,13 +3426,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_score_at_rankB\x10\n" +
 	"\x0e_rank_of_score\"*\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\"\x8a\x05\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\"\xc4\x05\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xc7\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\x81\x03\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -3471,7 +3442,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tsealed_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tsealed_at\x12M\n" +
 	"\n" +
 	"amendments\x18\a \x03(\v2-.leaderboard.v1.ListSeasonsResponse.AmendmentR\n" +
-	"amendmentsB\v\n" +
+	"amendments\x128\n" +
+	"\tcloses_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcloses_atB\v\n" +
 	"\t_entrants\x1a\x7f\n" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
@@ -3680,52 +3652,53 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	50, // 31: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
 	50, // 32: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
 	43, // 33: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	44, // 34: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	50, // 35: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	46, // 36: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	1,  // 37: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 38: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 39: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 40: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	9,  // 41: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	11, // 42: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	13, // 43: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	15, // 44: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	17, // 45: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	19, // 46: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	21, // 47: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	23, // 48: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	25, // 49: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	27, // 50: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	29, // 51: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	31, // 52: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	33, // 53: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	35, // 54: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	37, // 55: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 56: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 57: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 58: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 59: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	10, // 60: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	12, // 61: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	14, // 62: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	16, // 63: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	18, // 64: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	20, // 65: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	22, // 66: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	24, // 67: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	26, // 68: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	28, // 69: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	30, // 70: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	32, // 71: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	34, // 72: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	36, // 73: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	38, // 74: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	56, // [56:75] is the sub-list for method output_type
-	37, // [37:56] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	50, // 34: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	44, // 35: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	50, // 36: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	46, // 37: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	1,  // 38: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 39: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 40: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	7,  // 41: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	9,  // 42: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	11, // 43: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	13, // 44: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	15, // 45: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	17, // 46: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	19, // 47: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	21, // 48: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	23, // 49: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	25, // 50: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	27, // 51: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	29, // 52: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	31, // 53: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	33, // 54: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	35, // 55: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	37, // 56: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 57: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 58: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 59: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	8,  // 60: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	10, // 61: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	12, // 62: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	14, // 63: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	16, // 64: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	18, // 65: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	20, // 66: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	22, // 67: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	24, // 68: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	26, // 69: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	28, // 70: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	30, // 71: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	32, // 72: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	34, // 73: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	36, // 74: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	38, // 75: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	57, // [57:76] is the sub-list for method output_type
+	38, // [38:57] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

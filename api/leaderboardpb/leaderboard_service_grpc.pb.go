@@ -62,7 +62,7 @@ type LeaderboardServiceClient interface {
 	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
 	// Returns a user's entry with its rank and neighbors.
 	GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error)
-	// Returns the entries of up to 1,000 users, in standing order, with their
+	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(ctx context.Context, in *LookupScoresRequest, opts ...grpc.CallOption) (*LookupScoresResponse, error)
 	// Returns figures of a ranking.
@@ -70,8 +70,9 @@ type LeaderboardServiceClient interface {
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
 	// Sends the top of a ranking now and after every change of it. Changes that
-	// come faster than the caller reads are merged. Over REST these are
-	// server-sent events.
+	// come faster than ten a second, or than the caller reads, are merged. Without
+	// changes it is sent every 15 seconds, so that silence means a lost connection.
+	// Over REST these are server-sent events, each with the data alone.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
 	// Lists boards by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
@@ -325,7 +326,7 @@ type LeaderboardServiceServer interface {
 	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
 	// Returns a user's entry with its rank and neighbors.
 	GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error)
-	// Returns the entries of up to 1,000 users, in standing order, with their
+	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(context.Context, *LookupScoresRequest) (*LookupScoresResponse, error)
 	// Returns figures of a ranking.
@@ -333,8 +334,9 @@ type LeaderboardServiceServer interface {
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
 	// Sends the top of a ranking now and after every change of it. Changes that
-	// come faster than the caller reads are merged. Over REST these are
-	// server-sent events.
+	// come faster than ten a second, or than the caller reads, are merged. Without
+	// changes it is sent every 15 seconds, so that silence means a lost connection.
+	// Over REST these are server-sent events, each with the data alone.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
 	// Lists boards by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)

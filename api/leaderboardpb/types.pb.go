@@ -9,6 +9,7 @@ package leaderboardpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	anypb "google.golang.org/protobuf/types/known/anypb"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -223,6 +224,8 @@ const (
 	Outcome_REJECTED Outcome_Status = 5
 	// It is kept and will be applied, but was not in time for this answer.
 	Outcome_ACCEPTED Outcome_Status = 6
+	// It could not be applied now, and may be submitted again.
+	Outcome_FAILED Outcome_Status = 7
 )
 
 // Enum value maps for Outcome_Status.
@@ -235,6 +238,7 @@ var (
 		4: "CONFLICT",
 		5: "REJECTED",
 		6: "ACCEPTED",
+		7: "FAILED",
 	}
 	Outcome_Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
@@ -244,6 +248,7 @@ var (
 		"CONFLICT":           4,
 		"REJECTED":           5,
 		"ACCEPTED":           6,
+		"FAILED":             7,
 	}
 )
 
@@ -573,7 +578,7 @@ type Outcome struct {
 	// For REJECTED: FLOOR (the sum would go below the board's floor), OUT_OF_RANGE
 	// (a sum would leave ±2^53), SEASON_CLOSED, USER_ERASED or INVALID.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// For INVALID: which field breaks which limit, in words.
+	// For INVALID and FAILED, in words: which field breaks which limit.
 	Detail string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
 	// The user's score and competition rank now. Absent if the user has no entry,
 	// if the status is ACCEPTED or REJECTED, or if the rank cannot be told.
@@ -833,7 +838,9 @@ type Leaderboard struct {
 	// answer now.
 	Degraded bool `protobuf:"varint,10,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// The season is over and these are its final ranks.
-	Sealed        bool `protobuf:"varint,11,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	Sealed bool `protobuf:"varint,11,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	// In a lookup: the users without an entry, in the order asked for.
+	Missing       []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -945,6 +952,87 @@ func (x *Leaderboard) GetSealed() bool {
 	return false
 }
 
+func (x *Leaderboard) GetMissing() []string {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+// The body of every answer that is not a success over REST, as google.rpc.Status
+// with the name of its code.
+type Error struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A code of google.rpc.Code, and its name: 5 and NOT_FOUND.
+	Code   int32  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// For people.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo says when
+	// to come again, google.rpc.ErrorInfo and Outcome tell of a refused result.
+	Details       []*anypb.Any `protobuf:"bytes,4,rep,name=details,proto3" json:"details,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Error) Reset() {
+	*x = Error{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Error) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Error) ProtoMessage() {}
+
+func (x *Error) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Error.ProtoReflect.Descriptor instead.
+func (*Error) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Error) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Error) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *Error) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Error) GetDetails() []*anypb.Any {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 // A further integer column of a score.
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -957,7 +1045,7 @@ type Board_TieBreaker struct {
 
 func (x *Board_TieBreaker) Reset() {
 	*x = Board_TieBreaker{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1057,7 @@ func (x *Board_TieBreaker) String() string {
 func (*Board_TieBreaker) ProtoMessage() {}
 
 func (x *Board_TieBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1103,7 @@ type Board_Schedule struct {
 
 func (x *Board_Schedule) Reset() {
 	*x = Board_Schedule{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1115,7 @@ func (x *Board_Schedule) String() string {
 func (*Board_Schedule) ProtoMessage() {}
 
 func (x *Board_Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1172,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1184,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1225,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xbf\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xbf\n" +
 	"\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
@@ -1211,7 +1299,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xe4\x03\n" +
+	"\a_points\"\xf1\x03\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x126\n" +
@@ -1223,7 +1311,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x04rank\x18\x06 \x01(\x03H\x01R\x04rank\x88\x01\x01\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
-	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\"v\n" +
+	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\"\x82\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\r\n" +
@@ -1232,7 +1320,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"SUPERSEDED\x10\x03\x12\f\n" +
 	"\bCONFLICT\x10\x04\x12\f\n" +
 	"\bREJECTED\x10\x05\x12\f\n" +
-	"\bACCEPTED\x10\x06B\f\n" +
+	"\bACCEPTED\x10\x06\x12\n" +
+	"\n" +
+	"\x06FAILED\x10\aB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rank\"\xbc\x03\n" +
@@ -1252,7 +1342,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
 	"_list_rankB\v\n" +
-	"\t_match_id\"\xf3\x02\n" +
+	"\t_match_id\"\x93\x03\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -1265,8 +1355,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05as_of\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x1a\n" +
 	"\bdegraded\x18\n" +
 	" \x01(\bR\bdegraded\x12\x16\n" +
-	"\x06sealed\x18\v \x01(\bR\x06sealedB\b\n" +
-	"\x06_totalB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\x06sealed\x18\v \x01(\bR\x06sealed\x12\x1e\n" +
+	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissingB\b\n" +
+	"\x06_total\"}\n" +
+	"\x05Error\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
+	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetailsB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_types_proto_rawDescOnce sync.Once
@@ -1281,7 +1377,7 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),              // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),             // 1: leaderboard.v1.Board.Policy
@@ -1292,42 +1388,45 @@ var file_leaderboard_v1_types_proto_goTypes = []any{
 	(*Outcome)(nil),               // 6: leaderboard.v1.Outcome
 	(*Entry)(nil),                 // 7: leaderboard.v1.Entry
 	(*Leaderboard)(nil),           // 8: leaderboard.v1.Leaderboard
-	(*Board_TieBreaker)(nil),      // 9: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),        // 10: leaderboard.v1.Board.Schedule
-	(*Board_Schedule_Window)(nil), // 11: leaderboard.v1.Board.Schedule.Window
-	nil,                           // 12: leaderboard.v1.Result.AttributesEntry
-	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 15: google.protobuf.Struct
+	(*Error)(nil),                 // 9: leaderboard.v1.Error
+	(*Board_TieBreaker)(nil),      // 10: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),        // 11: leaderboard.v1.Board.Schedule
+	(*Board_Schedule_Window)(nil), // 12: leaderboard.v1.Board.Schedule.Window
+	nil,                           // 13: leaderboard.v1.Result.AttributesEntry
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),       // 16: google.protobuf.Struct
+	(*anypb.Any)(nil),             // 17: google.protobuf.Any
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	13, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	9,  // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	10, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	13, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	14, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
-	14, // 7: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	12, // 8: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	15, // 9: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	14, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	10, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	11, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	14, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	15, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	15, // 7: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	13, // 8: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	16, // 9: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
 	3,  // 10: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	14, // 11: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	14, // 12: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	15, // 13: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	15, // 11: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	15, // 12: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	16, // 13: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
 	7,  // 14: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	14, // 15: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 16: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 17: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	13, // 18: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	11, // 19: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	14, // 20: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	14, // 21: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	15, // 15: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	17, // 16: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	0,  // 17: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 18: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	14, // 19: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	12, // 20: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	15, // 21: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	15, // 22: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -1347,7 +1446,7 @@ func file_leaderboard_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
