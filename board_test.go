@@ -1,0 +1,221 @@
+package leaderboard
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func scoreOf(s Score) *Score { return &s }
+
+// race is a board with everything that a board may have.
+func race() Board {
+	return Board{
+		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
+		TieBreakers: []TieBreaker{{"shots", HigherFirst}, {"penalties", LowerFirst}},
+		Unit:        "s", Decimals: 2,
+		Season:    Schedule{Kind: Monthly, TimeZone: "Europe/Berlin", Grace: time.Hour},
+		Divisions: []string{"gender", "country"},
+		MinScore:  scoreOf(1), MaxScore: scoreOf(100000), Retention: 24 * time.Hour,
+		CreatedAt: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func TestIDValidate(t *testing.T) {
+	tests := []struct {
+		name, id string
+		ok       bool
+	}{
+		{"one letter", "a", true},
+		{"any printable", "a/b:c%d é 名前 \"'\\", true},
+		{"as long as may be", strings.Repeat("x", MaxIDBytes), true},
+		{"empty", "", false},
+		{"too long", strings.Repeat("x", MaxIDBytes+1), false},
+		{"too long in bytes, not in letters", strings.Repeat("é", MaxIDBytes/2+1), false},
+		{"control character", "a\x00b", false},
+		{"newline", "a\nb", false},
+		{"zero-width space", "a\u200bb", false},
+		{"right-to-left override", "a\u202eb", false},
+		{"not UTF-8", "a\xff", false},
+		{"encoded surrogate", "\xed\xa0\x80", false},
+		{"the replacement character itself", "\ufffd", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := UserID(tt.id).Validate()
+			if (err == nil) != tt.ok {
+				t.Fatalf("Validate(%q) = %v", tt.id, err)
+			}
+			if fe := (*FieldError)(nil); err != nil && (!errors.As(err, &fe) || fe.Field != "user_id" || !errors.Is(err, ErrInvalid)) {
+				t.Errorf("Validate(%q) = %v, want a FieldError of user_id", tt.id, err)
+			}
+		})
+	}
+}
+
+func TestParseDivision(t *testing.T) {
+	for _, s := range []string{"", "gender:F", "team:a:b", "guild:名前 %/"} {
+		d, err := ParseDivision(s)
+		if err != nil || d.String() != s {
+			t.Errorf("ParseDivision(%q) = %v, %v", s, d, err)
+		}
+	}
+	for _, s := range []string{"gender", ":F", "gender:", "Gender:F", "ge nder:F", "gender:a\x00", "9a:x"} {
+		if d, err := ParseDivision(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("ParseDivision(%q) = %v, %v, want ErrInvalid", s, d, err)
+		}
+	}
+}
+
+func TestBoardValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Board)
+		fields string // the fields at fault, in any order
+	}{
+		{"whole", func(*Board) {}, ""},
+		{"no id", func(b *Board) { b.ID = "" }, "board_id"},
+		{"long title", func(b *Board) { b.Title = strings.Repeat("x", MaxTitleBytes+1) }, "title"},
+		{"unit with a newline", func(b *Board) { b.Unit = "s\n" }, "unit"},
+		{"decimals", func(b *Board) { b.Decimals = 10 }, "decimals"},
+		{"unknown order and policy", func(b *Board) { b.Order, b.Policy = 7, -1 }, "order policy"},
+		{"half-life on a best board", func(b *Board) { b.HalfLife = time.Hour }, "half_life"},
+		{"decay without half-life", func(b *Board) { b.Policy = Decay }, "half_life"},
+		{"decay in nanoseconds", func(b *Board) { b.Policy, b.HalfLife = Decay, time.Second+1 }, "half_life"},
+		{"decay", func(b *Board) { b.Policy, b.HalfLife = Decay, time.Second }, ""},
+		{"floor on a best board", func(b *Board) { b.Floor = scoreOf(0) }, "floor"},
+		{"floor above the start", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
+		{"floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},
+		{"bounds beyond 2^53", func(b *Board) { b.MaxScore = scoreOf(MaxScore + 1) }, "max_score"},
+		{"bounds crossed", func(b *Board) { b.MinScore = scoreOf(100001) }, "min_score"},
+		{"25 tie-breakers", func(b *Board) {
+			b.TieBreakers = nil
+			for i := range MaxTieBreakers + 1 {
+				b.TieBreakers = append(b.TieBreakers, TieBreaker{Name: "t" + string(rune('a'+i))})
+			}
+		}, "tie_breakers"},
+		{"tie-breaker twice", func(b *Board) { b.TieBreakers[1].Name = "shots" }, "tie_breakers[1].name"},
+		{"tie-breaker name", func(b *Board) { b.TieBreakers[0].Name = "Shots!" }, "tie_breakers[0].name"},
+		{"tie-breaker order", func(b *Board) { b.TieBreakers[0].Order = 2 }, "tie_breakers[0].order"},
+		{"nine divisions", func(b *Board) { b.Divisions = strings.Fields("a b c d e f g h i") }, "divisions"},
+		{"division twice", func(b *Board) { b.Divisions = []string{"a", "a"} }, "divisions[1]"},
+		{"time zone", func(b *Board) { b.Season.TimeZone = "Mars/Olympus" }, "season.time_zone"},
+		{"retention", func(b *Board) { b.Retention = -1 }, "retention"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := race()
+			tt.change(&b)
+			err := b.Validate()
+			if (err == nil) != (tt.fields == "") {
+				t.Fatalf("Validate() = %v, want faults in %q", err, tt.fields)
+			}
+			for _, field := range strings.Fields(tt.fields) {
+				if !strings.Contains(err.Error(), field+":") || !errors.Is(err, ErrInvalid) {
+					t.Errorf("Validate() = %v, want a fault of %s", err, field)
+				}
+			}
+		})
+	}
+}
+
+func TestBoardJSONRoundTrip(t *testing.T) {
+	for _, b := range []Board{race(), {ID: "d", Policy: Decay, HalfLife: time.Hour, Floor: nil}, {ID: "s", Policy: Sum, Floor: scoreOf(0)}} {
+		data, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Board
+		if err := json.Unmarshal(data, &got); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if diff := cmp.Diff(b, got); diff != "" {
+			t.Errorf("%s differs (-want +got):\n%s", data, diff)
+		}
+	}
+}
+
+func TestEnumsRefuseUnknownNames(t *testing.T) {
+	var o Order
+	var p Policy
+	var m Method
+	for _, text := range []string{"", "asc", "best", "HIGHER", "Competition"} {
+		if o.UnmarshalText([]byte(text)) == nil || p.UnmarshalText([]byte(text)) == nil || m.UnmarshalText([]byte(text)) == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestAmend(t *testing.T) {
+	window := func(id SeasonID, from int) Season {
+		return Season{id, time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(from+1, 1, 1, 0, 0, 0, 0, time.UTC)}
+	}
+	tests := []struct {
+		name   string
+		change func(*Board)
+		ok     bool
+	}{
+		{"title, unit, decimals", func(b *Board) { b.Title, b.Unit, b.Decimals = "New", "ms", 3 }, true},
+		{"bounds", func(b *Board) { b.MinScore, b.MaxScore = nil, scoreOf(5) }, true},
+		{"grace and retention", func(b *Board) { b.Season.Grace, b.Retention = 2*time.Hour, 0 }, true},
+		{"a window more", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
+		{"a window less", func(b *Board) { b.Season.Windows = nil }, false},
+		{"a window moved", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
+		{"order", func(b *Board) { b.Order = HigherFirst }, false},
+		{"policy", func(b *Board) { b.Policy = Latest }, false},
+		{"tie-breakers", func(b *Board) { b.TieBreakers = b.TieBreakers[:1] }, false},
+		{"time zone", func(b *Board) { b.Season.TimeZone = "UTC" }, false},
+		{"divisions", func(b *Board) { b.Divisions = nil }, false},
+		{"invalid title", func(b *Board) { b.Title = "\x00" }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := race()
+			b.Season.Kind, b.Season.Windows = Explicit, []Season{window("2026", 2026)}
+			next := b
+			next.TieBreakers = append([]TieBreaker(nil), b.TieBreakers...)
+			next.Season.Windows = append([]Season(nil), b.Season.Windows...)
+			tt.change(&next)
+			got, err := b.Amend(next)
+			if (err == nil) != tt.ok {
+				t.Fatalf("Amend() = %v", err)
+			}
+			if tt.ok && !got.SameAs(&next) {
+				t.Errorf("Amend() = %+v, want %+v", got, next)
+			}
+			if !tt.ok && !errors.Is(err, ErrInvalid) {
+				t.Errorf("Amend() = %v, want ErrInvalid", err)
+			}
+		})
+	}
+}
+
+func TestClosesAt(t *testing.T) {
+	b := race()
+	november, err := b.Season.ByID("202611")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closes := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) // 00:00 in Berlin, an hour later
+	if got := b.ClosesAt(november); !got.Equal(closes) {
+		t.Errorf("ClosesAt(202611) = %v, want %v", got, closes)
+	}
+	if b.Closed(november, closes.Add(-1)) || !b.Closed(november, closes) {
+		t.Error("the season does not close at the end of its grace")
+	}
+	// History may be imported into a new board for as long as the grace lasts.
+	old, err := b.Season.ByID("187211")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.ClosesAt(old), b.CreatedAt.Add(time.Hour); !got.Equal(want) {
+		t.Errorf("ClosesAt(187211) = %v, want %v", got, want)
+	}
+	if all := (Season{ID: SeasonAll}); b.Closed(all, closes) {
+		t.Error("the season without end closes")
+	}
+}

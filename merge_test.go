@@ -1,0 +1,613 @@
+package leaderboard
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+)
+
+var received = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func result(match string, revision int64, score Score) MatchResult {
+	return MatchResult{
+		ResultKey: ResultKey{Scope{"b", SeasonAll}, "u", MatchID(match)},
+		Revision:  revision, Score: score, ReceivedAt: received,
+		AchievedAt: received.Add(-time.Hour),
+	}
+}
+
+func retraction(match string, revision int64) MatchResult {
+	r := result(match, revision, 0)
+	r.Retracted = true
+	return r
+}
+
+// history is the smallest store: one user's rows, kept by Merge alone.
+type history struct {
+	board    Board
+	rows     map[MatchID]MatchResult
+	refusals map[MatchID][]Refusal
+	tally    Tally
+}
+
+func newHistory(b Board) *history {
+	return &history{board: b, rows: map[MatchID]MatchResult{}, refusals: map[MatchID][]Refusal{}}
+}
+
+func (h *history) all(yield func(MatchResult, error) bool) {
+	for _, r := range h.rows {
+		if !yield(r, nil) {
+			return
+		}
+	}
+}
+
+func (h *history) apply(t *testing.T, r MatchResult) Decision {
+	t.Helper()
+	known := Known{Refusals: h.refusals[r.Match], Tally: h.tally}
+	if have, ok := h.rows[r.Match]; ok {
+		known.Result = &have
+	}
+	d := h.board.Merge(known, r)
+	if d.Put != nil && d.Refuse != nil {
+		t.Fatalf("Merge(%v) puts and refuses", r)
+	}
+	if d.Refuse != nil {
+		h.refusals[r.Match] = append(h.refusals[r.Match], *d.Refuse)
+	}
+	if d.Put == nil {
+		return d
+	}
+	h.rows[r.Match] = *d.Put
+	h.tally = d.Tally
+	counted, err := h.board.Count(h.all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Recount {
+		h.tally = counted
+	}
+	x, _ := h.tally.AppendBinary(nil)
+	y, _ := counted.AppendBinary(nil)
+	if !bytes.Equal(x, y) {
+		t.Fatalf("after %+v the tally is %+v, counted from scratch it is %+v", r, h.tally, counted)
+	}
+	return d
+}
+
+func (h *history) score() Score {
+	e := h.board.Entry(&h.tally, SeasonAll, "u")
+	if e.Key == "" {
+		return 0
+	}
+	return h.board.ScoreOf(e.Key, received)
+}
+
+func TestMergeStatus(t *testing.T) {
+	sum := Board{ID: "b", Policy: Sum}
+	withFloor := sum
+	withFloor.Floor = scoreOf(0)
+	type step struct {
+		r      MatchResult
+		status Status
+		reason Reason
+		score  Score
+	}
+	elsewhen := result("m", 0, 5)
+	elsewhen.AchievedAt = elsewhen.AchievedAt.Add(time.Second)
+	assigned := result("m", 0, 5)
+	assigned.Assigned = true
+	assignedLater := assigned
+	assignedLater.AchievedAt = assigned.AchievedAt.Add(time.Minute)
+	tests := []struct {
+		name  string
+		board Board
+		steps []step
+	}{
+		{"the same again is a duplicate", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 5), Duplicate, "", 5}}},
+		{"without a time of its own too", sum, []step{
+			{assigned, Applied, "", 5}, {assignedLater, Duplicate, "", 5}}},
+		{"another time is another content", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {elsewhen, Conflict, "", 5}}},
+		{"a higher revision corrects", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, 7), Applied, "", 7}, {result("m", 0, 5), Superseded, "", 7}}},
+		{"a conflict is decided by content", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 7), Conflict, "", 7}, {result("m", 0, 5), Conflict, "", 7}}},
+		{"retract and add again", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {retraction("m", 1), Applied, "", 0}, {retraction("m", 1), Duplicate, "", 0}, {result("m", 2, 6), Applied, "", 6}}},
+		{"retracted before it came", sum, []step{
+			{retraction("m", 1), Applied, "", 0}, {result("m", 0, 5), Superseded, "", 0}}},
+		{"a floor refuses for good", withFloor, []step{
+			{result("m", 0, 5), Applied, "", 5}, {result("n", 0, -6), Rejected, ReasonFloor, 5},
+			{result("o", 0, 10), Applied, "", 15}, {result("n", 0, -6), Rejected, ReasonFloor, 15}, {result("n", 1, -6), Applied, "", 9}}},
+		{"a correction that crosses the floor leaves what stands", withFloor, []step{
+			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, -1), Rejected, ReasonFloor, 5}, {result("m", 0, 5), Duplicate, "", 5}}},
+		{"a retraction may go below the floor, and up again", withFloor, []step{
+			{result("m", 0, 10), Applied, "", 10}, {result("n", 0, -8), Applied, "", 2}, {retraction("m", 1), Applied, "", -8},
+			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
+		{"a sum stays within 2^53", sum, []step{
+			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
+			{result("o", 0, -1), Applied, "", MaxScore - 1}, {result("n", 1, 1), Applied, "", MaxScore}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHistory(tt.board)
+			for i, s := range tt.steps {
+				d := h.apply(t, s.r)
+				if d.Status != s.status || d.Reason != s.reason || h.score() != s.score {
+					t.Fatalf("step %d: %v %v, score %d; want %v %v, score %d", i+1, d.Status, d.Reason, h.score(), s.status, s.reason, s.score)
+				}
+			}
+		})
+	}
+}
+
+func TestMergeClosedSeason(t *testing.T) {
+	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Monthly, Grace: time.Hour}, CreatedAt: received.AddDate(-1, 0, 0)}
+	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	at := func(r MatchResult, received time.Time) MatchResult {
+		r.Season, r.ReceivedAt = "202611", received
+		return r
+	}
+	h := newHistory(b)
+	late := at(result("late", 0, 2), end.Add(time.Hour))
+	for _, s := range []struct {
+		r      MatchResult
+		status Status
+		score  Score
+	}{
+		{at(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
+		{late, Rejected, 5},
+		{at(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // sent again, late, it is known all the same
+		{at(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
+		{at(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // an amendment
+	} {
+		if d := h.apply(t, s.r); d.Status != s.status || h.score() != s.score {
+			t.Fatalf("%+v: %v, score %d; want %v, %d", s.r, d.Status, h.score(), s.status, s.score)
+		}
+	}
+	// A replay long after decides as the first time: what counts is when the result was received.
+	again := newHistory(b)
+	if d := again.apply(t, at(result("m", 0, 5), end)); d.Status != Applied {
+		t.Errorf("replayed: %v", d.Status)
+	}
+	if d := again.apply(t, late); d.Reason != ReasonClosed {
+		t.Errorf("replayed: %v %v", d.Status, d.Reason)
+	}
+}
+
+func TestMergeErased(t *testing.T) {
+	b := Board{ID: "b", Policy: Sum}
+	before, after := result("m", 0, 1), result("n", 0, 1)
+	after.ReceivedAt = received.Add(time.Microsecond)
+	if d := b.Merge(Known{ErasedAt: received}, before); d.Status != Rejected || d.Reason != ReasonErased || d.Refuse != nil {
+		t.Errorf("a replay from before the erasure: %+v", d)
+	}
+	if d := b.Merge(Known{ErasedAt: received}, after); d.Status != Applied {
+		t.Errorf("a new result after the erasure: %+v", d)
+	}
+}
+
+// naive is what a set of results of one user amounts to, recounted with nothing
+// of the product's code.
+type naive struct {
+	ranked bool
+	score  int64
+	ties   []int64
+	at     time.Time
+	match  MatchID
+	values map[string]string
+}
+
+func recount(b *Board, all []MatchResult) naive {
+	stands := map[MatchID]MatchResult{}
+	for _, r := range all {
+		if have, ok := stands[r.Match]; !ok || r.Revision > have.Revision {
+			stands[r.Match] = r
+		}
+	}
+	var live []MatchResult
+	for _, r := range stands {
+		if !r.Retracted {
+			live = append(live, r)
+		}
+	}
+	if len(live) == 0 {
+		return naive{}
+	}
+	column := func(r MatchResult, i int) int64 {
+		if i < len(r.TieBreakers) {
+			return r.TieBreakers[i]
+		}
+		return 0
+	}
+	byTime := func(x, y MatchResult) int {
+		return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
+	}
+	slices.SortFunc(live, byTime)
+	n := naive{ranked: true, ties: make([]int64, len(b.TieBreakers)), values: map[string]string{}}
+	for _, r := range live {
+		for k, v := range r.Attributes {
+			if slices.Contains(b.Divisions, k) {
+				n.values[k] = v
+			}
+		}
+	}
+	take := live[len(live)-1]
+	switch b.Policy {
+	case Best:
+		take = slices.MinFunc(live, func(x, y MatchResult) int {
+			sign := func(o Order, a, c int64) int {
+				if o == HigherFirst {
+					return cmp.Compare(c, a)
+				}
+				return cmp.Compare(a, c)
+			}
+			if c := sign(b.Order, int64(x.Score), int64(y.Score)); c != 0 {
+				return c
+			}
+			for i, tb := range b.TieBreakers {
+				if c := sign(tb.Order, column(x, i), column(y, i)); c != 0 {
+					return c
+				}
+			}
+			return byTime(x, y)
+		})
+	case Sum:
+		take = live[0]
+		for _, r := range live {
+			n.score += int64(r.Score)
+			changes := r.Score != 0
+			for i := range n.ties {
+				n.ties[i] += column(r, i)
+				changes = changes || column(r, i) != 0
+			}
+			if changes {
+				take = r
+			}
+		}
+	}
+	if b.Policy != Sum {
+		n.score = int64(take.Score)
+		for i := range n.ties {
+			n.ties[i] = column(take, i)
+		}
+	}
+	n.at, n.match = take.AchievedAt, take.Match
+	return n
+}
+
+// Whatever the order in which results arrive, and however often, the entry is
+// what a recount of them says.
+func TestAnyOrderGivesTheRecount(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for round := range 400 {
+		b := Board{ID: "b", Policy: Policy(rng.IntN(3)), Order: Order(rng.IntN(2)), Divisions: []string{"country", "team"}}
+		for i := range rng.IntN(3) {
+			b.TieBreakers = append(b.TieBreakers, TieBreaker{fmt.Sprintf("t%d", i), Order(rng.IntN(2))})
+		}
+		var all []MatchResult
+		for m := range 1 + rng.IntN(6) {
+			for revision := range int64(1 + rng.IntN(3)) {
+				r := result(fmt.Sprintf("m%d", m), revision, Score(rng.IntN(7)-3))
+				r.AchievedAt = received.Add(-time.Duration(rng.IntN(4)) * time.Second)
+				r.Retracted = rng.IntN(5) == 0
+				for range rng.IntN(len(b.TieBreakers) + 1) {
+					r.TieBreakers = append(r.TieBreakers, int64(rng.IntN(3)-1))
+				}
+				if rng.IntN(2) == 0 {
+					r.Attributes = map[string]string{"country": string(rune('A' + rng.IntN(3)))}
+				}
+				if rng.IntN(3) == 0 {
+					r.Attributes = map[string]string{"team": "T", "other": "x"}
+				}
+				all = append(all, r)
+			}
+		}
+		want := recount(&b, all)
+		var first []byte
+		for range 4 {
+			h := newHistory(b)
+			for _, i := range rng.Perm(2 * len(all)) { // each twice
+				h.apply(t, all[i%len(all)])
+			}
+			e := b.Entry(&h.tally, SeasonAll, "u")
+			if e.Ranked() != want.ranked {
+				t.Fatalf("round %d, seed %d: ranked %v, want %v", round, seed, e.Ranked(), want.ranked)
+			}
+			if want.ranked {
+				got := naive{true, int64(b.ScoreOf(e.Key, received)), b.TieBreakersOf(e.Key), e.AchievedAt, e.Match, map[string]string{}}
+				for _, d := range e.Divisions {
+					got.values[d.Attribute] = d.Value
+				}
+				if got.ties == nil {
+					got.ties = []int64{}
+				}
+				if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(naive{})); diff != "" {
+					t.Fatalf("round %d, seed %d, board %+v: (-want +got)\n%s", round, seed, b, diff)
+				}
+			}
+			bytes, err := h.tally.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = bytes
+			}
+			if string(first) != string(bytes) {
+				t.Fatalf("round %d, seed %d: two orders of arrival make two tallies", round, seed)
+			}
+		}
+	}
+}
+
+// Conflicting contents under one revision, in any order, leave the same one.
+func TestConflictsConverge(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	b := Board{ID: "b", Policy: Sum}
+	for range 200 {
+		var contents []MatchResult
+		for range 2 + rng.IntN(4) {
+			r := result("m", 3, Score(rng.IntN(3)))
+			r.Retracted = rng.IntN(6) == 0
+			r.Assigned = rng.IntN(2) == 0
+			r.AchievedAt = received.Add(-time.Duration(rng.IntN(3)) * time.Hour)
+			if rng.IntN(2) == 0 {
+				r.Metadata = fmt.Sprintf(`{"k":%d}`, rng.IntN(2))
+			}
+			contents = append(contents, r)
+		}
+		var want *MatchResult
+		for range 6 {
+			h := newHistory(b)
+			for _, i := range rng.Perm(len(contents)) {
+				h.apply(t, contents[i])
+			}
+			got := h.rows["m"]
+			if want == nil {
+				want = &got
+			}
+			if !got.Equal(want) {
+				t.Fatalf("seed %d: of %+v now %+v stands, now %+v", seed, contents, *want, got)
+			}
+		}
+	}
+}
+
+func TestCheckResult(t *testing.T) {
+	b := race()
+	b.MinScore, b.MaxScore = scoreOf(1), scoreOf(1000)
+	now := received
+	good := result("m", 0, 5)
+	tests := []struct {
+		name   string
+		change func(*MatchResult)
+		field  string
+	}{
+		{"whole", func(*MatchResult) {}, ""},
+		{"no user", func(r *MatchResult) { r.User = "" }, "user_id"},
+		{"no match", func(r *MatchResult) { r.Match = "" }, "match_id"},
+		{"negative revision", func(r *MatchResult) { r.Revision = -1 }, "revision"},
+		{"huge revision", func(r *MatchResult) { r.Revision = MaxRevision + 1 }, "revision"},
+		{"below the bounds", func(r *MatchResult) { r.Score = 0 }, "score"},
+		{"above the bounds", func(r *MatchResult) { r.Score = 1001 }, "score"},
+		{"a retraction has no score", func(r *MatchResult) { r.Score, r.Retracted = 0, true }, ""},
+		{"too many tie-breakers", func(r *MatchResult) { r.TieBreakers = []int64{1, 2, 3} }, "tie_breakers"},
+		{"tie-breaker beyond 2^53", func(r *MatchResult) { r.TieBreakers = []int64{0, -1<<53 - 1} }, "tie_breakers[1]"},
+		{"a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead) }, ""},
+		{"more than a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead + 1) }, "achieved_at"},
+		{"before the year 1", func(r *MatchResult) { r.AchievedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }, "achieved_at"},
+		{"attribute name", func(r *MatchResult) { r.Attributes = map[string]string{"A b": "x"} }, "attributes"},
+		{"attribute value", func(r *MatchResult) { r.Attributes = map[string]string{"team": ""} }, "attributes.team"},
+		{"17 attributes", func(r *MatchResult) {
+			r.Attributes = map[string]string{}
+			for i := range 17 {
+				r.Attributes[fmt.Sprintf("a%d", i)] = "x"
+			}
+		}, "attributes"},
+		{"metadata is an array", func(r *MatchResult) { r.Metadata = "[1]" }, "metadata"},
+		{"metadata is not canonical", func(r *MatchResult) { r.Metadata = `{"a": 1}` }, "metadata"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := good
+			tt.change(&r)
+			err := b.Check(&r, now)
+			if tt.field == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), tt.field+":") {
+				t.Errorf("Check() = %v, want a fault of %s", err, tt.field)
+			}
+		})
+	}
+	sum := Board{ID: "b", Policy: Sum, MaxScore: scoreOf(4)}
+	if err := sum.Check(&good, now); err == nil || !strings.HasPrefix(err.Error(), "points:") {
+		t.Errorf("Check() = %v, want a fault of points", err)
+	}
+}
+
+func TestCanonicalMetadata(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "null": "", " {} ": "", `{"b":1,"a":{"d":1e3,"c":"<é>"}}`: `{"a":{"c":"<é>","d":1e3},"b":1}`,
+		`{"n":123456789012345678901}`: `{"n":123456789012345678901}`,
+	} {
+		if got, err := CanonicalMetadata([]byte(in)); got != want || err != nil {
+			t.Errorf("CanonicalMetadata(%s) = %s, %v, want %s", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"1", `"x"`, "[]", "{", `{"a":NaN}`, `{} {}`, "{\"a\":\"\xff\"}",
+		`{"a":"` + strings.Repeat("x", MaxMetadataBytes) + `"}`, strings.Repeat(`{"a":`, 20000)} {
+		if got, err := CanonicalMetadata([]byte(in)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("CanonicalMetadata(%.40s) = %s, %v, want ErrInvalid", in, got, err)
+		}
+	}
+}
+
+// Rank keys compare as scores and tie-breakers do, each in its order, and give
+// back what they were made of.
+func TestRankKeyOrder(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 2))
+	values := []int64{-1 << 53, -1<<53 + 1, -256, -1, 0, 1, 255, 256, 1<<53 - 1, 1 << 53}
+	pick := func() int64 { return values[rng.IntN(len(values))] }
+	for range 5000 {
+		b := Board{Order: Order(rng.IntN(2)), TieBreakers: []TieBreaker{{"a", Order(rng.IntN(2))}, {"b", Order(rng.IntN(2))}}}
+		orders := []Order{b.Order, b.TieBreakers[0].Order, b.TieBreakers[1].Order}
+		x, y := []int64{pick(), pick(), pick()}, []int64{pick(), pick(), pick()}
+		want := 0
+		for i, o := range orders {
+			if want == 0 {
+				want = cmp.Compare(x[i], y[i])
+				if o == HigherFirst {
+					want = -want
+				}
+			}
+		}
+		kx, ky := b.scoreKey(Score(x[0]), x[1:]), b.scoreKey(Score(y[0]), y[1:])
+		if got := strings.Compare(string(kx), string(ky)); got != want {
+			t.Fatalf("seed %d: %v and %v by %v compare %d, want %d", seed, x, y, orders, got, want)
+		}
+		if b.ScoreOf(kx, received) != Score(x[0]) || !slices.Equal(b.TieBreakersOf(kx), x[1:]) || len(kx) != b.RankKeyBytes() {
+			t.Fatalf("seed %d: the key of %v gives back %d %v", seed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
+		}
+		better := strings.Compare(string(kx), string(b.ScorePrefix(Score(y[0]), received))) < 0
+		if strictly := x[0] != y[0] && (x[0] > y[0]) == (b.Order == HigherFirst); better != strictly {
+			t.Fatalf("seed %d: %v before the prefix of %d: %v", seed, x, y[0], better)
+		}
+	}
+}
+
+// The prefix of a score on a decay board divides what is shown as better from
+// what is shown as that score or worse.
+func TestDecayScorePrefix(t *testing.T) {
+	for _, order := range []Order{HigherFirst, LowerFirst} {
+		b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Order: order}
+		for i := range int64(200) {
+			r := result("m", 0, Score(i*7-700))
+			r.AchievedAt = received.Add(-time.Duration(i) * time.Minute)
+			tally, _ := b.Add(Tally{}, &r)
+			e := b.Entry(&tally, SeasonAll, "u")
+			shown := b.ScoreOf(e.Key, received)
+			for s := shown - 2; s <= shown+2; s++ {
+				want := s < shown && order == HigherFirst || s > shown && order == LowerFirst
+				if got := e.Key < b.ScorePrefix(s, received); got != want {
+					t.Errorf("%v: %d before the prefix of %d: %v", order, shown, s, got)
+				}
+			}
+		}
+	}
+}
+
+func TestSucceedNumbersRanks(t *testing.T) {
+	var got []Ranks
+	var prev Standing
+	for _, key := range []RankKey{"a", "b", "b", "b", "c", "d", "d"} {
+		s := Standing{Key: key}
+		s.Succeed(&prev)
+		got = append(got, s.Ranks)
+		prev = s
+	}
+	want := []Ranks{{1, 1, 1}, {2, 2, 2}, {2, 2, 3}, {2, 2, 4}, {5, 3, 5}, {6, 4, 6}, {6, 4, 7}}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if r := want[4]; r.By(Competition) != 5 || r.By(Dense) != 3 || r.By(Ordinal) != 5 {
+		t.Error("By does not give the rank of its method")
+	}
+}
+
+func FuzzDecodePayload(f *testing.F) {
+	r := result("m", 3, -7)
+	f.Add(r.AppendPayload(nil))
+	r.Attributes, r.Metadata, r.TieBreakers, r.Assigned = map[string]string{"a": "b", "c": "d"}, `{"x":1}`, []int64{1, -2}, true
+	f.Add(r.AppendPayload(nil))
+	f.Add(bytes.Repeat([]byte{0xff}, 40))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		got, err := DecodePayload(r.ResultKey, 3, payload)
+		if err != nil {
+			if !errors.Is(err, ErrFormat) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if !bytes.Equal(got.AppendPayload(nil), payload) {
+			t.Fatalf("%x is decoded and encoded as %x", payload, got.AppendPayload(nil))
+		}
+	})
+}
+
+func FuzzTally(f *testing.F) {
+	b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Divisions: []string{"a"}, TieBreakers: []TieBreaker{{"t", LowerFirst}}}
+	r := result("m", 3, -7)
+	r.Attributes, r.Metadata, r.TieBreakers = map[string]string{"a": "b"}, `{"x":1}`, []int64{1}
+	tally, _ := b.Add(Tally{}, &r)
+	data, _ := tally.AppendBinary(nil)
+	f.Add(data)
+	f.Add([]byte{tallyFormat})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var tally Tally
+		if err := tally.UnmarshalBinary(data); err != nil {
+			if !errors.Is(err, ErrFormat) {
+				t.Fatal(err)
+			}
+			return
+		}
+		once, err := tally.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Tally
+		if err := again.UnmarshalBinary(once); err != nil {
+			t.Fatalf("%x: %v", once, err)
+		}
+		if twice, _ := again.AppendBinary(nil); !bytes.Equal(once, twice) {
+			t.Fatalf("%x is decoded and encoded as %x", once, twice)
+		}
+	})
+}
+
+func FuzzSortKeySplit(f *testing.F) {
+	f.Add(string(MakeSortKey("12345678", received, "u")), 8)
+	f.Add("", 0)
+	f.Fuzz(func(t *testing.T, key string, n int) {
+		if n < 0 || n > 256 {
+			return
+		}
+		k, at, user, err := SortKey(key).Split(n)
+		if err != nil {
+			return
+		}
+		if MakeSortKey(k, at, user) != SortKey(key) {
+			t.Fatalf("%x is split and made as %x", key, MakeSortKey(k, at, user))
+		}
+	})
+}
+
+func FuzzCanonicalMetadata(f *testing.F) {
+	f.Add([]byte(`{"b":[1,2,{"c":null}],"a":1e400}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		once, err := CanonicalMetadata(data)
+		if err != nil {
+			return
+		}
+		if twice, err := CanonicalMetadata([]byte(once)); twice != once || err != nil {
+			t.Fatalf("%q becomes %q, then %q, %v", data, once, twice, err)
+		}
+	})
+}
