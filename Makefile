@@ -1,0 +1,38 @@
+# make help lists the targets.
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/leaderboard, a static binary.
+	CGO_ENABLED=0 go build -trimpath -o bin/leaderboard ./cmd/leaderboard
+
+.PHONY: check
+check: ## Run all that CI runs.
+	./scripts/check.sh
+
+.PHONY: test
+test: ## Run the tests that need no server and no network.
+	go test ./...
+
+.PHONY: generate
+generate: ## Generate code from the protos; the tree is clean afterwards.
+	go generate ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME each (60s).
+	./scripts/fuzz.sh $(or $(FUZZTIME),60s)
+
+.PHONY: bench
+bench: ## Run the benchmarks of the rank index and the store.
+	go test -run '^$$' -bench . -benchmem ./cache/... ./storage/pebble/...
+
+.PHONY: cluster-up
+cluster-up: ## Start Cassandra, Kafka and Redis for tests, and print their addresses.
+	go run ./test/cluster/cmd up
+
+.PHONY: cluster-down
+cluster-down: ## Stop them.
+	go run ./test/cluster/cmd down

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs all that CI runs: formatting, vet, the linter, generated code, and every
+# test under the race detector. Needs Go; what else the tests need is installed
+# or started here, and said. Any step that fails ends it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
+
+step "what the tests need"
+./scripts/install-test-deps.sh
+
+step "formatting"
+unformatted=$(gofmt -l $(git ls-files '*.go'))
+if [ -n "$unformatted" ]; then
+  printf 'not formatted, run gofmt -w on:\n%s\n' "$unformatted" >&2
+  exit 1
+fi
+
+step "vet"
+go vet ./...
+
+step "linter"
+go -C tools tool -n staticcheck >/dev/null # builds it, once
+"$(go -C tools tool -n staticcheck)" ./...
+
+step "tests"
+# Integration tests start real servers by themselves; with REQUIRE_INTEGRATION
+# a missing server is a failure, never a skip.
+export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
+go test -race -shuffle=on -timeout 20m ./...
+
+step "all checks passed"

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs every fuzz test of the module for the given time each: ./scripts/fuzz.sh 60s
+set -euo pipefail
+cd "$(dirname "$0")/.."
+duration="${1:-60s}"
+grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do
+  dir=$(dirname "$file")
+  grep -o '^func Fuzz[A-Za-z0-9_]*' "$file" | awk '{print $2}' | while read -r name; do
+    printf '== %s %s\n' "$dir" "$name"
+    go test "$dir" -run '^$' -fuzz "^$name\$" -fuzztime "$duration" </dev/null
+  done
+done
+echo "all fuzz tests passed"
