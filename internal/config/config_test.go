@@ -1,0 +1,298 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write docs/configuration.md")
+
+func load(t *testing.T, file string, environ []string, args ...string) (Effective, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(fs)
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append([]string{"--config", path}, args...)
+	}
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return Load(fs, environ)
+}
+
+func TestFlagsGoOverEnvironmentOverFileOverDefaults(t *testing.T) {
+	const file = "data: /file\nhttp: 127.0.0.1:1\ngrpc: 127.0.0.1:2\nlog: {level: warn}\n"
+	got, err := load(t, file, []string{"LEADERBOARD_HTTP=127.0.0.1:3", "LEADERBOARD_GRPC=127.0.0.1:4", "LEADERBOARD_DATA=", "HOME=/"}, "--grpc", "127.0.0.1:5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Data, want.HTTP, want.GRPC, want.Log.Level = "/file", "127.0.0.1:3", "127.0.0.1:5", "warn"
+	if diff := cmp.Diff(want, got.Config); diff != "" {
+		t.Errorf("Load (-want +got):\n%s", diff)
+	}
+	for key, want := range map[string]string{"http": "LEADERBOARD_HTTP", "grpc": "--grpc", "log.format": "default"} {
+		if got := got.Source(key); got != want {
+			t.Errorf("Source(%s) = %q, want %q", key, got, want)
+		}
+	}
+	if got := got.Source("data"); filepath.Base(got) != "config.yaml" {
+		t.Errorf("Source(data) = %q, want the file: an empty variable is as good as none", got)
+	}
+}
+
+func TestConfigFileFromEnvironment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte("log.level: error\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := load(t, "", []string{"LEADERBOARD_CONFIG=" + path})
+	if err != nil || got.Log.Level != "error" {
+		t.Errorf("Load = level %q, %v; want error, nil", got.Log.Level, err)
+	}
+}
+
+func TestEveryFaultAtOnce(t *testing.T) {
+	tests := []struct {
+		name    string
+		file    string
+		environ []string
+		args    []string
+		want    []string
+	}{
+		{"unknown keys name the nearest", "htttp: x\ntls: {crt: y}\nlogs: {level: info}\n", []string{"LEADERBOARD_GRCP=z"}, nil, []string{
+			"htttp (", "no such setting; did you mean http?", "tls.crt (", "did you mean tls.cert?", "logs.level (", "did you mean log.level?",
+			"LEADERBOARD_GRCP (environment): no such setting; did you mean LEADERBOARD_GRPC?"}},
+		{"values that cannot be read name their source", "request_timeout: 5\ncache_bytes: lots\n", []string{"LEADERBOARD_INSECURE=maybe"}, []string{"--limits-key-rate=fast"}, []string{
+			"request_timeout (", `"5" is not a duration such as`, `cache_bytes (`, `"lots" is not a size`,
+			`insecure (LEADERBOARD_INSECURE): "maybe" is not true or false`, `limits.key_rate (--limits-key-rate): "fast" is not a number`}},
+		{"groups and values", "http: {port: 1}\ntls: true\ndata:\nlog: {}\n", nil, nil, []string{
+			"http.port (", "did you mean http?", "tls (", "data (", "has no value"}},
+		{"limits", "", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{
+			"--grpc=8", "--http=h:99999", "--tls-cert=/no/such", "--log-level=loud", "--shutdown-grace=-1s",
+			"--limits-user-rate=-5", "--limits-user-burst=-1", "--jwt-public-key=/no/such", "--cache-bytes=5KiB"},
+			[]string{
+				`grpc (--grpc): "8" is not of the form host:port`,
+				"admin_key (LEADERBOARD_ADMIN_KEY): is shorter than 16 bytes",
+				"tls.cert (--tls-cert): and tls.key go together", "tls.cert (--tls-cert): open /no/such",
+				`log.level (--log-level): "loud" is none of debug, info, warn, error`,
+				"shutdown_grace (--shutdown-grace): -1s is not positive",
+				"limits.user_burst (--limits-user-burst): -1 is not 0 or more", "limits.user_rate (--limits-user-rate): -5 is not 0 or more",
+				`http (--http): "h:99999" has no port 0 to 65535`, "jwt.algorithm: is empty; name the algorithm", "cache_bytes (--cache-bytes): 5KiB is not 1MiB or more"}},
+		{"tokens", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"needs exactly one of jwt.secret", "jwt.audience: is empty"}},
+		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is http's address too"}},
+		{"a file that is none", "a: [\n", nil, nil, []string{"config file "}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.file, tt.environ, tt.args...)
+			if err == nil {
+				t.Fatal("Load = nil error")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("Load says nothing of %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
+		t.Errorf("Load of a missing file = %v", err)
+	}
+}
+
+func TestVariablesOfOthersAreIgnored(t *testing.T) {
+	_, err := load(t, "", []string{
+		"LEADERBOARD_SERVICE_HOST=10.0.0.1", "LEADERBOARD_PORT=tcp://10.0.0.1:8080", "LEADERBOARD_PORT_8080_TCP=tcp://10.0.0.1:8080",
+		"LEADERBOARD_SERVER=h:1", "LEADERBOARD_KEY=k", "LEADERBOARD_CA=ca.pem", "LEADERBOARD_TEST_DATA=d",
+	})
+	if err != nil {
+		t.Errorf("Load = %v", err)
+	}
+}
+
+func TestSecretsAreHidden(t *testing.T) {
+	const secret = "hunter2hunter2hunter2"
+	c := Default()
+	c.AdminKey, c.JWT.Secret = secret, secret
+	var shown bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		fmt.Fprintf(&shown, verb+"\n", c)
+		fmt.Fprintf(&shown, verb+"\n", c.AdminKey)
+		fmt.Fprintf(&shown, verb+"\n", &c.AdminKey)
+	}
+	asJSON, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown.Write(asJSON)
+	slog.New(slog.NewJSONHandler(&shown, nil)).Info("x", "config", c, "key", c.AdminKey)
+	slog.New(slog.NewTextHandler(&shown, nil)).Info("x", "config", c, "key", c.AdminKey)
+	for _, s := range c.Settings() {
+		fmt.Fprintln(&shown, s.String())
+	}
+	if strings.Contains(shown.String(), secret) || strings.Contains(shown.String(), fmt.Sprintf("%x", secret)) {
+		t.Errorf("the secret shows:\n%s", shown.String())
+	}
+	if !strings.Contains(shown.String(), "[hidden]") {
+		t.Error("nothing says that a secret is set")
+	}
+	if got := string(c.AdminKey); got != secret {
+		t.Errorf("string(Secret) = %q", got)
+	}
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(fs)
+	for _, name := range []string{"admin-key", "jwt-secret"} {
+		if fs.Lookup(name) != nil {
+			t.Errorf("there is a flag --%s, which process lists would show", name)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{"0": 0, "7": 7, "64KiB": 64 << 10, "256MiB": 256 << 20, "3GiB": 3 << 30, "1025B": 1025} {
+		var got Bytes
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q = %d, %v; want %d", text, got, err, want)
+		}
+		var again Bytes
+		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != got {
+			t.Errorf("%q, written as %q, is %d, %v", text, got, again, err)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "1 GiB", "10MB", "9223372036854775807KiB"} {
+		var b Bytes
+		if err := b.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q = %d, want an error", text, b)
+		}
+	}
+}
+
+// Every setting survives the way out of the struct and in again, by each source.
+func TestSettingsRoundTrip(t *testing.T) {
+	defaults := Default()
+	for _, s := range defaults.Settings() {
+		if s.secret() || s.String() == "" {
+			continue
+		}
+		got, err := load(t, "", []string{s.Env + "=" + s.String()})
+		if err != nil {
+			t.Errorf("%s=%s: %v", s.Env, s, err)
+		}
+		if diff := cmp.Diff(defaults, got.Config); diff != "" {
+			t.Errorf("%s=%s (-want +got):\n%s", s.Env, s, diff)
+		}
+		if got.Source(s.Key) != s.Env {
+			t.Errorf("Source(%s) = %q, want %q", s.Key, got.Source(s.Key), s.Env)
+		}
+		if got, err = load(t, "", nil, "--"+s.Flag+"="+s.String()); err != nil || got.Source(s.Key) != "--"+s.Flag {
+			t.Errorf("--%s=%s: %v, source %q", s.Flag, s, err, got.Source(s.Key))
+		}
+	}
+}
+
+func TestShortDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Minute: "1m", 24 * time.Hour: "24h", 90 * time.Minute: "1h30m", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m", 0: "0s",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("shortDuration(%d) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+// The page is made from the struct, so that each setting's name, unit, default
+// and meaning is said once: go test ./internal/config -update
+func TestDocumentationIsTheStruct(t *testing.T) {
+	const path = "../../docs/configuration.md"
+	want := documentation()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is out of date; run go test ./internal/config -update (-want +got):\n%s", path, diff)
+	}
+	defaults := Default()
+	for _, s := range defaults.Settings() {
+		if s.Key == "" || strings.HasSuffix(s.Key, ".") || s.Unit == "" || !strings.HasSuffix(s.Help, ".") {
+			t.Errorf("%+v: every setting has a key, a unit and a sentence of help", s)
+		}
+	}
+}
+
+func documentation() string {
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+<!-- Made from internal/config by: go test ./internal/config -update -->
+
+A server takes each setting from the first of these that names it:
+
+1. a flag: ` + "`leaderboard serve --http 127.0.0.1:9000`" + `
+2. the environment: ` + "`LEADERBOARD_HTTP=127.0.0.1:9000`" + `; an empty variable is as good as none
+3. a YAML file, named by ` + "`--config FILE` or `LEADERBOARD_CONFIG`" + `: ` + "`http: 127.0.0.1:9000`" + `
+4. the default
+
+` + "`leaderboard config`" + ` takes the same flags as ` + "`serve`" + ` and prints every value with where it comes from; secrets are
+hidden. A key in the file or a variable beginning with LEADERBOARD_ that names no setting is an error, as is a value that
+cannot be read; all errors are reported at once. Variables that Kubernetes sets for a service called leaderboard
+(` + "`LEADERBOARD_SERVICE_…`, `LEADERBOARD_PORT…`" + `) are left alone.
+
+In the file a dot in a key is a level of nesting, or just a dot:
+
+` + "```yaml" + `
+data: /var/lib/leaderboard
+http: 0.0.0.0:8443
+tls:
+  cert: /etc/leaderboard/cert.pem
+  key: /etc/leaderboard/key.pem
+log.level: warn
+` + "```" + `
+
+Secrets have no flag, because every user of a machine sees the flags of its processes.
+
+## Settings
+
+`)
+	defaults := Default()
+	for _, s := range defaults.Settings() {
+		flag, value := "no flag", "empty"
+		if s.Flag != "" {
+			flag = "`--" + s.Flag + "`"
+		}
+		if s.String() != "" {
+			value = "`" + s.String() + "`"
+		}
+		fmt.Fprintf(&b, "### %s\n\n%s\n\n%s · `%s` · unit: %s · default: %s\n\n", s.Key, s.Help, flag, s.Env, s.Unit, value)
+	}
+	b.WriteString(`## Client commands
+
+| environment | flag | meaning |
+| --- | --- | --- |
+| ` + "`LEADERBOARD_SERVER`" + ` | ` + "`--server`" + ` | host:port of the server's gRPC. Default ` + "`" + defaults.GRPC + "`" + ` |
+| ` + "`LEADERBOARD_KEY`" + ` | ` + "`--key`" + ` | API key or JWT |
+| ` + "`LEADERBOARD_CA`" + ` | ` + "`--ca`" + ` | certificate authorities in PEM to check the server by, instead of the system's |
+`)
+	return b.String()
+}

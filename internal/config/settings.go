@@ -1,0 +1,134 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// EnvPrefix begins the name of every setting in the environment.
+const EnvPrefix = "LEADERBOARD_"
+
+// Setting is one field of a [Config], under all of its names.
+type Setting struct {
+	Key  string // in the file: tls.cert
+	Env  string // in the environment: LEADERBOARD_TLS_CERT
+	Flag string // on the command line: tls-cert; empty for secrets, which process lists would show
+	Unit string
+	Help string
+
+	value reflect.Value
+}
+
+// Settings returns every setting of c, in the order of the struct.
+func (c *Config) Settings() []Setting { return walk(nil, "", reflect.ValueOf(c).Elem()) }
+
+func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
+	for i := range group.NumField() {
+		field, tag := group.Field(i), group.Type().Field(i).Tag
+		key := prefix + tag.Get("key")
+		if _, ok := field.Addr().Interface().(encoding.TextUnmarshaler); field.Kind() == reflect.Struct && !ok {
+			settings = walk(settings, key+".", field)
+			continue
+		}
+		s := Setting{Key: key, Unit: tag.Get("unit"), Help: tag.Get("help"), value: field}
+		s.Env = EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+		if !s.secret() {
+			s.Flag = strings.NewReplacer(".", "-", "_", "-").Replace(key)
+		}
+		settings = append(settings, s)
+	}
+	return settings
+}
+
+func (s Setting) secret() bool { return s.value.Type() == reflect.TypeFor[Secret]() }
+
+// String returns the value as it would be set. A secret is hidden.
+func (s Setting) String() string {
+	switch v := s.value.Interface().(type) {
+	case []string:
+		return strings.Join(v, ",")
+	case time.Duration:
+		return shortDuration(v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// shortDuration writes d without the zero units that Duration.String ends with.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// set gives the setting a value from a file, the environment or a flag.
+func (s Setting) set(raw any) error {
+	var text string
+	switch raw := raw.(type) {
+	case nil:
+		return fmt.Errorf("has no value")
+	case []any:
+		if s.value.Kind() != reflect.Slice {
+			return fmt.Errorf("is a list, where one value is expected")
+		}
+		parts := make([]string, len(raw))
+		for i, r := range raw {
+			parts[i] = fmt.Sprint(r)
+		}
+		s.value.Set(reflect.ValueOf(parts))
+		return nil
+	case map[string]any:
+		return fmt.Errorf("is a group, where one value is expected")
+	default:
+		text = fmt.Sprint(raw)
+	}
+	if u, ok := s.value.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	switch dst := s.value.Addr().Interface().(type) {
+	case *string:
+		*dst = text
+		return nil
+	case *[]string:
+		*dst = splitList(text)
+		return nil
+	case *bool:
+		return parse(dst, text, "true or false", strconv.ParseBool)
+	case *int:
+		return parse(dst, text, "a whole number", strconv.Atoi)
+	case *float64:
+		return parse(dst, text, "a number", func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+	case *time.Duration:
+		return parse(dst, text, "a duration such as 500ms, 10s or 24h", time.ParseDuration)
+	}
+	panic("config: " + s.Key + " has a type that no value is read as")
+}
+
+func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
+	v, err := f(text)
+	if err != nil {
+		return fmt.Errorf("%q is not %s", text, want)
+	}
+	*dst = v
+	return nil
+}
+
+// splitList reads a list with commas.
+func splitList(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
