@@ -301,7 +301,7 @@ func decayScore(key []byte, at, h int64) int64 {
 	switch x = min(max(x, -limit), limit) + down; {
 	case x < -2: // less than a quarter, as the mantissa and f are less than one
 		return 0
-	case x <= 54: // beyond, it is at least 2^54, as the mantissa is at least a half
+	case x <= 53: // beyond, it is at least 2^53, as the mantissa is at least a half
 		// The mantissa's 160 bits times f's 257, then a 2^-110th more, and rounded.
 		v := new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne())
 		v.Add(v, new(big.Int).Rsh(v, 110))

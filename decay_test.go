@@ -256,7 +256,7 @@ func TestExp2AgainstSeries(t *testing.T) {
 // all terms at once in other arithmetic, whatever the order and the way.
 func TestDecaySumAgainstDefinition(t *testing.T) {
 	rng := newRand(t)
-	for range 1500 {
+	for range 800 {
 		h := randomHalfLife(rng)
 		terms := randomTerms(rng, 20, h, randomMoment(rng))
 		if rng.IntN(10) == 0 {
@@ -350,7 +350,7 @@ func TestDecayCut(t *testing.T) {
 func TestDecayOrder(t *testing.T) {
 	rng := newRand(t)
 	near := 0
-	const rounds = 3000
+	const rounds = 1500
 	for range rounds {
 		h := randomHalfLife(rng)
 		at := randomMoment(rng)
@@ -396,7 +396,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 	rng := newRand(t)
 	half := newFloat().SetFloat64(0.5)
 	near, inside := 0, 0
-	const rounds = 4000
+	const rounds = 2000
 	for range rounds {
 		h := randomHalfLife(rng)
 		at := randomMoment(rng)
