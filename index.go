@@ -10,8 +10,8 @@ import (
 type View struct {
 	// Size is the number of standings in the ladder.
 	Size int64
-	// AsOf is the time of the last change that the answer includes; zero if the
-	// ladder never had one.
+	// AsOf is the time of the last change of the scope that the answer includes:
+	// the greatest that the last Rebuild, or an Update since, was given.
 	AsOf time.Time
 }
 
@@ -63,7 +63,8 @@ type Index interface {
 	// there before; then they see the new standings whole, with every Update made
 	// meanwhile. b gives the layout of keys. If entries yields an error, or ctx is
 	// done, the scope stays as it was, and the error is returned. Rebuilds of one
-	// scope follow one another.
+	// scope follow one another. One that a Drop overtakes loads nothing and
+	// returns [ErrRankUnavailable].
 	Rebuild(ctx context.Context, b *Board, s Scope, at time.Time, entries iter.Seq2[Entry, error]) error
 	// Loaded says whether a scope has been filled by Rebuild since it was lost or dropped.
 	Loaded(ctx context.Context, s Scope) (bool, error)

@@ -1,0 +1,153 @@
+package cachetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// randomHistories plays histories on boards of every shape. A history is, for
+// each user, a sequence of versions of the entry. It is delivered in batches,
+// out of order and partly twice, with rebuilds between; the index must agree
+// with the model throughout.
+func randomHistories(t *testing.T, f *fixture) {
+	rng := random(t)
+	for n := range f.lim.Histories {
+		h := newHistory(rng, n)
+		t.Run(h.name, func(t *testing.T) {
+			g := f.with(&h.board, leaderboard.Scope{Board: h.board.ID, Season: leaderboard.SeasonAll})
+			g.t = t
+			h.play(g)
+		})
+	}
+}
+
+type history struct {
+	rng     *rand.Rand
+	name    string
+	board   leaderboard.Board
+	users   []leaderboard.UserID
+	scores  int // different ones
+	seconds int // different times
+	values  int // different values of a division
+	version map[leaderboard.UserID]uint64
+	changes int
+}
+
+func newHistory(rng *rand.Rand, n int) *history {
+	h := &history{rng: rng, version: map[leaderboard.UserID]uint64{}}
+	ties := []int{0, 1, 24}[n%3]
+	h.scores = []int{1, 3, 1 << 50}[n/3%3]
+	h.seconds = []int{1, 4, 1 << 20}[rng.IntN(3)]
+	h.values = 1 + rng.IntN(4)
+	h.board = leaderboard.Board{
+		ID:     leaderboard.BoardID(fmt.Sprint("history ", n)),
+		Order:  leaderboard.Order(rng.IntN(2)),
+		Policy: leaderboard.Policy(rng.IntN(4)),
+	}
+	if n%4 == 0 {
+		h.board.Policy = leaderboard.Decay
+	}
+	if h.board.Policy == leaderboard.Decay {
+		h.board.HalfLife = time.Hour
+	}
+	for i := range ties {
+		h.board.TieBreakers = append(h.board.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprint("tie", i), Order: leaderboard.Order(rng.IntN(2))})
+	}
+	h.board.Divisions = []string{"country", "gender", "age"}[:rng.IntN(4)]
+	users := 2 + rng.IntN(50)
+	h.users = shuffled(rng, hostile())[:min(users, 20)]
+	for i := range users {
+		h.users = append(h.users, leaderboard.UserID(fmt.Sprint("u", i)))
+	}
+	h.name = strings.ToLower(fmt.Sprintf("%d_%v_%d_tie-breakers_%d_scores_%d_divisions", n, h.board.Policy, ties, h.scores, len(h.board.Divisions)))
+	return h
+}
+
+// next returns the next version of a user's entry.
+func (h *history) next(f *fixture, user leaderboard.UserID) leaderboard.Entry {
+	rng := h.rng
+	h.version[user] += 1 + uint64(rng.IntN(3))
+	version := h.version[user]
+	if rng.IntN(6) == 0 {
+		return f.none(user, version)
+	}
+	r := leaderboard.MatchResult{
+		Score:      leaderboard.Score(rng.Int64N(int64(h.scores)) - int64(h.scores/2)),
+		AchievedAt: time.UnixMicro(int64(rng.IntN(h.seconds)-h.seconds/3) * 1e6).UTC(),
+		Attributes: map[string]string{},
+	}
+	for range h.board.TieBreakers {
+		r.TieBreakers = append(r.TieBreakers, int64(rng.IntN(2)))
+	}
+	if len(r.TieBreakers) > 0 && rng.IntN(2) == 0 { // differ in the last alone
+		clear(r.TieBreakers[:len(r.TieBreakers)-1])
+	}
+	for _, attribute := range h.board.Divisions {
+		if rng.IntN(4) > 0 {
+			r.Attributes[attribute] = fmt.Sprint(rng.IntN(h.values))
+		}
+	}
+	e := f.entryOf(user, version, &r)
+	e.Hidden = rng.IntN(8) == 0
+	return e
+}
+
+func (h *history) play(f *fixture) {
+	rng := h.rng
+	var initial, late []leaderboard.Entry
+	for _, user := range h.users {
+		if rng.IntN(3) > 0 {
+			initial = append(initial, h.next(f, user))
+		}
+	}
+	f.rebuild(shuffled(rng, initial)...)
+	f.agrees()
+	for made := 0; made < f.lim.Changes; {
+		var batch []leaderboard.Entry
+		for range 1 + rng.IntN(20) {
+			e := h.next(f, h.users[rng.IntN(len(h.users))])
+			made++
+			if rng.IntN(3) == 0 {
+				late = append(late, e) // delivered later
+			} else {
+				batch = append(batch, e)
+			}
+			if len(late) > 0 && rng.IntN(3) == 0 {
+				i := rng.IntN(len(late))
+				batch = append(batch, late[i])
+				if rng.IntN(3) > 0 { // else once more
+					late = slices.Delete(late, i, i+1)
+				}
+			}
+		}
+		f.update(shuffled(rng, batch)...)
+		switch rng.IntN(12) {
+		case 0:
+			f.rebuild(shuffled(rng, f.known())...)
+		case 1:
+			f.must(f.x.Drop(f.t.Context(), f.s))
+			f.rebuild(f.known()...)
+		}
+		if rng.IntN(3) == 0 {
+			f.agrees()
+		}
+	}
+	f.update(shuffled(rng, late)...)
+	f.agrees()
+}
+
+// known returns the model's entries, in no order.
+func (f *fixture) known() []leaderboard.Entry {
+	var entries []leaderboard.Entry
+	for _, e := range f.m.entries {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.User), string(y.User)) })
+	return entries
+}

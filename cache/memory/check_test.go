@@ -1,0 +1,174 @@
+package memory
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// check returns the first invariant that a table breaks. It trusts nothing that
+// it can recount.
+func (t *table) check() error {
+	seenLeaves, seenInners := map[uint32]bool{}, map[uint32]bool{}
+	for n := range t.ladders {
+		if slices.Contains(t.spare, uint32(n)) {
+			continue
+		}
+		if err := t.checkTree(uint32(n), seenLeaves, seenInners); err != nil {
+			return fmt.Errorf("ladder %d: %w", n, err)
+		}
+	}
+	if n := t.forest.leaves.used(); n != len(seenLeaves) {
+		return fmt.Errorf("%d leaves taken, %d in trees", n, len(seenLeaves))
+	}
+	if n := t.forest.inners.used(); n != len(seenInners) {
+		return fmt.Errorf("%d inner nodes taken, %d in trees", n, len(seenInners))
+	}
+	if n := t.ladders[0].sum.standings(); n != int64(t.standing) {
+		return fmt.Errorf("%d standing, %d in the overall ladder", t.standing, n)
+	}
+	if t.users.count != t.dict.count {
+		return fmt.Errorf("%d records, %d in the dictionary", t.users.count, t.dict.count)
+	}
+	return t.dict.check()
+}
+
+func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) error {
+	tr, f := &t.ladders[n], &t.forest
+	if tr.root == 0 {
+		if tr.sum != 0 {
+			return fmt.Errorf("empty with sum %x", uint64(tr.sum))
+		}
+		if n != 0 {
+			return fmt.Errorf("an empty division is kept")
+		}
+		return nil
+	}
+	var lastLeaf uint32
+	var lastRow []uint64
+	var lastID string
+	var walk func(level, node, parent uint32) (tally, error)
+	walk = func(level, node, parent uint32) (tally, error) {
+		if level > 0 {
+			in := f.inners.get(node)
+			if seenInners[node] {
+				return 0, fmt.Errorf("inner %d is there twice", node)
+			}
+			seenInners[node] = true
+			if in.level != level || in.parent != parent || in.n == 0 || in.n > fan || parent == 0 && in.n < 2 {
+				return 0, fmt.Errorf("inner %d at level %d below %d: level %d, parent %d, n %d", node, level, parent, in.level, in.parent, in.n)
+			}
+			var sum tally
+			for k, c := range in.child[:in.n] {
+				row, ref := f.first(level-1, c)
+				if in.refs[k] != ref || !slices.Equal(f.row(f.innerWords.at(node), k), row) {
+					return 0, fmt.Errorf("inner %d does not know the first entry of child %d", node, k)
+				}
+				s, err := walk(level-1, c, node)
+				if err != nil {
+					return 0, err
+				}
+				if in.sums[k] != s {
+					return 0, fmt.Errorf("inner %d: sum of child %d is %x, counted %x", node, k, uint64(in.sums[k]), uint64(s))
+				}
+				sum += s
+			}
+			return sum, nil
+		}
+		lf := f.leaves.get(node)
+		if seenLeaves[node] {
+			return 0, fmt.Errorf("leaf %d is there twice", node)
+		}
+		seenLeaves[node] = true
+		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
+			return 0, fmt.Errorf("leaf %d below %d after %d: parent %d, n %d, prev %d", node, parent, lastLeaf, lf.parent, lf.n, lf.prev)
+		}
+		if lastLeaf != 0 && f.leaves.get(lastLeaf).next != node {
+			return 0, fmt.Errorf("leaf %d: next is %d, not %d", lastLeaf, f.leaves.get(lastLeaf).next, node)
+		}
+		lastLeaf = node
+		if lf.heads>>lf.n != 0 && lf.n < fan {
+			return 0, fmt.Errorf("leaf %d: heads beyond the end", node)
+		}
+		for i, ref := range lf.refs[:lf.n] {
+			row, id := f.row(f.leafWords.at(node), i), string(f.users.id(ref))
+			if lastRow != nil {
+				if c := slices.Compare(lastRow, row); c > 0 || c == 0 && lastID >= id {
+					return 0, fmt.Errorf("leaf %d: entry %d is out of order", node, i)
+				}
+			}
+			if isHead := lastRow == nil || !sameKey(lastRow, row); isHead != (lf.heads>>i&1 != 0) {
+				return 0, fmt.Errorf("leaf %d: entry %d: head is %v", node, i, !isHead)
+			}
+			if t.users.field(ref, tr.field) != node {
+				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in leaf %d", node, i, t.users.field(ref, tr.field))
+			}
+			if n != 0 && t.users.field(ref, tr.field-4) != n {
+				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in ladder %d", node, i, t.users.field(ref, tr.field-4))
+			}
+			if t.dict.find(id) != ref {
+				return 0, fmt.Errorf("leaf %d: entry %d's user is not in the dictionary", node, i)
+			}
+			lastRow, lastID = row, id
+		}
+		return tally(lf.n)<<32 + tally(bits.OnesCount64(lf.heads)), nil
+	}
+	sum, err := walk(tr.level, tr.root, 0)
+	if err != nil {
+		return err
+	}
+	if sum != tr.sum {
+		return fmt.Errorf("sum is %x, counted %x", uint64(tr.sum), uint64(sum))
+	}
+	if f.leaves.get(lastLeaf).next != 0 {
+		return fmt.Errorf("the last leaf has a next")
+	}
+	return nil
+}
+
+// check returns the first invariant that a dictionary breaks.
+func (d *dict) check() error {
+	count := 0
+	for _, part := range []struct {
+		c    *cells
+		from uint64
+		to   uint64
+	}{{&d.cur, 0, d.frontier}, {&d.old, d.frontier, 1 << 32}} {
+		if d.old.size == 0 {
+			part.to = 1 << 32
+		}
+		if part.c.size == 0 {
+			continue
+		}
+		last, empty := uint64(0), -1
+		for i := range part.c.end() {
+			cell := part.c.get(i)
+			if cell == 0 {
+				empty = i
+				continue
+			}
+			if cell>>32 < last {
+				return fmt.Errorf("dictionary: cell %d is out of order", i)
+			}
+			last = cell >> 32
+			if last < part.from {
+				continue // moved already
+			}
+			if last >= part.to {
+				return fmt.Errorf("dictionary: cell %d lies beyond the frontier", i)
+			}
+			count++
+			if home := part.c.home(uint32(last)); home > i || home <= empty {
+				return fmt.Errorf("dictionary: cell %d has home %d and the cell at %d is empty", i, home, empty)
+			}
+			id := string(d.users.id(uint32(cell)))
+			if d.hash(id) != uint32(last) || d.find(id) != uint32(cell) {
+				return fmt.Errorf("dictionary: user %q is not found", id)
+			}
+		}
+	}
+	if count != d.count {
+		return fmt.Errorf("dictionary: %d counted, %d said", count, d.count)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package memory
+
+import "hash/maphash"
+
+// dict finds a user's record by id. It is a hash table by linear probing whose
+// cells are in the order of their hashes, so that a search ends at the first
+// greater hash, and so that the table grows by moving its cells, from the left
+// on, into a larger one: a few with each insertion, while the part already moved
+// and the part to come both answer, and the chunks behind are let go. No
+// insertion waits for the whole table, and there are never two whole tables.
+type dict struct {
+	seed  maphash.Seed
+	users *users
+	cur   cells
+	// While the table grows, hashes from frontier on are still in old.
+	old      cells
+	frontier uint64
+	cursor   int // the cell of old to move next
+	count    int
+}
+
+// cells is an array of hash<<32 | ref, 0 if empty, as long as it was written
+// to; what lies beyond is empty.
+type cells struct {
+	chunks [][]uint64
+	size   uint64 // home positions
+}
+
+const (
+	cellShift = 14
+	cellChunk = 1 << cellShift
+	// A table grows by growth when more than maxLoad of it is taken. Each
+	// insertion meanwhile moves moveCells cells: the table is moved before the
+	// larger one is full, since growth/moveCells < growth-1 by far.
+	maxLoadNum, maxLoadDen = 7, 8
+	growthNum, growthDen   = 5, 4
+	moveCells              = 16
+	minCells               = 16
+)
+
+func newDict(u *users) dict {
+	return dict{seed: maphash.MakeSeed(), users: u, cur: cells{size: minCells}}
+}
+
+func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) }
+
+func (c *cells) get(i int) uint64 {
+	chunk := i >> cellShift
+	if chunk >= len(c.chunks) {
+		return 0
+	}
+	if cells := c.chunks[chunk]; i&(cellChunk-1) < len(cells) {
+		return cells[i&(cellChunk-1)]
+	}
+	return 0
+}
+
+func (c *cells) set(i int, v uint64) {
+	chunk, within := i>>cellShift, i&(cellChunk-1)
+	for chunk >= len(c.chunks) {
+		c.chunks = append(c.chunks, nil)
+	}
+	if have := len(c.chunks[chunk]); within >= have {
+		length := cellChunk
+		if chunk == 0 {
+			length = min(length, max(2*have, within+1, minCells))
+		}
+		grown := make([]uint64, length)
+		copy(grown, c.chunks[chunk])
+		c.chunks[chunk] = grown
+	}
+	c.chunks[chunk][within] = v
+}
+
+// end is a position from which on all cells are empty.
+func (c *cells) end() int { return len(c.chunks) << cellShift }
+
+// insert puts a cell in its place and moves those of greater hashes on.
+func (c *cells) insert(cell uint64) {
+	i := c.home(uint32(cell >> 32))
+	for {
+		have := c.get(i)
+		if have == 0 {
+			c.set(i, cell)
+			return
+		}
+		if have>>32 > cell>>32 {
+			break
+		}
+		i++
+	}
+	for cell != 0 {
+		have := c.get(i)
+		c.set(i, cell)
+		cell = have
+		i++
+	}
+}
+
+// remove takes the cell at i out and moves those behind it back towards their homes.
+func (c *cells) remove(i int) {
+	for {
+		next := c.get(i + 1)
+		if next == 0 || c.home(uint32(next>>32)) == i+1 {
+			c.set(i, 0)
+			return
+		}
+		c.set(i, next)
+		i++
+	}
+}
+
+func (d *dict) hash(id string) uint32 { return uint32(maphash.String(d.seed, id) >> 32) }
+
+// part returns the cells that hold a hash.
+func (d *dict) part(hash uint32) *cells {
+	if d.old.size != 0 && uint64(hash) >= d.frontier {
+		return &d.old
+	}
+	return &d.cur
+}
+
+// find returns a user's ref, 0 if it is not there.
+func (d *dict) find(id string) uint32 {
+	hash := d.hash(id)
+	c := d.part(hash)
+	for i := c.home(hash); ; i++ {
+		cell := c.get(i)
+		if cell == 0 || uint32(cell>>32) > hash {
+			return 0
+		}
+		if uint32(cell>>32) == hash && string(d.users.id(uint32(cell))) == id {
+			return uint32(cell)
+		}
+	}
+}
+
+// add puts in a user who is not there.
+func (d *dict) add(id string, ref uint32) {
+	if d.old.size == 0 && uint64(d.count+1)*maxLoadDen > d.cur.size*maxLoadNum {
+		d.old, d.cur = d.cur, cells{size: d.cur.size*growthNum/growthDen + 1}
+		d.frontier, d.cursor = 0, 0
+	}
+	if d.old.size != 0 {
+		d.move()
+	}
+	hash := d.hash(id)
+	d.part(hash).insert(uint64(hash)<<32 | uint64(ref))
+	d.count++
+}
+
+// move moves some of old's cells, up to an empty one: no cell behind that was
+// pushed there from before it, so a frontier can be drawn between them.
+func (d *dict) move() {
+	end := d.old.end()
+	for moved := 0; d.cursor < end; d.cursor++ {
+		cell := d.old.get(d.cursor)
+		if cell != 0 {
+			d.cur.insert(cell)
+		} else if moved >= moveCells {
+			break
+		}
+		moved++
+	}
+	if d.cursor >= end {
+		d.old, d.frontier = cells{}, 0
+		return
+	}
+	// The least hash whose home is at or behind the cursor.
+	d.frontier = (uint64(d.cursor)<<32 + d.old.size - 1) / d.old.size
+	for chunk := d.cursor>>cellShift - 1; chunk >= 0 && d.old.chunks[chunk] != nil; chunk-- {
+		d.old.chunks[chunk] = nil
+	}
+}
+
+// remove takes a user out.
+func (d *dict) remove(id string, ref uint32) {
+	hash := d.hash(id)
+	c := d.part(hash)
+	i := c.home(hash)
+	for c.get(i) != uint64(hash)<<32|uint64(ref) {
+		i++
+	}
+	c.remove(i)
+	d.count--
+}

@@ -1,0 +1,285 @@
+// Package memory is a rank index in the memory of the process. It is exact,
+// answers in about a microsecond, and is filled anew from the store at start.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Index is a [leaderboard.Index] in memory. The zero Index is ready for use.
+type Index struct {
+	mu     sync.RWMutex
+	scopes map[leaderboard.Scope]*scope
+}
+
+var _ leaderboard.Index = (*Index)(nil)
+
+// New returns an empty index.
+func New() *Index { return &Index{scopes: map[leaderboard.Scope]*scope{}} }
+
+// scope is the state of one scope. Its lock is held for reads of a few
+// microseconds, and for writes of a few entries at a time.
+type scope struct {
+	rebuild chan struct{} // holds a token while no Rebuild runs
+
+	mu    sync.RWMutex
+	table *table // nil while the scope is not loaded
+	notes *notes // nil while no Rebuild runs
+
+	rebuilds int // that run or wait; under Index.mu
+}
+
+// notes are the Updates that came while a Rebuild runs.
+type notes struct {
+	layout  layout
+	entries map[leaderboard.UserID]leaderboard.Entry // the newest of each
+	asOf    time.Time
+}
+
+func (n *notes) add(at time.Time, entries []leaderboard.Entry) error {
+	for _, e := range entries {
+		if err := n.layout.accepts(&e); err != nil {
+			return err
+		}
+		if old, ok := n.entries[e.User]; !ok || e.Version > old.Version {
+			e.Divisions, e.Metadata = slices.Clone(e.Divisions), ""
+			n.entries[e.User] = e
+		}
+	}
+	n.asOf = later(n.asOf, at)
+	return nil
+}
+
+func later(x, y time.Time) time.Time {
+	if x.After(y) {
+		return x
+	}
+	return y
+}
+
+// updateChunk is how many entries an Update applies before it lets readers in.
+const updateChunk = 16
+
+func (x *Index) scope(s leaderboard.Scope) *scope {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.scopes[s]
+}
+
+// Update implements [leaderboard.Index].
+func (x *Index) Update(ctx context.Context, s leaderboard.Scope, at time.Time, entries []leaderboard.Entry) error {
+	sc := x.scope(s)
+	if sc == nil {
+		return nil
+	}
+	for {
+		chunk := entries[:min(len(entries), updateChunk)]
+		if err := sc.update(at, chunk); err != nil {
+			return err
+		}
+		if entries = entries[len(chunk):]; len(entries) == 0 {
+			return nil
+		}
+	}
+}
+
+func (sc *scope) update(at time.Time, entries []leaderboard.Entry) error {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.notes != nil {
+		if err := sc.notes.add(at, entries); err != nil {
+			return err
+		}
+	}
+	if sc.table == nil {
+		return nil
+	}
+	for i := range entries {
+		if err := sc.table.apply(&entries[i]); err != nil {
+			return err
+		}
+	}
+	sc.table.asOf = later(sc.table.asOf, at)
+	return nil
+}
+
+// Rebuild implements [leaderboard.Index].
+func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.Scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	sc := x.join(s)
+	defer x.leave(s, sc)
+	select {
+	case <-sc.rebuild:
+		defer func() { sc.rebuild <- struct{}{} }()
+	case <-ctx.Done():
+		return fmt.Errorf("memory: rebuild %v: %w", s, ctx.Err())
+	}
+
+	layout := layoutOf(b)
+	own := &notes{layout: layout, entries: map[leaderboard.UserID]leaderboard.Entry{}}
+	sc.mu.Lock()
+	sc.notes = own
+	sc.mu.Unlock()
+	defer func() {
+		sc.mu.Lock()
+		if sc.notes == own {
+			sc.notes = nil
+		}
+		sc.mu.Unlock()
+	}()
+
+	t, err := load(ctx, layout, entries)
+	if err != nil {
+		return fmt.Errorf("memory: rebuild %v: %w", s, err)
+	}
+	t.asOf = later(t.asOf, at)
+	if err := sc.swap(t, own); err != nil {
+		return fmt.Errorf("memory: rebuild %v: %w", s, err)
+	}
+	return nil
+}
+
+// swap puts a new table in place, brought up to date by the Updates noted. It
+// holds up readers and writers for the last few of them only.
+func (sc *scope) swap(t *table, own *notes) error {
+	const few, rounds = 64, 100
+	for round := 0; ; round++ {
+		sc.mu.Lock()
+		if sc.notes != own {
+			sc.mu.Unlock()
+			return fmt.Errorf("dropped meanwhile: %w", leaderboard.ErrRankUnavailable)
+		}
+		pending := own.entries
+		t.asOf = later(t.asOf, own.asOf)
+		if len(pending) <= few || round == rounds {
+			defer sc.mu.Unlock()
+			if err := applyAll(t, pending); err != nil {
+				return err
+			}
+			sc.table = t
+			return nil
+		}
+		own.entries = map[leaderboard.UserID]leaderboard.Entry{}
+		sc.mu.Unlock()
+		if err := applyAll(t, pending); err != nil {
+			return err
+		}
+	}
+}
+
+func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error {
+	for _, e := range entries {
+		if err := t.apply(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadChunk is how many entries load sorts at a time.
+const loadChunk = 1 << 16
+
+// load returns a table of entries.
+func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
+	t := newTable(l)
+	var chunk []leaderboard.Entry
+	flush := func() error {
+		order := make([]int32, len(chunk))
+		for i := range order {
+			order[i] = int32(i)
+		}
+		slices.SortFunc(order, func(i, j int32) int { return compareEntries(&chunk[i], &chunk[j]) })
+		for _, i := range order {
+			if err := t.apply(&chunk[i]); err != nil {
+				return err
+			}
+		}
+		clear(chunk)
+		chunk = chunk[:0]
+		return ctx.Err()
+	}
+	for e, err := range entries {
+		if err != nil {
+			return nil, err
+		}
+		chunk = append(chunk, e)
+		if len(chunk)%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(chunk) == loadChunk {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return t, flush()
+}
+
+func (x *Index) join(s leaderboard.Scope) *scope {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	sc := x.scopes[s]
+	if sc == nil {
+		sc = &scope{rebuild: make(chan struct{}, 1)}
+		sc.rebuild <- struct{}{}
+		x.scopes[s] = sc
+	}
+	sc.rebuilds++
+	return sc
+}
+
+func (x *Index) leave(s leaderboard.Scope, sc *scope) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	sc.rebuilds--
+	x.tidy(s, sc)
+}
+
+// tidy forgets a scope that is not loaded and that no Rebuild is about to load.
+func (x *Index) tidy(s leaderboard.Scope, sc *scope) {
+	sc.mu.RLock()
+	defer sc.mu.RUnlock()
+	if sc.table == nil && sc.rebuilds == 0 {
+		delete(x.scopes, s)
+	}
+}
+
+// Loaded implements [leaderboard.Index].
+func (x *Index) Loaded(ctx context.Context, s leaderboard.Scope) (bool, error) {
+	sc := x.scope(s)
+	if sc == nil {
+		return false, nil
+	}
+	sc.mu.RLock()
+	defer sc.mu.RUnlock()
+	return sc.table != nil, nil
+}
+
+// Drop implements [leaderboard.Index].
+func (x *Index) Drop(ctx context.Context, s leaderboard.Scope) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	sc := x.scopes[s]
+	if sc == nil {
+		return nil
+	}
+	sc.mu.Lock()
+	sc.table, sc.notes = nil, nil
+	sc.mu.Unlock()
+	x.tidy(s, sc)
+	return nil
+}
+
+// Close implements [leaderboard.Index].
+func (x *Index) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.scopes = nil
+	return nil
+}

@@ -1,0 +1,172 @@
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// read calls f with a ladder of a loaded scope, under the scope's lock. tr is
+// nil if nobody stands in the ladder.
+func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
+	sc := x.scope(l.Scope)
+	if sc == nil {
+		return leaderboard.View{}, notLoaded(l.Scope)
+	}
+	sc.mu.RLock()
+	defer sc.mu.RUnlock()
+	t := sc.table
+	if t == nil {
+		return leaderboard.View{}, notLoaded(l.Scope)
+	}
+	v := leaderboard.View{AsOf: t.asOf}
+	tr := t.find(l.Division)
+	if tr != nil {
+		v.Size = tr.sum.standings()
+	}
+	return v, f(t, tr)
+}
+
+func notLoaded(s leaderboard.Scope) error {
+	return fmt.Errorf("memory: scope %v is not loaded: %w", s, leaderboard.ErrRankUnavailable)
+}
+
+// Standings implements [leaderboard.Ranker].
+func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+	out := make([]leaderboard.Standing, len(users))
+	var keys strings.Builder
+	var keyBytes int
+	v, err := x.read(l, func(t *table, tr *tree) error {
+		keyBytes = t.keyBytes
+		keys.Grow(keyBytes * len(users))
+		for i, user := range users {
+			out[i].User = user
+			if tr == nil {
+				continue
+			}
+			p, ok := t.whereIs(tr, user)
+			if !ok {
+				continue
+			}
+			row := t.forest.row(t.forest.leafWords.at(p.leaf), p.i)
+			out[i].AchievedAt, out[i].Ranks = instant(row), t.rank(tr, p)
+			var key [maxWords * wordBytes]byte
+			for c, w := range row {
+				binary.BigEndian.PutUint64(key[c*wordBytes:], w)
+			}
+			keys.Write(key[:keyBytes])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, leaderboard.View{}, err
+	}
+	rest := leaderboard.RankKey(keys.String())
+	for i := range out {
+		if out[i].Ranks.Ordinal != 0 {
+			out[i].Key, rest = rest[:keyBytes], rest[keyBytes:]
+		}
+	}
+	return out, v, nil
+}
+
+// whereIs returns where a user stands in tr.
+func (t *table) whereIs(tr *tree, user leaderboard.UserID) (place, bool) {
+	ref := t.dict.find(string(user))
+	if ref == 0 {
+		return place{}, false
+	}
+	leaf := t.users.field(ref, tr.field)
+	if leaf == 0 || tr.field != overallField && &t.ladders[t.users.field(ref, tr.field-4)] != tr {
+		return place{}, false
+	}
+	return place{leaf, t.forest.leaves.get(leaf).index(ref)}, true
+}
+
+// Page implements [leaderboard.Ranker]. A position before the first is the first.
+func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
+}
+
+// page returns the standings that where names: n from a position on, from 0.
+func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
+	var pg *page
+	var first leaderboard.Ranks
+	v, err := x.read(l, func(t *table, tr *tree) error {
+		position, n, err := where(t, tr)
+		if err == nil && tr != nil {
+			pg, first = t.page(tr, position, n)
+		}
+		return err
+	})
+	if err != nil || pg == nil {
+		return nil, v, err
+	}
+	return pg.finish(first), v, nil
+}
+
+// PageAfter implements [leaderboard.Ranker]. The empty key is before all, and
+// the beginning of a sort key is before those that begin with it.
+func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	return x.page(l, func(t *table, tr *tree) (int64, int, error) {
+		if tr == nil {
+			return 0, n, nil
+		}
+		// The standings up to a user's are those before any id that is greater.
+		b := bound{}
+		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
+			b.id = string(after[fixed:]) + "\x00"
+			after = after[:fixed]
+		} else {
+			after += leaderboard.SortKey(make([]byte, fixed-len(after)))
+		}
+		achieved := binary.BigEndian.Uint64([]byte(after[t.keyBytes:]))
+		b.words = t.words(nil, string(after[:t.keyBytes]), achieved)
+		return t.position(tr, b).standings(), n, nil
+	})
+}
+
+// Around implements [leaderboard.Ranker].
+func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
+	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
+		if tr != nil {
+			if p, ok := t.whereIs(tr, user); ok {
+				position := (t.forest.before(p.leaf) + t.forest.leaves.get(p.leaf).within(p.i)).standings()
+				above := min(int64(max(above, 0)), position)
+				below := min(int64(max(below, 0)), tr.sum.standings())
+				return position - above, int(above + 1 + below), nil
+			}
+		}
+		return 0, 0, fmt.Errorf("memory: %q in %v: %w", user, l, leaderboard.ErrEntryNotFound)
+	})
+	if err != nil {
+		return nil, leaderboard.View{}, err
+	}
+	return out, v, nil
+}
+
+// Count implements [leaderboard.Ranker]. A key longer than the board's rank
+// keys is no key, and an error.
+func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
+	out := make([]leaderboard.Counts, len(keys))
+	v, err := x.read(l, func(t *table, tr *tree) error {
+		var scratch [maxWords]uint64
+		for i, k := range keys {
+			if len(k) > t.keyBytes {
+				return fmt.Errorf("memory: count: rank key of %d bytes, not %d: %w", len(k), t.keyBytes, leaderboard.ErrFormat)
+			}
+			if tr != nil {
+				sum := t.position(tr, bound{words: t.words(scratch[:0], string(k), 0)})
+				out[i] = leaderboard.Counts{Standings: sum.standings(), Distinct: sum.heads()}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, leaderboard.View{}, err
+	}
+	return out, v, nil
+}
