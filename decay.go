@@ -3,7 +3,6 @@ package leaderboard
 import (
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"math/big"
 	"math/bits"
 	"slices"
@@ -46,11 +45,10 @@ type decayParts struct {
 type int576 [9]uint64
 
 // add returns d with p points at t, in Unix microseconds, for a half-life of h
-// microseconds, at least 10^6. False would mean that d must be made anew by
-// [sumDecay]; it is never so, because what the cut drops is kept apart.
-func (d decaySum) add(p, t, h int64) (decaySum, bool) {
+// microseconds, at least 10^6.
+func (d decaySum) add(p, t, h int64) decaySum {
 	if p == 0 {
-		return d, true
+		return d
 	}
 	e, left := floorDiv(t, h)
 	block, shift := floorDiv(e, decayBlock)
@@ -72,19 +70,9 @@ func (d decaySum) add(p, t, h int64) (decaySum, bool) {
 	case next.block - 1:
 		next.older.add(p, exp2(left, h), uint(shift))
 	default:
-		return d, true
+		return d
 	}
-	return decaySum{&next}, true
-}
-
-// sumDecay returns the sum of terms, each of points and a time in Unix
-// microseconds, in any order.
-func sumDecay(terms iter.Seq2[int64, int64], h int64) decaySum {
-	var d decaySum
-	for p, t := range terms {
-		d, _ = d.add(p, t, h)
-	}
-	return d
+	return decaySum{&next}
 }
 
 // add adds p·floor((1+f)·2^160)·2^shift to x.

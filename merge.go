@@ -133,9 +133,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	}
 	d.Put = &r
 	if have == nil || have.Retracted {
-		var ok bool
-		d.Tally, ok = b.Add(known.Tally, &r)
-		d.Recount = !ok
+		d.Tally = b.Add(known.Tally, &r)
 	} else {
 		d.Recount = true
 	}

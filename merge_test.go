@@ -501,7 +501,7 @@ func TestDecayScorePrefix(t *testing.T) {
 		for i := range int64(200) {
 			r := result("m", 0, Score(i*7-700))
 			r.AchievedAt = received.Add(-time.Duration(i) * time.Minute)
-			tally, _ := b.Add(Tally{}, &r)
+			tally := b.Add(Tally{}, &r)
 			e := b.Entry(&tally, SeasonAll, "u")
 			shown := b.ScoreOf(e.Key, received)
 			for s := shown - 2; s <= shown+2; s++ {
@@ -556,7 +556,7 @@ func FuzzTally(f *testing.F) {
 	b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Divisions: []string{"a"}, TieBreakers: []TieBreaker{{"t", LowerFirst}}}
 	r := result("m", 3, -7)
 	r.Attributes, r.Metadata, r.TieBreakers = map[string]string{"a": "b"}, `{"x":1}`, []int64{1}
-	tally, _ := b.Add(Tally{}, &r)
+	tally := b.Add(Tally{}, &r)
 	data, _ := tally.AppendBinary(nil)
 	f.Add(data)
 	f.Add([]byte{tallyFormat})

@@ -89,7 +89,7 @@ func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 		doubled = 2*int64(s) - 1
 	}
 	half := b.HalfLife.Microseconds()
-	d, _ := decaySum{}.add(doubled, at.UnixMicro()-half, half)
+	d := decaySum{}.add(doubled, at.UnixMicro()-half, half)
 	return RankKey(b.decayed(d))
 }
 

@@ -46,18 +46,14 @@ func later(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) boo
 }
 
 // Add returns t with r counted in. r must be of a match that t does not hold;
-// a retracted r changes nothing. false means that t cannot be extended by r and
-// must be made anew by [Board.Count].
-func (b *Board) Add(t Tally, r *MatchResult) (Tally, bool) {
+// a retracted r changes nothing.
+func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	if r.Retracted {
-		return t, true
+		return t
 	}
 	switch b.Policy {
 	case Sum, Decay:
-		var ok bool
-		if t, ok = b.addPoints(t, r); !ok {
-			return t, false
-		}
+		t = b.addPoints(t, r)
 	default:
 		if t.results == 0 || b.takes(&t, r) {
 			t.score, t.ties = r.Score, r.TieBreakers
@@ -66,7 +62,7 @@ func (b *Board) Add(t Tally, r *MatchResult) (Tally, bool) {
 	}
 	t.results++
 	t.attributes = b.addAttributes(t.attributes, r)
-	return t, true
+	return t
 }
 
 // takes says whether r rather than the result t has taken is the entry.
@@ -85,14 +81,10 @@ func (b *Board) scoreKey(s Score, ties []int64) RankKey {
 	return b.rankKey(column(make([]byte, 0, b.RankKeyBytes()), b.Order, int64(s)), ties)
 }
 
-func (b *Board) addPoints(t Tally, r *MatchResult) (Tally, bool) {
+func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 	changes := r.Score != 0
 	if b.Policy == Decay {
-		sum, ok := t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
-		if !ok {
-			return t, false
-		}
-		t.decay = sum
+		t.decay = t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
 	} else {
 		t.score += r.Score
 	}
@@ -117,7 +109,7 @@ func (b *Board) addPoints(t Tally, r *MatchResult) (Tally, bool) {
 	if decides {
 		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changes
 	}
-	return t, true
+	return t
 }
 
 func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
@@ -141,29 +133,11 @@ func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
 // first error that results yields.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	var t Tally
-	var points [][2]int64 // of decay boards, whose sum is made in one go
-	single := *b
-	if b.Policy == Decay {
-		single.Policy = Sum // for all but the decayed sum
-	}
 	for r, err := range results {
 		if err != nil {
 			return Tally{}, err
 		}
-		t, _ = single.Add(t, &r)
-		if b.Policy == Decay && !r.Retracted {
-			points = append(points, [2]int64{int64(r.Score), r.AchievedAt.UnixMicro()})
-		}
-	}
-	if b.Policy == Decay {
-		t.score = 0
-		t.decay = sumDecay(func(yield func(int64, int64) bool) {
-			for _, p := range points {
-				if !yield(p[0], p[1]) {
-					return
-				}
-			}
-		}, b.HalfLife.Microseconds())
+		t = b.Add(t, &r)
 	}
 	return t, nil
 }
