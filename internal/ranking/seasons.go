@@ -118,6 +118,10 @@ func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderbo
 	return s.index.Drop(ctx, scope)
 }
 
+// sealDelay is how long after a season closed Sweep leaves it alone, so that a
+// result that was received in time and is being applied is in the final standings.
+const sealDelay = time.Minute
+
 // Sweep seals every season that takes no more results, and deletes what is past
 // its board's retention. Nothing depends on when it runs: it makes old seasons
 // cheap to keep and to read.
@@ -145,7 +149,7 @@ func (s *Service) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			return err
 		}
 		switch {
-		case !b.Closed(season, now):
+		case !b.Closed(season, now.Add(-sealDelay)):
 		case r.SealedAt.IsZero():
 			if err := s.seal(ctx, b, r.Scope, "season over"); err != nil {
 				return err

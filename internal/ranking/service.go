@@ -279,7 +279,8 @@ func (s *Service) sealedSeason(ctx context.Context, b *leaderboard.Board, season
 }
 
 // settle brings the ranks in step with changed entries: the index, or the final
-// standings of a sealed season, amended for the reason.
+// standings of a sealed season, amended for the reason. An index that is not
+// available is no error: it will be filled from the store when it is back.
 func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reason string) error {
 	byScope := map[leaderboard.Scope][]leaderboard.Entry{}
 	for _, c := range changes {
@@ -306,7 +307,10 @@ func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reas
 		} else {
 			err = s.index.Update(ctx, scope, leaderboard.Truncate(s.now()), entries)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, leaderboard.ErrRankUnavailable):
+			s.log.WarnContext(ctx, "rank index not updated", "err", err)
+		case err != nil:
 			return err
 		}
 		s.hub.notify(scope)

@@ -1,0 +1,27 @@
+package ranking
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+func FuzzParseToken(f *testing.F) {
+	v := &view{board: &leaderboard.Board{ID: "b"}, ladder: leaderboard.Ladder{Scope: leaderboard.Scope{Board: "b", Season: "all"}}}
+	f.Add(v.token("12345678" + "12345678" + "user"))
+	f.Add("")
+	f.Add("AAAA")
+	f.Fuzz(func(t *testing.T, token string) {
+		after, err := v.parseToken(token)
+		if err != nil {
+			if !errors.Is(err, leaderboard.ErrInvalid) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if v.token(after) != token {
+			t.Fatalf("%q is read as what is written %q", token, v.token(after))
+		}
+	})
+}
