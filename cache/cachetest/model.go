@@ -121,10 +121,7 @@ func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboa
 func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboard.MatchResult) leaderboard.Entry {
 	f.t.Helper()
 	r.ResultKey = leaderboard.ResultKey{Scope: f.s, User: user, Match: "m"}
-	tally, ok := f.b.Add(leaderboard.Tally{}, r)
-	if !ok {
-		tally, _ = f.b.Count(func(yield func(leaderboard.MatchResult, error) bool) { yield(*r, nil) })
-	}
+	tally := f.b.Add(leaderboard.Tally{}, r)
 	e := f.b.Entry(&tally, f.s.Season, user)
 	e.Version = version
 	return e
