@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
@@ -27,9 +28,21 @@ import (
 // are exact. Fields that are not set are left out if they can tell, and shown
 // with their zero value otherwise; empty maps are left out.
 
-// appendJSON appends m as JSON.
-func appendJSON(dst []byte, m proto.Message) ([]byte, error) {
+// AppendJSON appends m as the JSON that REST clients see.
+func AppendJSON(dst []byte, m proto.Message) ([]byte, error) {
 	return appendMessage(dst, m.ProtoReflect())
+}
+
+// DecodeJSON reads a message as REST clients send it. Nothing is the empty
+// message. It returns a [leaderboard.FieldError] that names what is wrong.
+func DecodeJSON(data []byte, m proto.Message) error {
+	if len(bytes.TrimSpace(data)) == 0 || protojson.Unmarshal(data, m) == nil {
+		return nil
+	}
+	if problem := explain(data, m.ProtoReflect().Descriptor()); problem != nil {
+		return problem
+	}
+	return &leaderboard.FieldError{Field: bodyField, Problem: "is not a valid request"}
 }
 
 func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
@@ -65,9 +78,10 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 // appendFields appends the fields of m, what opens the first one, and a brace.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
+	ours := m.Descriptor().ParentFile().Package() == contract // what details of errors leave empty says nothing
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if fd.HasPresence() && !m.Has(fd) || fd.IsMap() && !m.Has(fd) || omitEmpty[fd.FullName()] && !m.Has(fd) {
+		if !m.Has(fd) && (!ours || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()]) {
 			continue
 		}
 		dst = append(dst, open)
@@ -108,7 +122,9 @@ var omitEmpty = func() map[protoreflect.FullName]bool {
 	return names
 }()
 
-// apiFiles are the files of the contract.
+// contract is the package of the contract, and apiFiles are its files.
+const contract = "leaderboard.v1"
+
 var apiFiles = []protoreflect.FileDescriptor{
 	pb.File_leaderboard_v1_types_proto,
 	pb.File_leaderboard_v1_leaderboard_service_proto,

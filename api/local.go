@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -39,8 +40,27 @@ var (
 	_ grpc.ServiceRegistrar    = (*localConn)(nil)
 )
 
-func newLocalConn(unary grpc.UnaryServerInterceptor, stream grpc.StreamServerInterceptor) *localConn {
-	return &localConn{unary, stream, map[string]localUnary{}, map[string]localStreamer{}}
+// newLocalConn returns a connection whose calls pass the interceptors, the first
+// outermost.
+func newLocalConn(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *localConn {
+	return &localConn{
+		unaries: map[string]localUnary{},
+		streams: map[string]localStreamer{},
+		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			for _, intercept := range slices.Backward(unary) {
+				next := handler
+				handler = func(ctx context.Context, req any) (any, error) { return intercept(ctx, req, info, next) }
+			}
+			return handler(ctx, req)
+		},
+		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			for _, intercept := range slices.Backward(stream) {
+				next := handler
+				handler = func(srv any, ss grpc.ServerStream) error { return intercept(srv, ss, info, next) }
+			}
+			return handler(srv, ss)
+		},
+	}
 }
 
 func (c *localConn) RegisterService(desc *grpc.ServiceDesc, impl any) {

@@ -622,9 +622,15 @@ type GetResultResponse struct {
 	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, USER_ERASED or INVALID.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
+	// The season of the result that stands.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// The result that stands, or the rejected one.
-	Result        *Result `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
+	// The result that stands, without content if it is retracted; absent if all
+	// were rejected.
+	Result  *Result `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
+	UserId  string  `protobuf:"bytes,6,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	MatchId string  `protobuf:"bytes,7,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// The revision that the status is about.
+	Revision      int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -692,6 +698,27 @@ func (x *GetResultResponse) GetResult() *Result {
 		return x.Result
 	}
 	return nil
+}
+
+func (x *GetResultResponse) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *GetResultResponse) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *GetResultResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // Request of ListScores.
@@ -3086,11 +3113,9 @@ type ListUserScoresResponse_BoardScore struct {
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	Score  int64                  `protobuf:"varint,3,opt,name=score,proto3" json:"score,omitempty"`
 	// From 1. Absent while ranks cannot be told, never 0.
-	Rank       *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	Total      *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
-	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// Each as "attribute:value".
-	Divisions     []string `protobuf:"bytes,7,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	Rank          *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	Total         *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
+	AchievedAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3163,13 +3188,6 @@ func (x *ListUserScoresResponse_BoardScore) GetTotal() int64 {
 func (x *ListUserScoresResponse_BoardScore) GetAchievedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.AchievedAt
-	}
-	return nil
-}
-
-func (x *ListUserScoresResponse_BoardScore) GetDivisions() []string {
-	if x != nil {
-		return x.Divisions
 	}
 	return nil
 }
@@ -3296,13 +3314,16 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
 	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01B\v\n" +
-	"\t_revision\"\xb4\x02\n" +
+	"\t_revision\"\x86\x03\n" +
 	"\x11GetResultResponse\x12@\n" +
 	"\x06status\x18\x01 \x01(\x0e2(.leaderboard.v1.GetResultResponse.StatusR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05board\x18\x03 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x04 \x01(\tR\x06season\x12.\n" +
-	"\x06result\x18\x05 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\"g\n" +
+	"\x06result\x18\x05 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
+	"\auser_id\x18\x06 \x01(\tR\auser_id\x12\x1a\n" +
+	"\bmatch_id\x18\a \x01(\tR\bmatch_id\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\"g\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\x0e\n" +
@@ -3496,10 +3517,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06erased\x18\x02 \x01(\bR\x06erased\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\x97\x04\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\xf3\x03\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
-	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xf9\x01\n" +
+	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xd5\x01\n" +
 	"\n" +
 	"BoardScore\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -3507,8 +3528,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05score\x18\x03 \x01(\x03R\x05score\x12\x17\n" +
 	"\x04rank\x18\x04 \x01(\x03H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
 	"\x05total\x18\x05 \x01(\x03H\x01R\x05total\x88\x01\x01\x12<\n" +
-	"\vachieved_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12\"\n" +
-	"\tdivisions\x18\a \x03(\tB\x04\x88\xb5\x18\x01R\tdivisionsB\a\n" +
+	"\vachieved_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_atB\a\n" +
 	"\x05_rankB\b\n" +
 	"\x06_total\x1a\xa1\x01\n" +
 	"\n" +

@@ -580,8 +580,8 @@ type Outcome struct {
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For INVALID and FAILED, in words: which field breaks which limit.
 	Detail string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
-	// The user's score and competition rank now. Absent if the user has no entry,
-	// if the status is ACCEPTED or REJECTED, or if the rank cannot be told.
+	// The user's score and competition rank now. Absent if no result of the user
+	// stands, if the status is ACCEPTED, or if the rank cannot be told.
 	NewScore *int64 `protobuf:"varint,5,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64 `protobuf:"varint,6,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Revision int64  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`

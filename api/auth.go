@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/expirable"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// caller is who calls.
+type caller struct {
+	id    string // of the key, or the JWT's subject; empty without credentials
+	scope scope
+}
+
+// keyTTL is how long an API key is believed without asking the store: after so
+// long a revoked key is void on the other servers too.
+const keyTTL = 5 * time.Second
+
+const maxCachedKeys = 10_000
+
+// guard tells who calls, and decides whether the call may go on.
+type guard struct {
+	keys   leaderboard.APIKeyStore
+	cached *expirable.LRU[[32]byte, leaderboard.APIKey]
+	jwt    *verifier // nil: no JWT is accepted
+	// open is what callers may do without credentials.
+	open   scope
+	now    func() time.Time
+	limits Limits
+	byKey  *buckets
+	byUser *buckets
+	byPeer *buckets
+}
+
+func newGuard(keys leaderboard.APIKeyStore, jwt *verifier, open scope, limits Limits, now func() time.Time) *guard {
+	return &guard{
+		keys: keys, jwt: jwt, open: open, now: now, limits: limits,
+		cached: expirable.NewLRU[[32]byte, leaderboard.APIKey](maxCachedKeys, nil, keyTTL),
+		byKey:  newBuckets(limits.PerKey), byUser: newBuckets(limits.PerUser), byPeer: newBuckets(limits.PerPeer),
+	}
+}
+
+var errUnauthenticated = newStatus(codes.Unauthenticated,
+	"valid credentials are required: Authorization: Bearer KEY", errorInfo("UNAUTHENTICATED"))
+
+// authenticate tells the caller by the values of its Authorization header.
+// Credentials that are not valid are refused even where none are needed.
+func (g *guard) authenticate(ctx context.Context, authorization []string) (caller, error) {
+	if len(authorization) == 0 || g.open == admin {
+		return caller{scope: g.open}, nil
+	}
+	scheme, token, _ := strings.Cut(authorization[0], " ")
+	token = strings.TrimSpace(token)
+	if len(authorization) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return caller{}, errUnauthenticated
+	}
+	if g.jwt != nil && looksLikeJWT(token) {
+		c, err := g.jwt.verify(ctx, token)
+		if err != nil {
+			return caller{}, errUnauthenticated
+		}
+		return c, nil
+	}
+	hash := HashKey(Secret(token))
+	key, ok := g.cached.Get(hash)
+	if !ok {
+		var err error
+		key, err = g.keys.APIKey(ctx, hash)
+		if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
+			return caller{}, errUnauthenticated
+		}
+		if err != nil {
+			return caller{}, err
+		}
+		g.cached.Add(hash, key)
+	}
+	if !key.ExpiresAt.IsZero() && !g.now().Before(key.ExpiresAt) {
+		return caller{}, errUnauthenticated
+	}
+	return caller{"key:" + key.ID, highest(key.Scopes)}, nil
+}
+
+// forget makes this server ask the store for every key again.
+func (g *guard) forget() { g.cached.Purge() }
+
+// authorize says whether a caller may use a method now. authErr is what
+// authenticate said.
+func (g *guard) authorize(c caller, authErr error, addr net.Addr, method string) error {
+	if authErr != nil || c.id == "" {
+		if wait := g.byPeer.take(peerKey(addr), 1, g.now()); wait > 0 && g.open != admin {
+			return limited("calls without valid credentials", g.limits.PerPeer, wait)
+		}
+	} else if wait := g.byKey.take(c.id, 1, g.now()); wait > 0 {
+		return limited("calls with this key", g.limits.PerKey, wait)
+	}
+	if authErr != nil {
+		return authErr
+	}
+	need, ok := needs[method]
+	switch {
+	case ok && c.scope >= need:
+		return nil
+	case c.id == "":
+		return errUnauthenticated
+	case !ok:
+		need = admin
+	}
+	return newStatus(codes.PermissionDenied, fmt.Sprintf("the %s scope is required", need), errorInfo("SCOPE_REQUIRED"))
+}
+
+// enter is what every call, of gRPC and REST, passes first.
+func (g *guard) enter(ctx context.Context) (context.Context, error) {
+	method, _ := grpc.Method(ctx)
+	var addr net.Addr
+	if p, ok := peer.FromContext(ctx); ok {
+		addr = p.Addr
+	}
+	a, ok := ctx.Value(admissionKey{}).(*admission)
+	if !ok {
+		md, _ := metadata.FromIncomingContext(ctx)
+		a = &admission{}
+		a.caller, a.authErr = g.authenticate(ctx, md.Get("authorization"))
+	}
+	if info := callInfoFrom(ctx); info != nil {
+		info.caller = a.caller.id
+	}
+	if err := g.authorize(a.caller, a.authErr, addr, method); err != nil {
+		return nil, err
+	}
+	return ctx, a.refusal
+}
+
+// admission is what the REST gateway learned of a call before it became one: who
+// calls, and what is wrong with the request. The interceptors refuse it then, so
+// that it is counted, limited and logged like any other call.
+type admission struct {
+	caller  caller
+	authErr error
+	refusal error
+}
+
+type admissionKey struct{}
+
+// takeUsers holds a submit to the rate of its users.
+func (g *guard) takeUsers(results map[string]int) error {
+	for user, n := range results {
+		if wait := g.byUser.take(user, n, g.now()); wait > 0 {
+			return limited(fmt.Sprintf("results of user %q", user), g.limits.PerUser, wait)
+		}
+	}
+	return nil
+}
+
+// CheckLoopback returns an error unless every address, as given to listen on, is
+// of the loopback interface, where serving without credentials is tolerable.
+func CheckLoopback(addresses ...string) error {
+	for _, address := range addresses {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("api: address %q: %w", address, err)
+		}
+		ip := net.ParseIP(host)
+		if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return fmt.Errorf("api: serving without keys is for the loopback interface only: listen on 127.0.0.1 or [::1], not on %q", address)
+		}
+	}
+	return nil
+}

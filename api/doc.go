@@ -1,2 +1,0 @@
-// Package api serves the leaderboard over gRPC and REST.
-package api

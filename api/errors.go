@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// errorDomain is the domain of every ErrorInfo.
+const errorDomain = "leaderboard"
+
+// codeOf gives each error of the root its code and its reason for programs; the
+// first that matches counts. Those told are told in full, for what they say was
+// written for callers; of the others the caller is told the bare error, and the log the rest.
+var codeOf = []struct {
+	err    error
+	code   codes.Code
+	reason string
+	told   bool
+}{
+	// What is stored wrongly may wrap any of the others.
+	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false},
+	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true},
+	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false},
+	{leaderboard.ErrBoardExists, codes.AlreadyExists, "BOARD_EXISTS", false},
+	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true},
+	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", false},
+	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false},
+	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false},
+	{leaderboard.ErrSeasonOpen, codes.FailedPrecondition, "SEASON_OPEN", true},
+	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true},
+	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false},
+	{leaderboard.ErrUnavailable, codes.Unavailable, "UNAVAILABLE", false},
+	{errors.ErrUnsupported, codes.Unimplemented, "UNSUPPORTED", true},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, "TIMEOUT", false},
+	{context.Canceled, codes.Canceled, "CANCELED", false},
+}
+
+// retryAfter is when a caller may try again what is unavailable.
+const retryAfter = time.Second
+
+// packagePrefix is what "pkg: " wrapping put before an error.
+var packagePrefix = regexp.MustCompile(`^([a-z]+: )+`)
+
+// toStatus makes of an error what the caller is told. Errors of this package
+// that are statuses already pass; so do nil and what wraps nothing that is known,
+// the latter as INTERNAL.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+		return err
+	}
+	for _, row := range codeOf {
+		if !errors.Is(err, row.err) {
+			continue
+		}
+		message := row.err.Error()
+		if row.told {
+			message = packagePrefix.ReplaceAllString(err.Error(), "")
+		}
+		details := []protoadapt.MessageV1{errorInfo(row.reason)}
+		if fields := fieldErrors(err); len(fields) > 0 && row.code == codes.InvalidArgument {
+			bad := &errdetails.BadRequest{}
+			texts := make([]string, len(fields))
+			for i, f := range fields {
+				bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Field, Description: f.Problem})
+				texts[i] = f.Error()
+			}
+			message = strings.Join(texts, "; ")
+			details = append(details, bad)
+		}
+		if row.code == codes.Unavailable {
+			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+		}
+		return newStatus(row.code, message, details...)
+	}
+	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
+}
+
+// messageOf is what a caller is told of an error, in words.
+func messageOf(err error) string { return status.Convert(toStatus(err)).Message() }
+
+func errorInfo(reason string) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain}
+}
+
+func newStatus(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+	s, err := status.New(code, strings.ToValidUTF8(message, "\uFFFD")).WithDetails(details...)
+	if err != nil {
+		return status.Error(codes.Internal, "internal error")
+	}
+	return s.Err()
+}
+
+// fieldErrors returns every FieldError in the tree of err.
+func fieldErrors(err error) []*leaderboard.FieldError {
+	if f, ok := err.(*leaderboard.FieldError); ok {
+		return []*leaderboard.FieldError{f}
+	}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		return fieldErrors(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []*leaderboard.FieldError
+		for _, e := range err.Unwrap() {
+			all = append(all, fieldErrors(e)...)
+		}
+		return all
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package api
+
+import (
+	_ "embed"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// openAPI describes the REST API.
+//
+//go:embed openapi.swagger.json
+var openAPI []byte
+
+// newHandler routes what is not REST, and adds to all what browsers need to know.
+func (s *Server) newHandler(gw *gateway) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.options.Ready() {
+			writeText(w, http.StatusOK, "ready")
+		} else {
+			writeText(w, http.StatusServiceUnavailable, "not ready: the rank index is being filled")
+		}
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openAPI) // the client may be gone
+	})
+
+	// A page of another origin may not make a browser on this machine submit
+	// scores to a server that asks for no keys.
+	crossOrigin := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Cache-Control", "no-store")
+		if r.TLS != nil {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		if err := crossOrigin.Check(r); err != nil {
+			writeText(w, http.StatusForbidden, err.Error())
+			return
+		}
+		// Not by the mux, which would clean paths: an id may be ".." or hold "//".
+		if !strings.HasPrefix(r.URL.Path, "/v1/") {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), httpPeer(r))))
+	})
+}
+
+// httpPeer is the client of an HTTP request as gRPC has it.
+func httpPeer(r *http.Request) *peer.Peer {
+	p := &peer.Peer{Addr: httpAddr(r.RemoteAddr)}
+	if r.TLS != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *r.TLS}
+	}
+	return p
+}
+
+// httpAddr is an address as net/http has it.
+type httpAddr string
+
+var _ net.Addr = httpAddr("")
+
+func (httpAddr) Network() string  { return "tcp" }
+func (a httpAddr) String() string { return string(a) }
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n")) // the client may be gone
+}
