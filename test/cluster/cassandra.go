@@ -1,0 +1,304 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+// CassandraConfig describes a Cassandra cluster.
+type CassandraConfig struct {
+	// DataCenters has one data centre's name for each node. Default: one node
+	// in dc1. Node i listens on 127.0.0.i, counted from 1, all on one port.
+	DataCenters []string
+	// Logf is told about what takes long. Default: nobody is.
+	Logf func(format string, args ...any)
+}
+
+// OneDC returns the data centres of n nodes that are all in dc1.
+func OneDC(n int) []string {
+	return strings.Split(strings.Repeat("dc1,", n)+"dc1", ",")[:n]
+}
+
+// Offsets in a Cassandra cluster's port block.
+const (
+	portCQL = iota
+	portStorage
+	portJMX // and one more for each node: JMX listens on 127.0.0.1 only
+)
+
+// StartCassandra starts a Cassandra 5.0 cluster and returns once every node
+// answers CQL and sees the others with one schema. The partitions are spread
+// evenly over each data centre, and every acknowledged write is in the
+// commit log. The caller closes the cluster.
+func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
+	dcs := cfg.DataCenters
+	if len(dcs) == 0 {
+		dcs = OneDC(1)
+	}
+	if len(dcs) > blockSize-portJMX {
+		return nil, fmt.Errorf("cluster: %d Cassandra nodes: at most %d", len(dcs), blockSize-portJMX)
+	}
+	java, lib, err := javaServer(ctx, "cassandra", cfg.Logf)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]string, len(dcs))
+	for i := range dcs {
+		hosts[i] = fmt.Sprintf("127.0.0.%d", i+1)
+	}
+	c, err := newCluster("cassandra", hosts...)
+	if err != nil {
+		return nil, err
+	}
+	c.founded = func(_ context.Context, s *Server) error { return dial(s.listens[1]) }
+	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, addrs(live)) }
+	tokens := ringTokens(dcs)
+	for i, host := range hosts {
+		s, err := c.add(fmt.Sprintf("cassandra-%d", i+1))
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		s.Addr = c.ports.addr(host, portCQL)
+		s.jmx = c.ports.addr("127.0.0.1", portJMX+i)
+		s.listens = []string{s.Addr, c.ports.addr(host, portStorage), s.jmx}
+		s.command = func(joins []*Server) (*exec.Cmd, error) {
+			return cassandraCommand(s, java, lib, dcs[i], host, tokens[i], joins)
+		}
+	}
+	return c.begin(ctx)
+}
+
+// ringTokens divides the ring evenly among the nodes of each data centre; a
+// token is used once over all.
+func ringTokens(dcs []string) []string {
+	size, seen := map[string]int64{}, map[string]int64{}
+	order := map[string]int64{}
+	for _, dc := range dcs {
+		if _, ok := order[dc]; !ok {
+			order[dc] = int64(len(order))
+		}
+		size[dc]++
+	}
+	tokens := make([]string, len(dcs))
+	for i, dc := range dcs {
+		t := new(big.Int).Lsh(big.NewInt(seen[dc]), 64)
+		t.Div(t, big.NewInt(size[dc]))
+		t.Sub(t, new(big.Int).Lsh(big.NewInt(1), 63))
+		t.Add(t, big.NewInt(100*order[dc]))
+		tokens[i] = t.String()
+		seen[dc]++
+	}
+	return tokens
+}
+
+var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
+
+func cassandraCommand(s *Server, java, lib, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
+	// The seeds are the nodes that run now, or the node itself: a seed that is
+	// down would hold up the start for the ring delay.
+	if len(joins) == 0 {
+		joins = []*Server{s}
+	}
+	seeds := make([]string, len(joins))
+	for i, j := range joins {
+		seeds[i] = j.listens[1]
+	}
+	var yaml bytes.Buffer
+	err := cassandraYAML.Execute(&yaml, struct{ Token, Seeds, Host, StoragePort, NativePort string }{
+		token, strings.Join(seeds, ","), host, port(s.listens[1]), port(s.Addr),
+	})
+	if err != nil {
+		return nil, err
+	}
+	logback, err := files.ReadFile("cassandra/logback.xml")
+	if err != nil {
+		return nil, err
+	}
+	options, err := files.ReadFile("cassandra/jvm.options")
+	if err != nil {
+		return nil, err
+	}
+	tmp := filepath.Join(s.dir, "tmp") // Native libraries are unpacked here.
+	err = errors.Join(
+		os.MkdirAll(tmp, 0o755),
+		os.WriteFile(filepath.Join(s.dir, "cassandra.yaml"), yaml.Bytes(), 0o644),
+		os.WriteFile(filepath.Join(s.dir, "logback.xml"), logback, 0o644),
+		os.WriteFile(filepath.Join(s.dir, "rackdc.properties"), []byte("dc="+dc+"\nrack=rack1\n"), 0o644),
+	)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := filepath.Glob(filepath.Join(lib, "jamm-*.jar"))
+	if err != nil || len(agent) != 1 {
+		return nil, fmt.Errorf("jamm jar in %s: %v, %w", lib, agent, err)
+	}
+	args := append([]string{"-javaagent:" + agent[0]}, strings.Fields(string(options))...)
+	cmd := exec.Command(java, append(args,
+		"-Djava.io.tmpdir="+tmp,
+		"-Dcassandra.config=file://"+filepath.Join(s.dir, "cassandra.yaml"),
+		"-Dcassandra-rackdc.properties=file://"+filepath.Join(s.dir, "rackdc.properties"),
+		"-Dlogback.configurationFile="+filepath.Join(s.dir, "logback.xml"),
+		"-Dcassandra.logdir="+s.dir,
+		"-Dcassandra.storagedir="+filepath.Join(s.dir, "data"),
+		"-Dcassandra.jmx.local.port="+port(s.jmx),
+		"-cp", filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")...)
+	cmd.Env = append(os.Environ(), "MALLOC_ARENA_MAX=4")
+	return cmd, nil
+}
+
+// cassandraReady checks that each of addrs answers CQL, lists all others with
+// one schema version, and as a coordinator reads from as many replicas as
+// there are nodes, up to three.
+func cassandraReady(ctx context.Context, addrs []string) error {
+	schema := ""
+	return eachCassandra(addrs, func(addr string, session *gocql.Session) error {
+		return cassandraNodeReady(ctx, session, addr, addrs, &schema)
+	})
+}
+
+// cassandraAnswers checks that each of addrs answers CQL and has heard of as
+// many nodes. Addresses may differ: a node in a container knows its own.
+func cassandraAnswers(ctx context.Context, addrs []string) error {
+	return eachCassandra(addrs, func(_ string, session *gocql.Session) error {
+		var peers int
+		if err := session.Query("SELECT count(*) FROM system.peers").WithContext(ctx).Scan(&peers); err != nil {
+			return err
+		}
+		if peers+1 < len(addrs) {
+			return fmt.Errorf("knows %d nodes, want %d", peers+1, len(addrs))
+		}
+		return nil
+	})
+}
+
+func eachCassandra(addrs []string, check func(addr string, session *gocql.Session) error) error {
+	for _, addr := range addrs {
+		if err := dial(addr); err != nil {
+			return err // Cheaper than a session, which is tried next.
+		}
+		session, err := nodeSession(addr)
+		if err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+		err = check(addr, session)
+		session.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string, addrs []string, schema *string) error {
+	var version gocql.UUID
+	if err := session.Query("SELECT schema_version FROM system.local").WithContext(ctx).Scan(&version); err != nil {
+		return err
+	}
+	if *schema == "" {
+		*schema = version.String()
+	}
+	versions := map[string]string{host(addr): version.String()}
+	rows := session.Query("SELECT peer, schema_version FROM system.peers").WithContext(ctx).Iter()
+	for peer := ""; rows.Scan(&peer, &version); {
+		versions[peer] = version.String()
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if v := versions[host(a)]; v != *schema {
+			return fmt.Errorf("schema version of %s is %q, want %q", a, v, *schema)
+		}
+	}
+	// The keyspace has three replicas, so the read is refused until the
+	// coordinator believes as many nodes to be up.
+	level := []gocql.Consistency{gocql.One, gocql.Two, gocql.Three}[min(len(addrs), 3)-1]
+	return session.Query("SELECT status FROM system_distributed.view_build_status WHERE keyspace_name = '' AND view_name = ''").
+		Consistency(level).WithContext(ctx).Iter().Close()
+}
+
+// nodeSession opens a session that talks to the node at addr alone.
+func nodeSession(addr string) (*gocql.Session, error) {
+	cfg := gocql.NewCluster(host(addr))
+	cfg.Port, _ = strconv.Atoi(port(addr))
+	cfg.ProtoVersion = 4
+	cfg.NumConns = 1
+	cfg.ConnectTimeout, cfg.Timeout = 5*time.Second, 5*time.Second
+	cfg.DisableInitialHostLookup = true
+	cfg.HostFilter = gocql.WhiteListHostFilter(host(addr))
+	cfg.Events.DisableNodeStatusEvents, cfg.Events.DisableTopologyEvents, cfg.Events.DisableSchemaEvents = true, true, true
+	cfg.Logger = quiet{}
+	return cfg.CreateSession()
+}
+
+// quiet drops gocql's log: a failed attempt is no news while a server starts.
+type quiet struct{}
+
+func (quiet) Print(...any)          {}
+func (quiet) Printf(string, ...any) {}
+func (quiet) Println(...any)        {}
+
+// Nodetool runs Cassandra's nodetool against a running node and returns what it
+// prints.
+func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
+	if s.jmx == "" {
+		return "", fmt.Errorf("cluster: nodetool: %s is no Cassandra node", s.Name)
+	}
+	java, lib, err := javaServer(ctx, "cassandra", nil)
+	if err != nil {
+		return "", err
+	}
+	options, err := files.ReadFile("cassandra/jvm.options")
+	if err != nil {
+		return "", err
+	}
+	var flags []string
+	for _, f := range strings.Fields(string(options)) {
+		if !strings.HasPrefix(f, "-X") {
+			flags = append(flags, f)
+		}
+	}
+	flags = append(flags, "-Xmx128m",
+		"-Dcassandra.logdir="+s.dir, "-Dcassandra.storagedir="+filepath.Join(s.dir, "nodetool"),
+		"-Dlogback.configurationFile="+filepath.Join(s.dir, "logback.xml"),
+		"-cp", filepath.Join(lib, "*"), "org.apache.cassandra.tools.NodeTool", "-h", host(s.jmx), "-p", port(s.jmx))
+	return runTool(ctx, java, append(flags, args...)...)
+}
+
+// javaServer returns the Java to run kind with, and the folder of its jars.
+func javaServer(ctx context.Context, kind string, logf func(string, ...any)) (java, lib string, err error) {
+	if logf == nil {
+		logf = func(string, ...any) {}
+	}
+	if java, err = findJava(ctx); err != nil {
+		return "", "", err
+	}
+	lib, err = jars(ctx, kind, logf)
+	return java, lib, err
+}
+
+func host(addr string) string { h, _, _ := net.SplitHostPort(addr); return h }
+
+func port(addr string) string { _, p, _ := net.SplitHostPort(addr); return p }
+
+// dial returns nil if somebody listens on addr.
+func dial(addr string) error {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

@@ -1,0 +1,218 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func TestRingTokens(t *testing.T) {
+	first := fmt.Sprint(int64(math.MinInt64))
+	for _, tt := range []struct {
+		dcs  []string
+		want []string
+	}{
+		{OneDC(1), []string{first}},
+		{OneDC(2), []string{first, "0"}},
+		{OneDC(3), []string{first, "-3074457345618258603", "3074457345618258602"}},
+		{[]string{"dc1", "dc1", "dc2"}, []string{first, "0", new(big.Int).Add(big.NewInt(math.MinInt64), big.NewInt(100)).String()}},
+	} {
+		if diff := cmp.Diff(tt.want, ringTokens(tt.dcs)); diff != "" {
+			t.Errorf("ringTokens(%v): (-want +got)\n%s", tt.dcs, diff)
+		}
+	}
+}
+
+func TestPortBlocksDoNotMeet(t *testing.T) {
+	a, err := reservePorts("127.0.0.1", "127.0.0.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.release()
+	b, err := reservePorts("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.release()
+	if a.base == b.base {
+		t.Errorf("two blocks at %d", a.base)
+	}
+	listen(t, a.addr("127.0.0.2", 5))
+	if a.free([]string{"127.0.0.2"}) {
+		t.Error("a block with a listener counts as free")
+	}
+	if !a.free([]string{"127.0.0.1"}) {
+		t.Error("a listener on another address takes the block")
+	}
+}
+
+func TestVerifyJars(t *testing.T) {
+	const pins = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824  a.jar\n" + // hello
+		"486ea46224d1bb4fb680f34f7c9ad96a8f24ec88be73ea8e5a6c65260e9cb8a7  b.jar\n" // world
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"as pinned", map[string]string{"a.jar": "hello", "b.jar": "world"}, ""},
+		{"another content", map[string]string{"a.jar": "hello", "b.jar": "World"}, "b.jar has sha256"},
+		{"one missing", map[string]string{"a.jar": "hello"}, "b.jar is missing"},
+		{"one too many", map[string]string{"a.jar": "hello", "b.jar": "world", "c.jar": ""}, "c.jar is not pinned"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, content := range tt.files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := verifyJars(dir, []byte(pins))
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("verifyJars = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestRunFolderOfADeadProcessIsSwept(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dead, lock, err := newRunDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if _, err := os.Stat(dead); err != nil {
+		t.Fatalf("the folder of a living process is gone: %v", err)
+	}
+	lock.Close() // What the kernel does when a process ends.
+	sweep()
+	if _, err := os.Stat(dead); !os.IsNotExist(err) {
+		t.Errorf("the folder of a dead process is still there: %v", err)
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	c := shell(t, "exec sleep 1000")
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pids := pidsOf(t, c)
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	waitGone(t, pids)
+	if _, err := os.Stat(c.dir); !os.IsNotExist(err) {
+		t.Errorf("the data is still there: %v", err)
+	}
+}
+
+// gate is a testing.TB that records how it was ended.
+type gate struct {
+	testing.TB
+	end string
+}
+
+func (g *gate) Helper()               {}
+func (g *gate) Logf(string, ...any)   {}
+func (g *gate) Skip(...any)           { g.stop("skip") }
+func (g *gate) Skipf(string, ...any)  { g.stop("skip") }
+func (g *gate) Fatal(...any)          { g.stop("fatal") }
+func (g *gate) Fatalf(string, ...any) { g.stop("fatal") }
+func (g *gate) stop(how string)       { g.end = how; panic(g) }
+
+// ended runs f and returns how it ended its test.
+func ended(t *testing.T, f func(testing.TB)) string {
+	g := &gate{TB: t, end: "passed"}
+	func() {
+		defer func() {
+			if r := recover(); r != nil && r != any(g) {
+				panic(r)
+			}
+		}()
+		f(g)
+	}()
+	return g.end
+}
+
+func TestSharedServersGate(t *testing.T) {
+	const env = "LEADERBOARD_TEST_GATE"
+	down := errors.New("down")
+	for _, tt := range []struct {
+		name           string
+		named, require string
+		check, start   error
+		servers        int
+		want           string
+		wantAddrs      []string
+	}{
+		{name: "nothing named, nothing required", servers: 1, want: "skip"},
+		{name: "required and started", require: "1", servers: 1, want: "passed", wantAddrs: []string{"started:1"}},
+		{name: "required and not startable", require: "1", start: down, servers: 1, want: "fatal"},
+		{name: "named", named: "a:1,b:2", servers: 2, want: "passed", wantAddrs: []string{"a:1", "b:2"}},
+		{name: "named is not started", named: "a:1", require: "1", start: down, servers: 1, want: "passed", wantAddrs: []string{"a:1"}},
+		{name: "named and too few", named: "a:1", servers: 3, want: "skip"},
+		{name: "named and too few, required", named: "a:1", require: "1", servers: 3, want: "fatal"},
+		{name: "named with one that never answers", named: "a:1", check: fmt.Errorf("%w: %w", errFatal, down), servers: 1, want: "fatal"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(env, tt.named)
+			t.Setenv(envRequire, tt.require)
+			k := &kind{
+				env:   env,
+				check: func(context.Context, []string) error { return tt.check },
+				start: func(context.Context, int, func(string, ...any)) (*Cluster, error) {
+					if tt.start != nil {
+						return nil, tt.start
+					}
+					return &Cluster{Servers: []*Server{{Addr: "started:1"}}}, nil
+				},
+			}
+			for range 2 { // The second finds the first's.
+				var got []string
+				if end := ended(t, func(t testing.TB) { got = k.share(t, tt.servers) }); end != tt.want {
+					t.Errorf("the test ends as %s, want %s", end, tt.want)
+				}
+				if diff := cmp.Diff(tt.wantAddrs, got); diff != "" {
+					t.Errorf("addresses: (-want +got)\n%s", diff)
+				}
+			}
+			if len(k.started) > 1 {
+				t.Errorf("started %d times", len(k.started))
+			}
+		})
+	}
+}
+
+func TestPrivateServersGate(t *testing.T) {
+	t.Setenv(envRequire, "")
+	start := func(context.Context, RedisConfig) (*Cluster, error) { return nil, errors.New("no") }
+	private := func(t testing.TB) { Private(t, start, RedisConfig{}) }
+	if got := ended(t, private); got != "skip" {
+		t.Errorf("not required: %s, want skip", got)
+	}
+	t.Setenv(envRequire, "1")
+	if got := ended(t, private); got != "fatal" {
+		t.Errorf("required and not startable: %s, want fatal", got)
+	}
+}

@@ -1,0 +1,168 @@
+// Command cluster holds real Cassandra, Kafka and Redis servers up for a person
+// or for a run of tests.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+const usage = `usage:
+  cluster run [flags] -- command...   start servers, run the command with the variables
+                                      that name them, stop them, exit as the command did
+  cluster up [-d] [flags]             start servers and print the variables that name them;
+                                      stop on Ctrl-C, or with -d go on in the background
+  cluster down                        stop the servers of "up"
+
+examples:
+  cluster run -- go test ./...
+  cluster up -d -cassandra 1 > env.sh && . ./env.sh
+
+flags of run and up:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	err := dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1))
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		args = []string{"help"}
+	}
+	var s servers
+	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
+	flags.IntVar(&s.cassandra, "cassandra", 3, "Cassandra nodes, 0 for none")
+	flags.IntVar(&s.kafka, "kafka", 1, "Kafka brokers, 0 for none")
+	flags.BoolVar(&s.redis, "redis", true, "one Redis server")
+	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "a Redis Cluster of three masters and three replicas")
+	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that up and down share")
+	detach := flags.Bool("d", false, "up: go on in the background")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch args[0] {
+	case "run":
+		return runWith(ctx, s, flags.Args(), stderr)
+	case "up":
+		if *detach {
+			return upDetached(ctx, s, args[1:], stdout, stderr)
+		}
+		return up(ctx, s, stdout, stderr)
+	case "down":
+		return down(ctx, s.state, stderr)
+	}
+	flags.Usage()
+	return flag.ErrHelp
+}
+
+// servers says which servers to start.
+type servers struct {
+	cassandra, kafka    int
+	redis, redisCluster bool
+	state               string
+}
+
+// start starts all servers side by side and returns the variables that name
+// them, NAME=value, and what stops them.
+func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
+	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
+	type part struct {
+		env   string
+		start func(context.Context) (*cluster.Cluster, error)
+	}
+	var parts []part
+	if s.cassandra > 0 {
+		parts = append(parts, part{cluster.EnvCassandra, func(ctx context.Context) (*cluster.Cluster, error) {
+			return cluster.StartCassandra(ctx, cluster.CassandraConfig{DataCenters: cluster.OneDC(s.cassandra), Logf: logf})
+		}})
+	}
+	if s.kafka > 0 {
+		parts = append(parts, part{cluster.EnvKafka, func(ctx context.Context) (*cluster.Cluster, error) {
+			return cluster.StartKafka(ctx, cluster.KafkaConfig{Brokers: s.kafka, Logf: logf})
+		}})
+	}
+	if s.redis {
+		parts = append(parts, part{cluster.EnvRedis, func(ctx context.Context) (*cluster.Cluster, error) {
+			return cluster.StartRedis(ctx, cluster.RedisConfig{})
+		}})
+	}
+	if s.redisCluster {
+		parts = append(parts, part{cluster.EnvRedisCluster, func(ctx context.Context) (*cluster.Cluster, error) {
+			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{})
+		}})
+	}
+	if len(parts) == 0 {
+		return nil, nil, errors.New("no servers asked for")
+	}
+	logf("starting %d kinds of servers (about half a minute)", len(parts))
+	began := time.Now()
+	clusters := make([]*cluster.Cluster, len(parts))
+	stop = func() error {
+		var errs []error
+		for _, c := range clusters {
+			if c != nil {
+				errs = append(errs, c.Close())
+			}
+		}
+		return errors.Join(errs...)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, p := range parts {
+		group.Go(func() (err error) {
+			clusters[i], err = p.start(ctx)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	for i, p := range parts {
+		env = append(env, p.env+"="+clusters[i].List())
+	}
+	logf("ready after %.0f s", time.Since(began).Seconds())
+	return env, stop, nil
+}
+
+// runWith runs a command beside servers.
+func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
+	if len(command) == 0 {
+		return errors.New(`run: no command; as in: cluster run -- go test ./...`)
+	}
+	env, stop, err := s.start(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return errors.Join(cmd.Run(), stop())
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// envCommand makes the test binary be the command, for upDetached runs itself.
+const envCommand = "CLUSTER_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envCommand) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// command returns the command with arguments, as a process.
+func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, stderr = exec.CommandContext(t.Context(), self, args...), new(bytes.Buffer)
+	cmd.Env, cmd.Stderr = append(os.Environ(), envCommand+"=1"), stderr
+	return cmd, stderr
+}
+
+func run(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	cmd, stderr := command(t, args...)
+	out, err := cmd.Output()
+	t.Logf("%v: %v\n%s", args, err, stderr)
+	return string(out), err
+}
+
+// redisAt returns the server that an export line names.
+func redisAt(t *testing.T, exports string) *redis.Client {
+	t.Helper()
+	addr, ok := strings.CutPrefix(strings.TrimSpace(exports), "export "+cluster.EnvRedis+"=")
+	if !ok {
+		t.Fatalf("printed %q, want one export of %s", exports, cluster.EnvRedis)
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func needServers(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
+		t.Skip("starts servers: set REQUIRE_INTEGRATION=1 to run it")
+	}
+}
+
+func redisOnly(t *testing.T) []string {
+	return []string{"-cassandra=0", "-kafka=0", "-redis-cluster=false", "-state", filepath.Join(t.TempDir(), "state.json")}
+}
+
+func TestUpAndDown(t *testing.T) {
+	needServers(t)
+	flags := redisOnly(t)
+	up := append([]string{"up", "-d"}, flags...)
+	down := append([]string{"down"}, flags...)
+
+	first, err := run(t, up...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // For when the test fails before its own down.
+		if err := dispatch(context.Background(), down, nil, io.Discard); err != nil {
+			t.Error(err)
+		}
+	})
+	server := redisAt(t, first)
+	if err := server.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Error(err)
+	}
+	second, err := run(t, up...)
+	if err != nil || second != first {
+		t.Errorf("a second up = %q, %v, want what the first printed, %q", second, err, first)
+	}
+	if _, err := run(t, down...); err != nil {
+		t.Error(err)
+	}
+	if err := server.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after down the server says %v, want ECONNREFUSED", err)
+	}
+	if _, err := run(t, down...); err != nil {
+		t.Errorf("down with nothing up: %v", err)
+	}
+}
+
+func TestUpInTheForegroundStopsOnInterrupt(t *testing.T) {
+	needServers(t)
+	cmd, stderr := command(t, append([]string{"up"}, redisOnly(t)...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("printed nothing: %v, %v\n%s", err, cmd.Wait(), stderr)
+	}
+	server := redisAt(t, line)
+	if err := server.Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after an interrupt: %v\n%s", err, stderr)
+	}
+	if err := server.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after the interrupt the server says %v, want ECONNREFUSED", err)
+	}
+}
+
+func TestRunExitsAsItsCommand(t *testing.T) {
+	needServers(t)
+	script := `test "$` + cluster.EnvRedis + `" && redis-cli -p "${` + cluster.EnvRedis + `##*:}" ping; exit 7`
+	out, err := run(t, append(append([]string{"run"}, redisOnly(t)...), "--", "sh", "-c", script)...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 || out != "PONG\n" {
+		t.Errorf("run = %q, %v, want PONG and exit status 7", out, err)
+	}
+}
+
+func TestUpFailsWithWhatTheBackgroundSaid(t *testing.T) {
+	var stderr bytes.Buffer
+	t.Setenv(envCommand, "1")
+	args := append(append([]string{"up", "-d"}, redisOnly(t)...), "-redis=false")
+	err := dispatch(t.Context(), args, nil, &stderr)
+	if err == nil || !strings.Contains(err.Error(), "no servers asked for") {
+		t.Errorf("up of nothing = %v, want the reason", err)
+	}
+}
+
+func TestBadCommands(t *testing.T) {
+	for _, args := range [][]string{{}, {"fly"}, {"up", "-nodes", "3"}, {"run"}, {"run", "--"}} {
+		var stderr bytes.Buffer
+		if err := dispatch(context.Background(), args, nil, &stderr); err == nil {
+			t.Errorf("cluster %v = nil, want an error", args)
+		}
+	}
+}

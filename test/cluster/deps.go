@@ -1,0 +1,201 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// envCache names the folder that keeps the servers' jars between runs. Default
+// .cache in the module's root.
+const envCache = "LEADERBOARD_TEST_CACHE"
+
+// An unpinned goal would take the newest plugin, which may need a newer Maven
+// than Debian's.
+const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get install openjdk-17-jre-headless maven redis-server"
+
+//go:embed cassandra kafka
+var files embed.FS
+
+// find returns the path of an installed program.
+func find(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("cluster: %w: %s", err, installHint)
+	}
+	return path, nil
+}
+
+// findJava returns a Java 17: Cassandra 5.0 runs on 11 and 17 only, and Kafka
+// 4 from 17 on.
+func findJava(ctx context.Context) (string, error) {
+	var candidates []string
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		candidates = append(candidates, filepath.Join(home, "bin", "java"))
+	}
+	if path, err := exec.LookPath("java"); err == nil {
+		candidates = append(candidates, path)
+	}
+	installed, _ := filepath.Glob("/usr/lib/jvm/*17*/bin/java")
+	for _, java := range append(candidates, installed...) {
+		if out, err := runTool(ctx, java, "-version"); err == nil && strings.Contains(out, `version "17.`) {
+			return java, nil
+		}
+	}
+	return "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
+}
+
+// jars returns the folder of kind's jars, exactly those of its jars.sha256. It
+// has Maven fetch them if they are not there yet.
+func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
+	pins, err := files.ReadFile(kind + "/jars.sha256")
+	if err != nil {
+		return "", err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	// The name changes with the pins, so that jars of other pins are not found.
+	sum := sha256.Sum256(pins)
+	dir := filepath.Join(cache, kind+"-"+hex.EncodeToString(sum[:6]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, verifyJars(dir, pins)
+	}
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	// Of several processes one fetches and the others wait for it.
+	var lock *os.File
+	err = poll(ctx, func(context.Context) error {
+		lock, err = lockFile(filepath.Join(cache, kind+".lock"))
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, verifyJars(dir, pins)
+	}
+	logf("fetching the jars of %s with Maven into %s (about 60 MB, once)", kind, dir)
+	return dir, fetchJars(ctx, kind, dir, pins)
+}
+
+func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
+	mvn, err := find("mvn")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), kind+".tmp-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	pom, err := files.ReadFile(kind + "/pom.xml")
+	if err != nil {
+		return err
+	}
+	pomPath, lib := filepath.Join(tmp, "pom.xml"), filepath.Join(tmp, "lib")
+	if err := os.WriteFile(pomPath, pom, 0o644); err != nil {
+		return err
+	}
+	_, err = runTool(ctx, mvn, "--batch-mode", "--no-transfer-progress", "--strict-checksums", "--file", pomPath,
+		copyDependencies, "-DincludeScope=runtime", "-DoutputDirectory="+lib)
+	if err != nil {
+		return fmt.Errorf("cluster: fetch the jars of %s (is Maven Central, or a mirror in ~/.m2/settings.xml, reachable?): %w", kind, err)
+	}
+	if err := verifyJars(lib, pins); err != nil {
+		return err
+	}
+	return os.Rename(lib, dir)
+}
+
+// verifyJars checks that dir holds the files of pins, in the format of
+// sha256sum, and no other.
+func verifyJars(dir string, pins []byte) error {
+	missing := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(pins)); lines.Scan(); {
+		sum, name, ok := strings.Cut(lines.Text(), "  ")
+		if !ok {
+			return fmt.Errorf("cluster: jars.sha256: bad line %q", lines.Text())
+		}
+		missing[name] = sum
+	}
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range found {
+		want, ok := missing[f.Name()]
+		delete(missing, f.Name())
+		got, err := fileSum(filepath.Join(dir, f.Name()))
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !ok:
+			errs = append(errs, fmt.Errorf("%s is not pinned", f.Name()))
+		case got != want:
+			errs = append(errs, fmt.Errorf("%s has sha256 %s, pinned is %s", f.Name(), got, want))
+		}
+	}
+	for name := range missing {
+		errs = append(errs, fmt.Errorf("%s is missing", name))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("cluster: jars differ from jars.sha256; remove %s to fetch them again: %w", dir, errors.Join(errs...))
+	}
+	return nil
+}
+
+func fileSum(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// cacheDir is envCache, else .cache beside the go.mod above the working
+// directory, else the user's cache.
+func cacheDir() (string, error) {
+	if dir := os.Getenv(envCache); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, ".cache"), nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			break
+		}
+		dir = parent
+	}
+	user, err := os.UserCacheDir()
+	return filepath.Join(user, "leaderboard"), err
+}

@@ -1,0 +1,191 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/IBM/sarama"
+	"golang.org/x/sync/errgroup"
+)
+
+// KafkaConfig describes a Kafka cluster.
+type KafkaConfig struct {
+	// Brokers is how many brokers there are, each a controller as well.
+	// Default 1. Topics have as many replicas as there are brokers, unless
+	// made otherwise, and a write with acks=all needs all but one of them.
+	Brokers int
+	// Logf is told about what takes long. Default: nobody is.
+	Logf func(format string, args ...any)
+}
+
+// readyTopic is written to in order to know that a cluster takes writes.
+const readyTopic = "cluster-ready"
+
+// StartKafka starts a Kafka 4.1 cluster without ZooKeeper and returns once
+// its metadata lists every broker and a write to all replicas succeeds. Topics
+// are not made on first use. The caller closes the cluster.
+func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	n := max(cfg.Brokers, 1)
+	if n > blockSize/2 {
+		return nil, fmt.Errorf("cluster: %d Kafka brokers: at most %d", n, blockSize/2)
+	}
+	java, lib, err := javaServer(ctx, "kafka", cfg.Logf)
+	if err != nil {
+		return nil, err
+	}
+	const loopback = "127.0.0.1"
+	c, err := newCluster("kafka", loopback)
+	if err != nil {
+		return nil, err
+	}
+	c.ready = func(_ context.Context, live []*Server) error { return kafkaReady(addrs(live), n) }
+	var voters []string
+	for i := range n {
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, c.ports.addr(loopback, n+i)))
+	}
+	for i := range n {
+		s, err := c.add(fmt.Sprintf("kafka-%d", i+1))
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		s.Addr = c.ports.addr(loopback, i)
+		s.listens = []string{s.Addr, c.ports.addr(loopback, n+i)}
+		if err := kafkaConfigure(s, i+1, n, voters); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		s.command = func([]*Server) (*exec.Cmd, error) {
+			return exec.Command(java, append(kafkaJVM(s, lib, "-Xms256m", "-Xmx384m"), "kafka.Kafka", s.kafkaProperties())...), nil
+		}
+	}
+	id := clusterID()
+	var formats errgroup.Group
+	for _, s := range c.Servers {
+		formats.Go(func() error {
+			_, err := runTool(ctx, java, append(kafkaJVM(s, lib, "-Xmx128m", "-XX:TieredStopAtLevel=1"),
+				"kafka.tools.StorageTool", "format", "-t", id, "-c", s.kafkaProperties())...)
+			return err
+		})
+	}
+	if err := formats.Wait(); err != nil {
+		return nil, errors.Join(fmt.Errorf("cluster: format Kafka storage: %w", err), c.Close())
+	}
+	return c.begin(ctx)
+}
+
+// clusterID returns a random id in Kafka's form. The tools take a leading dash
+// for a flag.
+func clusterID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return "A" + base64.RawURLEncoding.EncodeToString(b[:])[1:]
+}
+
+var kafkaProperties = template.Must(template.ParseFS(files, "kafka/server.properties.tmpl"))
+
+func (s *Server) kafkaProperties() string { return filepath.Join(s.dir, "server.properties") }
+
+func kafkaConfigure(s *Server, id, replicas int, voters []string) error {
+	var properties bytes.Buffer
+	err := kafkaProperties.Execute(&properties, struct {
+		ID, Replicas, MinISR           int
+		Voters, Addr, Controller, Data string
+	}{
+		id, replicas, max(replicas-1, 1),
+		strings.Join(voters, ","), s.Addr, s.listens[1], filepath.Join(s.dir, "data"),
+	})
+	if err != nil {
+		return err
+	}
+	log4j, err := files.ReadFile("kafka/log4j2.properties")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(s.kafkaProperties(), properties.Bytes(), 0o644),
+		os.WriteFile(filepath.Join(s.dir, "log4j2.properties"), log4j, 0o644),
+	)
+}
+
+func kafkaJVM(s *Server, lib string, memory ...string) []string {
+	return append(memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+		"-Djava.net.preferIPv4Stack=true",
+		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"), "-cp", filepath.Join(lib, "*"))
+}
+
+// kafkaReady checks that each of addrs lists as many brokers, that readyTopic,
+// with the given number of replicas, is in step on as many, and that a write
+// with acks=all succeeds.
+func kafkaReady(addrs []string, replicas int) error {
+	if err := kafkaListed(addrs); err != nil {
+		return err
+	}
+	cfg := kafkaClientConfig()
+	admin, err := sarama.NewClusterAdmin(addrs, cfg)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	err = admin.CreateTopic(readyTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: int16(replicas)}, false)
+	if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return fmt.Errorf("topic %s: %w", readyTopic, err)
+	}
+	topics, err := admin.DescribeTopics([]string{readyTopic})
+	if err != nil {
+		return err
+	}
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return fmt.Errorf("topic %s is not known yet", readyTopic)
+	}
+	if isr := topics[0].Partitions[0].Isr; len(isr) < len(addrs) {
+		return fmt.Errorf("replicas in step are %v, want %d", isr, len(addrs))
+	}
+	producer, err := sarama.NewSyncProducer(addrs, cfg)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: readyTopic, Value: sarama.StringEncoder("ready")})
+	return err
+}
+
+// kafkaListed checks that each of addrs lists as many brokers. Names may
+// differ: a broker in a container advertises its own.
+func kafkaListed(addrs []string) error {
+	for _, addr := range addrs {
+		client, err := sarama.NewClient([]string{addr}, kafkaClientConfig())
+		if err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+		listed := len(client.Brokers())
+		client.Close()
+		if listed < len(addrs) {
+			return fmt.Errorf("%s lists %d brokers, want %d", addr, listed, len(addrs))
+		}
+	}
+	return nil
+}
+
+func kafkaClientConfig() *sarama.Config {
+	cfg := sarama.NewConfig()
+	cfg.ClientID = "cluster-harness"
+	cfg.Version = sarama.V2_8_0_0
+	cfg.Metadata.Retry.Max = 0 // poll tries again.
+	cfg.Metadata.AllowAutoTopicCreation = false
+	cfg.Net.DialTimeout, cfg.Net.ReadTimeout = time.Second, 5*time.Second
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Timeout = 5 * time.Second
+	cfg.Producer.Return.Successes = true
+	return cfg
+}

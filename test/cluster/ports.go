@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Ports come in blocks below Linux's ephemeral range (32768 and up), so that no
+// outgoing connection takes a server's port while the server is down.
+const (
+	firstPort  = 20000
+	blockSize  = 32
+	blockCount = 384
+)
+
+// portBlock is a run of ports that no other harness process uses.
+type portBlock struct {
+	base int
+	lock *os.File
+}
+
+// reservePorts finds a block whose ports are free on each of hosts.
+func reservePorts(hosts ...string) (*portBlock, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("leaderboard-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for _, i := range rand.Perm(blockCount) {
+		base := firstPort + i*blockSize
+		lock, err := lockFile(filepath.Join(dir, strconv.Itoa(base)))
+		if errors.Is(err, errLocked) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		b := &portBlock{base: base, lock: lock}
+		if b.free(hosts) {
+			return b, nil
+		}
+		b.release()
+	}
+	return nil, fmt.Errorf("no %d free ports in a row between %d and %d", blockSize, firstPort, firstPort+blockSize*blockCount)
+}
+
+func (b *portBlock) free(hosts []string) bool {
+	for _, host := range hosts {
+		for i := range blockSize {
+			if listenable(b.addr(host, i)) != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (b *portBlock) addr(host string, i int) string {
+	return net.JoinHostPort(host, strconv.Itoa(b.base+i))
+}
+
+func (b *portBlock) release() { b.lock.Close() }
+
+// listenable returns nil if nobody listens on addr.
+func listenable(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}

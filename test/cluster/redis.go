@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// RedisConfig describes Redis servers.
+type RedisConfig struct {
+	// AppendOnly keeps every write in a file that is synced each second. A
+	// restarted server then has its data, perhaps a little old; without, it
+	// comes back empty.
+	AppendOnly bool
+}
+
+// StartRedis starts one Redis server. The caller closes the cluster.
+func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
+	c, err := newRedis("redis", 1, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, addrs(live)) }
+	return c.begin(ctx)
+}
+
+// StartRedisCluster starts a Redis Cluster of three masters with one replica
+// each, and returns once all slots are served and all replicas are in step.
+// The caller closes the cluster.
+func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	cli, err := find("redis-cli")
+	if err != nil {
+		return nil, err
+	}
+	const masters, replicas = 3, 1
+	c, err := newRedis("redis-cluster", masters*(1+replicas), cfg, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+	if err != nil {
+		return nil, err
+	}
+	// Until the servers are joined, ready is that each answers by itself.
+	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, addrs(live)) }
+	if c, err = c.begin(ctx); err != nil {
+		return nil, err
+	}
+	create := append([]string{"--cluster", "create"}, c.Addrs()...)
+	if _, err := runTool(ctx, cli, append(create, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")...); err != nil {
+		return nil, errors.Join(fmt.Errorf("cluster: join Redis servers: %w", err), c.Close())
+	}
+	c.ready = func(ctx context.Context, live []*Server) error { return redisClusterReady(ctx, addrs(live)) }
+	return c.begin(ctx)
+}
+
+func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, error) {
+	program, err := find("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	const loopback = "127.0.0.1"
+	c, err := newCluster(kind, loopback)
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		s, err := c.add(fmt.Sprintf("%s-%d", kind, i+1))
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		s.Addr = c.ports.addr(loopback, i)
+		s.listens = []string{s.Addr}
+		args := []string{
+			"--port", port(s.Addr), "--bind", loopback, "--dir", s.dir, "--save", "", "--appendonly", "no",
+			"--repl-diskless-sync-delay", "0", // Nobody else is coming: send a replica its copy at once.
+		}
+		if cfg.AppendOnly {
+			args = append(args, "--appendonly", "yes", "--appendfsync", "everysec")
+		}
+		if n > 1 {
+			bus := c.ports.addr(loopback, n+i)
+			s.listens = append(s.listens, bus)
+			args = append(args, "--cluster-port", port(bus))
+		}
+		args = append(args, more...)
+		s.command = func([]*Server) (*exec.Cmd, error) { return exec.Command(program, args...), nil }
+	}
+	return c, nil
+}
+
+// redisReady checks that each of addrs answers, with its data loaded.
+func redisReady(ctx context.Context, addrs []string) error {
+	return eachRedis(addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
+}
+
+// redisClusterReady checks that each of addrs finds all slots served, and that
+// each replica among them is in step with its master.
+func redisClusterReady(ctx context.Context, addrs []string) error {
+	return eachRedis(addrs, func(client *redis.Client) error {
+		state, err := client.ClusterInfo(ctx).Result()
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(state, "cluster_state:ok") {
+			return errors.New("cluster_state is not ok")
+		}
+		repl, err := client.Info(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if strings.Contains(repl, "role:slave") && !strings.Contains(repl, "master_link_status:up") {
+			return errors.New("replica is not in step")
+		}
+		return nil
+	})
+}
+
+func eachRedis(addrs []string, check func(*redis.Client) error) error {
+	for _, addr := range addrs {
+		client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second})
+		err := check(client)
+		client.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// sysProcAttr makes the kernel kill the child when the thread that started it
+// ends, and keeps a terminal's Ctrl-C from reaching it before us.
+func sysProcAttr() (*syscall.SysProcAttr, error) {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}, nil
+}
+
+// waitStopped returns once every thread of pid has stopped, or pid has ended.
+func waitStopped(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case err == nil, errors.Is(err, unix.ECHILD):
+			return nil
+		case !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("waitid %d: %w", pid, err)
+		}
+	}
+}
