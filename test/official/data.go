@@ -1,0 +1,99 @@
+package official
+
+import (
+	"compress/gzip"
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// bundled are the data sets whose licences allow it; testdata/README.md names
+// their authors.
+//
+//go:embed testdata/*.csv.gz
+var bundled embed.FS
+
+// DatasetsVariable names the environment variable that holds the folder of the
+// data sets that are not bundled.
+const DatasetsVariable = "LEADERBOARD_DATASETS"
+
+// row is a line of a table, by the names in its header.
+type row map[string]string
+
+// integer returns a column that must be an integer.
+func (r row) integer(t *testing.T, column string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(r[column], 10, 64)
+	if err != nil {
+		t.Fatalf("column %q of %v: %v", column, r, err)
+	}
+	return n
+}
+
+// day returns a column that must be a date, as its midnight in UTC.
+func (r row) day(t *testing.T, column string) time.Time {
+	t.Helper()
+	day, err := time.Parse(time.DateOnly, r[column])
+	if err != nil {
+		t.Fatalf("column %q of %v: %v", column, r, err)
+	}
+	return day
+}
+
+// readBundled returns the rows of a bundled data set.
+func readBundled(t *testing.T, name string) []row {
+	t.Helper()
+	f, err := bundled.Open("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return readTable(t, f)
+}
+
+// readDataset returns the rows of a data set that is not bundled. Without the
+// folder the test is skipped, or fails if REQUIRE_INTEGRATION is 1.
+func readDataset(t *testing.T, name string) []row {
+	t.Helper()
+	dir := os.Getenv(DatasetsVariable)
+	if dir == "" {
+		message := fmt.Sprintf("%s names no folder that holds %s", DatasetsVariable, name)
+		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+			t.Fatal(message)
+		}
+		t.Skip(message)
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return readTable(t, f)
+}
+
+func readTable(t *testing.T, r io.Reader) []row {
+	t.Helper()
+	unzipped, err := gzip.NewReader(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(unzipped).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]row, 0, len(lines)-1)
+	for _, line := range lines[1:] {
+		r := make(row, len(line))
+		for i, value := range line {
+			r[lines[0][i]] = value
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}

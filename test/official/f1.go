@@ -1,0 +1,212 @@
+package official
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// placesCounted is how many places the countback knows: more wins first, then
+// more second places, and so on.
+const placesCounted = 24
+
+// f1Round is a round of a season: what happened, and the official table after it.
+type f1Round struct {
+	season, round string
+	results       []Result // with the places as tie-breakers
+	table         []f1Row
+}
+
+type f1Row struct {
+	driver           string
+	position, points int64
+}
+
+// readF1 returns the rounds of each season, in order.
+func readF1(t *testing.T) [][]f1Round {
+	var seasons [][]f1Round
+	type key struct{ season, round string }
+	index := map[key]*f1Round{}
+	for _, r := range readBundled(t, "f1_results_2000_2012.csv.gz") {
+		k := key{r["season"], r["round"]}
+		if index[k] == nil {
+			if len(seasons) == 0 || seasons[len(seasons)-1][0].season != k.season {
+				seasons = append(seasons, make([]f1Round, 0, 50)) // enough for every pointer to stay good
+			}
+			last := &seasons[len(seasons)-1]
+			*last = append(*last, f1Round{season: k.season, round: k.round})
+			index[k] = &(*last)[len(*last)-1]
+		}
+		result := Result{
+			User: r["driver_id"], Match: k.season + "-" + k.round + "-" + r["session"], Points: new(r.integer(t, "half_points")),
+			TieBreakers: make([]int64, placesCounted),
+			AchievedAt:  r.day(t, "date").Add(14*time.Hour + time.Duration(r.integer(t, "seq"))*time.Microsecond),
+		}
+		if r["session"] == "R" && r["position"] != "" {
+			if place := r.integer(t, "position"); place <= placesCounted {
+				result.TieBreakers[place-1] = 1
+			}
+		}
+		index[k].results = append(index[k].results, result)
+	}
+	for _, r := range readBundled(t, "f1_standings_2000_2012.csv.gz") {
+		round := index[key{r["season"], r["round"]}]
+		round.table = append(round.table, f1Row{r["driver_id"], r.integer(t, "official_position"), r.integer(t, "half_points_total")})
+	}
+	return seasons
+}
+
+// f1Count counts what agreed, over all seasons.
+type f1Count struct {
+	mu                         sync.Mutex
+	tables, rows, level        int
+	points, least, block       int // rows of the board of points
+	countback, countbackTables int // rows and whole tables of the board with tie-breakers
+	fed                        int
+}
+
+// F1 checks the Formula 1 seasons 2000 to 2012: after each of the 232 rounds the
+// points and ranks of a sum board against the official drivers' table, and those
+// of a board whose tie-breakers count wins, second places and so on.
+func F1(t *testing.T, d Deployment) {
+	var count f1Count
+	began := time.Now()
+	t.Run("seasons", func(t *testing.T) {
+		for _, rounds := range readF1(t) {
+			t.Run(rounds[0].season, func(t *testing.T) {
+				t.Parallel()
+				checkSeason(t, d, rounds, &count)
+			})
+		}
+	})
+	t.Logf("%d results fed in %v", count.fed, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d tables of %d rows, %d of them level on points with another", count.tables, count.rows, count.level)
+	t.Logf("points %d, min %d, block %d; countback %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
+	for _, c := range []struct {
+		what      string
+		got, want int
+	}{
+		{"tables", count.tables, 232},
+		{"rows", count.rows, 5193},
+		{"rows level on points", count.level, 2510},
+		{"rows with the official points", count.points, 5193},
+		{"rows whose rank is the best place of those level", count.least, 5193},
+		{"rows whose place is within those level", count.block, 5193},
+		{"rows whose rank with countback is the official position", count.countback, 5175},
+		{"tables that are so throughout", count.countbackTables, 216},
+	} {
+		if c.got != c.want {
+			t.Errorf("%d %s, want %d", c.got, c.what, c.want)
+		}
+	}
+}
+
+func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
+	c := d.client()
+	b := board{
+		ID: "f1-" + rounds[0].season, Title: "F1 " + rounds[0].season, Order: "HIGHER_FIRST", Policy: "SUM",
+		Unit: "half points", Season: schedule{Schedule: "NONE"},
+	}
+	points := c.createBoard(t, b)
+	b.ID += "-countback"
+	for i := range placesCounted {
+		b.TieBreakers = append(b.TieBreakers, tieBreaker{"place_" + strconv.Itoa(i+1), "HIGHER_FIRST"})
+	}
+	countback := c.createBoard(t, b)
+
+	var fed, fedCountback []Result
+	for _, round := range rounds {
+		plain := slices.Clone(round.results)
+		for i := range plain {
+			plain[i].TieBreakers = nil
+		}
+		fed, fedCountback = append(fed, plain...), append(fedCountback, round.results...)
+		if err := d.Feeder(t.Context(), points, plain); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Feeder(t.Context(), countback, round.results); err != nil {
+			t.Fatal(err)
+		}
+		byPoints := readRecounted(t, c, query{board: points}, ladder(sums(fed), higherFirst))
+		byPlaces := readRecounted(t, c, query{board: countback}, ladder(sums(fedCountback), higherFirst))
+		if err := checkTable(round, byPoints, byPlaces, count); err != nil {
+			t.Errorf("round %s: %v", round.round, err)
+		}
+	}
+	for _, m := range methods { // and at the season's end by every method
+		readRecounted(t, c, query{board: points, method: m}, ladder(sums(fed), higherFirst))
+		readRecounted(t, c, query{board: countback, method: m}, ladder(sums(fedCountback), higherFirst))
+	}
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	count.fed += len(fed) + len(fedCountback)
+}
+
+// readRecounted reads a ladder, compares it with the recount, and returns its
+// entries by user.
+func readRecounted(t *testing.T, c *client, q query, want []standing) map[string]Entry {
+	t.Helper()
+	entries, _, err := c.list(t.Context(), q, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	method := q.method
+	if method == "" {
+		method = "competition"
+	}
+	if err := compareLadder(want, entries, method); err != nil {
+		t.Errorf("%v: %v", q, err)
+	}
+	users := make(map[string]Entry, len(entries))
+	for _, e := range entries {
+		users[e.User] = e
+	}
+	return users
+}
+
+// checkTable compares what the two boards say with the official table after a
+// round, and counts the rows that agree.
+func checkTable(round f1Round, byPoints, byPlaces map[string]Entry, count *f1Count) error {
+	best, level := map[int64]int64{}, map[int64]int64{} // by points, of the drivers in the table
+	for _, row := range round.table {
+		e, ok := byPoints[row.driver]
+		if _, also := byPlaces[row.driver]; !ok || !also {
+			return fmt.Errorf("%s is on no board", row.driver)
+		}
+		if place, ok := best[e.Score]; !ok || row.position < place {
+			best[e.Score] = row.position
+		}
+		level[e.Score]++
+	}
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	count.tables++
+	count.rows += len(round.table)
+	exact := 0
+	for _, row := range round.table {
+		e := byPoints[row.driver]
+		if e.Score == row.points && byPlaces[row.driver].Score == row.points {
+			count.points++
+		}
+		if *e.Rank == best[e.Score] {
+			count.least++
+		}
+		if row.position >= *e.Rank && row.position <= *e.Rank+level[e.Score]-1 {
+			count.block++
+		}
+		if level[e.Score] > 1 {
+			count.level++
+		}
+		if *byPlaces[row.driver].Rank == row.position {
+			exact++
+		}
+	}
+	count.countback += exact
+	if exact == len(round.table) {
+		count.countbackTables++
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package official
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A Feeder brings results to a board, in their order as far as its way has one,
+// and returns once reads see all of them. It is safe for concurrent use.
+type Feeder func(ctx context.Context, board string, results []Result) error
+
+// Deployment is a service under test.
+type Deployment struct {
+	URL    string // of its REST API, such as http://127.0.0.1:8080
+	Key    string // an API key of every scope; empty for a service without keys
+	Feeder Feeder // how results get in
+}
+
+func (d Deployment) client() *client { return newClient(d.URL, d.Key) }
+
+// readers is how many requests a check has under way at once.
+const readers = 16
+
+func newClient(url, key string) *client {
+	return &client{base: url, key: key, http: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 2 * readers},
+		Timeout:   2 * time.Minute,
+	}}
+}
+
+// REST returns a feeder that submits results in batches, one after another.
+// Batches of one go to the route of single results.
+func REST(url, key string, batch int) Feeder {
+	c := newClient(url, key)
+	return func(ctx context.Context, board string, results []Result) error {
+		for part := range slices.Chunk(results, batch) {
+			outcomes, err := c.submit(ctx, board, part)
+			if err != nil {
+				return err
+			}
+			if err := c.settle(ctx, board, part, outcomes); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (c *client) submit(ctx context.Context, board string, results []Result) ([]outcome, error) {
+	if len(results) == 1 {
+		var o outcome
+		err := c.call(ctx, http.MethodPost, query{board: board}.path("scores"), nil, results[0], &o)
+		return []outcome{o}, err
+	}
+	var answer struct {
+		Outcomes []outcome `json:"outcomes"`
+	}
+	body := map[string]any{"results": results}
+	if err := c.call(ctx, http.MethodPost, query{board: board}.path("scores:batch"), nil, body, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.Outcomes) != len(results) {
+		return nil, fmt.Errorf("%d outcomes of %d results", len(answer.Outcomes), len(results))
+	}
+	return answer.Outcomes, nil
+}
+
+// settle checks what became of results, and waits for those that the service
+// has taken and not yet applied.
+func (c *client) settle(ctx context.Context, board string, results []Result, outcomes []outcome) error {
+	for i, o := range outcomes {
+		switch o.Status {
+		case "APPLIED", "DUPLICATE", "SUPERSEDED":
+		case "ACCEPTED":
+			if err := c.applied(ctx, board, o.Season, results[i].User, o.Match, results[i].Revision); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("board %s: result %+v: %s %s %s", board, results[i], o.Status, o.Reason, o.Detail)
+		}
+	}
+	return nil
+}
+
+// applyTimeout bounds the wait for one accepted result.
+const applyTimeout = time.Minute
+
+// applied returns once a revision of a result is no longer pending.
+func (c *client) applied(ctx context.Context, board, season, user, match string, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	values := url.Values{"revision": {strconv.FormatInt(revision, 10)}}
+	if season != "" {
+		values.Set("season", season)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var answer struct{ Status, Reason string }
+		err := c.call(ctx, http.MethodGet, query{board: board}.path("results", escape(user), escape(match)), values, nil, &answer)
+		var missing *statusError
+		switch {
+		case errors.As(err, &missing) && missing.code == http.StatusNotFound:
+		case err != nil:
+			return err
+		case answer.Status == "REJECTED":
+			return fmt.Errorf("board %s: result %q of %q was rejected: %s", board, match, user, answer.Reason)
+		case answer.Status != "PENDING":
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("board %s: result %q of %q is still not applied: %w", board, match, user, ctx.Err())
+		}
+	}
+}
+
+// Duplicated returns a feeder that submits a share of the results, 0 to 1, a
+// second time, each somewhere behind its first.
+func Duplicated(to Feeder, share float64, seed uint64) Feeder {
+	random := lockedRand(seed)
+	return func(ctx context.Context, board string, results []Result) error {
+		var doubled []Result
+		var late []Result
+		random(func(r *rand.Rand) {
+			for _, result := range results {
+				doubled = append(doubled, result)
+				if r.Float64() < share {
+					late = append(late, result)
+				}
+				if len(late) > 0 && r.Float64() < share {
+					i := r.IntN(len(late))
+					doubled = append(doubled, late[i])
+					late = slices.Delete(late, i, i+1)
+				}
+			}
+		})
+		return to(ctx, board, append(doubled, late...))
+	}
+}
+
+// Shuffled returns a feeder that submits results in a random order in which each
+// may be overtaken by those up to window places behind it.
+func Shuffled(to Feeder, window int, seed uint64) Feeder {
+	random := lockedRand(seed)
+	return func(ctx context.Context, board string, results []Result) error {
+		type placed struct {
+			place  int
+			result Result
+		}
+		order := make([]placed, len(results))
+		random(func(r *rand.Rand) {
+			for i, result := range results {
+				order[i] = placed{i + r.IntN(window+1), result}
+			}
+		})
+		slices.SortStableFunc(order, func(x, y placed) int { return x.place - y.place })
+		shuffled := make([]Result, len(order))
+		for i := range order {
+			shuffled[i] = order[i].result
+		}
+		return to(ctx, board, shuffled)
+	}
+}
+
+// lockedRand returns a function that lends one source of random numbers to one
+// caller at a time.
+func lockedRand(seed uint64) func(func(*rand.Rand)) {
+	var mu sync.Mutex
+	r := newRand(seed)
+	return func(use func(*rand.Rand)) {
+		mu.Lock()
+		defer mu.Unlock()
+		use(r)
+	}
+}
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
+// each calls f for 0 to n-1, up to [readers] at once, and returns the first error.
+func each(ctx context.Context, n int, f func(context.Context, int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return f(ctx, i) })
+	}
+	return g.Wait()
+}

@@ -1,0 +1,313 @@
+package official
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// match is a men's full international.
+type match struct {
+	id                   string
+	at                   time.Time // on its day, in the order of the file
+	home, away           string
+	homeGoals, awayGoals int64
+}
+
+func readFootball(t *testing.T) []match {
+	var all []match
+	for _, r := range readBundled(t, "football.csv.gz") {
+		all = append(all, match{
+			id: r["match_id"], at: r.day(t, "date").Add(time.Duration(r.integer(t, "match_id")) * time.Second),
+			home: r["home"], away: r["away"], homeGoals: r.integer(t, "home_goals"), awayGoals: r.integer(t, "away_goals"),
+		})
+	}
+	return all
+}
+
+// footballResults gives both teams of each match a result.
+func footballResults(matches []match, win, draw int64) []Result {
+	results := make([]Result, 0, 2*len(matches))
+	for _, m := range matches {
+		home, away := draw, draw
+		switch {
+		case m.homeGoals > m.awayGoals:
+			home, away = win, 0
+		case m.homeGoals < m.awayGoals:
+			home, away = 0, win
+		}
+		results = append(results,
+			Result{User: m.home, Match: m.id, Points: new(home), AchievedAt: m.at},
+			Result{User: m.away, Match: m.id, Points: new(away), AchievedAt: m.at})
+	}
+	return results
+}
+
+// seasons is all of a board that readers see: entries by season and method.
+type seasons map[string]map[string][]Entry
+
+// dump reads every year's ladder by every method.
+func (c *client) dump(ctx context.Context, b string, years []string) (seasons, error) {
+	read := make([]map[string][]Entry, len(years))
+	err := each(ctx, len(years), func(ctx context.Context, i int) error {
+		read[i] = map[string][]Entry{}
+		for _, m := range methods {
+			entries, _, err := c.list(ctx, query{board: b, season: years[i], method: m}, 1000)
+			if err != nil {
+				return err
+			}
+			read[i][m] = entries
+		}
+		return nil
+	})
+	all := seasons{}
+	for i, year := range years {
+		all[year] = read[i]
+	}
+	return all, err
+}
+
+// footballYears are the years of the data, each of which has matches.
+const firstYear, lastYear = 1872, 2019
+
+// Football checks 43,378 football internationals of 1872 to 2019, a season a
+// year, on a board of points (3 for a win, 1 for a draw) and on one of wins:
+// against a recount, and that they stay the same when results come twice, come
+// in another order, and are retracted and added again.
+func Football(t *testing.T, d Deployment) {
+	matches := readFootball(t)
+	s := seed(t)
+	for _, f := range []struct {
+		name      string
+		win, draw int64
+	}{{"points", 3, 1}, {"wins", 1, 0}} {
+		t.Run(f.name, func(t *testing.T) {
+			checkFootball(t, d, f.name, matches, footballResults(matches, f.win, f.draw), s)
+		})
+	}
+}
+
+func checkFootball(t *testing.T, d Deployment, name string, matches []match, results []Result, seed uint64) {
+	c := d.client()
+	rules := board{
+		ID: "football-" + name, Title: "Football " + name, Order: "HIGHER_FIRST", Policy: "SUM", Unit: name,
+		Season: yearly(firstYear, lastYear),
+	}
+	b := c.createBoard(t, rules)
+	byYear := map[string][]Result{}
+	for _, r := range results {
+		year := strconv.Itoa(r.AchievedAt.Year())
+		byYear[year] = append(byYear[year], r)
+	}
+	years := slices.Sorted(maps.Keys(byYear))
+	if len(years) != lastYear-firstYear+1 {
+		t.Fatalf("%d years, want %d", len(years), lastYear-firstYear+1)
+	}
+	dump := func(b string) seasons {
+		t.Helper()
+		all, err := c.dump(t.Context(), b, years)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	feed := func(how string, to Feeder, b string, results []Result) {
+		t.Helper()
+		began := time.Now()
+		if err := to(t.Context(), b, results); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: fed %d results in %v", how, len(results), time.Since(began).Round(time.Millisecond))
+	}
+
+	feed("in order", d.Feeder, b, results)
+	first := dump(b)
+	checkYears(t, first, byYear)
+	checkFootballFacts(t, name, first, matches)
+	checkYearByUser(t, c, b, "2019", byYear["2019"])
+
+	unchanged := func(what string, b string) {
+		t.Helper()
+		if diff := cmp.Diff(first, dump(b)); diff != "" {
+			t.Errorf("%s changed the board (-before +after):\n%.2000s", what, diff)
+		}
+	}
+	feed("a second time", d.Feeder, b, results)
+	unchanged("the whole file a second time", b)
+	feed("shuffled", Shuffled(d.Feeder, len(results), seed), b, results)
+	unchanged("the whole file in shuffled order", b)
+
+	rules.ID += "-shuffled"
+	other := c.createBoard(t, rules)
+	feed("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
+	unchanged("shuffled order from the start", other)
+
+	// The first year, a year of war, the year with a match that is in twice, the
+	// last and largest, and one at random.
+	retracted := []string{"1872", "1916", "1974", "2019", strconv.Itoa(firstYear + newRand(seed).IntN(lastYear-firstYear+1))}
+	slices.Sort(retracted)
+	checkRetraction(t, d, c, b, slices.Compact(retracted), byYear, first, dump)
+}
+
+// checkYears compares every year with a recount.
+func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
+	t.Helper()
+	rows, same := 0, 0
+	for year, results := range byYear {
+		want := ladder(sums(results), higherFirst)
+		for _, m := range methods {
+			if err := compareLadder(want, got[year][m], m); err != nil {
+				t.Errorf("%s by %s: %v", year, m, err)
+			}
+		}
+		rows += len(want)
+		for _, s := range want {
+			if s.level > 1 {
+				same++
+			}
+		}
+	}
+	t.Logf("%d years of %d rows as recounted, %d rows level with another", len(byYear), rows, same)
+}
+
+// checkFootballFacts checks figures that are known otherwise.
+func checkFootballFacts(t *testing.T, name string, got seasons, matches []match) {
+	t.Helper()
+	for year, byMethod := range got {
+		sum, want := int64(0), int64(0)
+		for _, e := range byMethod["competition"] {
+			sum += e.Score
+		}
+		for _, m := range matches {
+			switch decisive := m.homeGoals != m.awayGoals; {
+			case strconv.Itoa(m.at.Year()) != year:
+			case name == "points" && decisive:
+				want += 3
+			case name == "points":
+				want += 2
+			case decisive:
+				want++
+			}
+		}
+		if sum != want {
+			t.Errorf("%s: all %s are %d, want %d", year, name, sum, want)
+		}
+	}
+	if name != "points" {
+		return
+	}
+	last := got["2019"]["competition"]
+	if len(last) != 255 {
+		t.Fatalf("2019: %d teams, want 255", len(last))
+	}
+	for i, want := range []struct {
+		team        string
+		score, rank int64
+	}{{"Japan", 48, 1}, {"Mexico", 46, 2}, {"Qatar", 44, 3}, {"Algeria", 40, 4}, {"South Korea", 40, 4}} {
+		found := slices.IndexFunc(last[:5], func(e Entry) bool { return e.User == want.team })
+		if found < 0 || last[found].Score != want.score || *last[found].Rank != want.rank || i < 3 && found != i {
+			t.Errorf("2019: %s is at position %d of %v, want score %d and rank %d", want.team, found+1, last[:5], want.score, want.rank)
+		}
+	}
+}
+
+// checkYearByUser asks for every team of a year by id, by every method.
+func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) {
+	t.Helper()
+	want := ladder(sums(results), higherFirst)
+	err := each(t.Context(), len(want)*len(methods), func(ctx context.Context, i int) error {
+		s := &want[i/len(methods)]
+		return c.checkUser(ctx, query{board: b, season: year, method: methods[i%len(methods)]}, s, int64(len(want)))
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// checkRetraction retracts every match of some years, which empties them and
+// leaves the others alone, and adds all again at a higher revision.
+func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
+	var results []Result
+	want := maps.Clone(first)
+	for _, year := range years {
+		results = append(results, byYear[year]...)
+		want[year] = map[string][]Entry{}
+		for _, m := range methods {
+			want[year][m] = nil
+		}
+	}
+	began := time.Now()
+	err := each(t.Context(), len(results), func(ctx context.Context, i int) error {
+		return c.retract(ctx, b, &results[i])
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("retracted the %d results of %v in %v", len(results), years, time.Since(began).Round(time.Millisecond))
+	if diff := cmp.Diff(want, dump(b)); diff != "" {
+		t.Errorf("after the retractions (-want +got):\n%.2000s", diff)
+	}
+	err = each(t.Context(), len(results), func(ctx context.Context, i int) error {
+		r := &results[i]
+		q := query{board: b, season: strconv.Itoa(r.AchievedAt.Year())}
+		_, err := c.user(ctx, q, r.User, 0)
+		var missing *statusError
+		if !errors.As(err, &missing) || missing.code != http.StatusNotFound {
+			return fmt.Errorf("%v: user %q without a result: %v, want status 404", q, r.User, err)
+		}
+		var answer struct{ Status string }
+		if err := c.call(ctx, http.MethodGet, q.path("results", escape(r.User), escape(r.Match)), q.values(), nil, &answer); err != nil {
+			return err
+		}
+		if answer.Status != "RETRACTED" {
+			return fmt.Errorf("%v: match %s of %q is %s, want RETRACTED", q, r.Match, r.User, answer.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
+	again := slices.Clone(results)
+	for i := range again {
+		again[i].Revision = 2 // a retraction is the revision after the result's
+	}
+	if err := d.Feeder(t.Context(), b, again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, dump(b)); diff != "" {
+		t.Errorf("adding again did not restore the board (-before +after):\n%.2000s", diff)
+	}
+	// What was retracted stays superseded: the first revision changes nothing.
+	if err := d.Feeder(t.Context(), b, results); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, dump(b)); diff != "" {
+		t.Errorf("an old revision changed the board (-before +after):\n%.2000s", diff)
+	}
+}
+
+// retract undoes a result, and returns once reads see it undone.
+func (c *client) retract(ctx context.Context, b string, r *Result) error {
+	season := strconv.Itoa(r.AchievedAt.Year())
+	var o outcome
+	path := query{board: b}.path("results", escape(r.User), escape(r.Match)) + ":retract"
+	if err := c.call(ctx, http.MethodPost, path, nil, map[string]any{"season": season}, &o); err != nil {
+		return err
+	}
+	if o.Status == "ACCEPTED" {
+		return c.applied(ctx, b, season, r.User, r.Match, r.Revision+1)
+	}
+	if !o.Success || o.Status != "APPLIED" {
+		return fmt.Errorf("board %s: retracting %s of %q: %+v", b, r.Match, r.User, o)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package official
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// IMO checks the International Mathematical Olympiads of 1959 to 2009, one
+// season a year of a sum board, against the official ranks. From 1963 on a
+// contestant has one result a problem.
+func IMO(t *testing.T, d Deployment) {
+	type contestant struct {
+		total, rank int64
+		exact       bool
+	}
+	years := map[int]map[string]contestant{}
+	var results []Result
+	byYear := map[int][]Result{}
+	for _, r := range readDataset(t, "imo_1959_2009.csv.gz") {
+		year := int(r.integer(t, "year"))
+		if years[year] == nil {
+			years[year] = map[string]contestant{}
+		}
+		years[year][r["user_id"]] = contestant{r.integer(t, "total"), r.integer(t, "official_rank"), r["year_exact"] == "1"}
+		columns := []string{"total"}
+		if year >= 1963 && r["p1"] != "" {
+			columns = []string{"p1", "p2", "p3", "p4", "p5", "p6"}
+		}
+		for i, column := range columns {
+			result := Result{
+				User: r["user_id"], Match: column, Points: new(r.integer(t, column)),
+				AchievedAt: time.Date(year, 7, 10, 9+i, 0, 0, 0, time.UTC),
+			}
+			results = append(results, result)
+			byYear[year] = append(byYear[year], result)
+		}
+	}
+
+	c := d.client()
+	b := c.createBoard(t, board{
+		ID: "imo", Title: "International Mathematical Olympiad", Order: "HIGHER_FIRST", Policy: "SUM", Unit: "points",
+		Season: yearly(1959, 2009),
+	})
+	began := time.Now()
+	if err := d.Feeder(t.Context(), b, results); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("fed %d results in %v", len(results), time.Since(began).Round(time.Millisecond))
+
+	rows, agree, exactYears, exactRows := 0, 0, 0, 0
+	for year, contestants := range years {
+		want := ladder(sums(byYear[year]), higherFirst)
+		var read map[string]Entry
+		for _, m := range []string{"ordinal", "dense", "competition"} {
+			read = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)
+		}
+		agreed := 0
+		for user, official := range contestants {
+			e := read[user]
+			switch {
+			case e.Rank == nil || e.Score != official.total:
+				t.Errorf("%d: %s, want score %d of %q", year, e.line(), official.total, user)
+			case *e.Rank == official.rank:
+				agreed++
+			case official.exact:
+				t.Errorf("%d: %s, the official rank is %d", year, e.line(), official.rank)
+			}
+		}
+		rows += len(contestants)
+		agree += agreed
+		if agreed == len(contestants) {
+			exactYears++
+			exactRows += agreed
+		}
+	}
+	got := fmt.Sprintf("%d years of %d rows: the rank is the official one in %d rows, and throughout %d years of %d rows", len(years), rows, agree, exactYears, exactRows)
+	t.Log(got)
+	if want := "50 years of 12905 rows: the rank is the official one in 12663 rows, and throughout 37 years of 9090 rows"; got != want {
+		t.Errorf("want %s", want)
+	}
+}

@@ -1,0 +1,147 @@
+package official
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Methods are the three ways to number ranks.
+var methods = []string{"competition", "dense", "ordinal"}
+
+// standing is a user's line of an expected ladder.
+type standing struct {
+	user  string
+	score int64
+	ties  []int64   // tie-breakers, greater first
+	at    time.Time // when the user reached the score
+
+	rank  map[string]int64 // by method
+	level int64            // how many share the standing, the user among them
+	worse int64            // how many stand strictly worse
+}
+
+// ladder sorts standings and gives them their ranks. better orders two of them
+// by score and tie-breakers alone, negative if the first stands better; what is
+// level there goes by time, then by user.
+func ladder(standings []standing, better func(x, y *standing) int) []standing {
+	slices.SortFunc(standings, func(x, y standing) int {
+		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
+	})
+	n := int64(len(standings))
+	for first, distinct := 0, int64(1); first < len(standings); distinct++ {
+		end := first + 1
+		for end < len(standings) && better(&standings[first], &standings[end]) == 0 {
+			end++
+		}
+		for i := first; i < end; i++ {
+			s := &standings[i]
+			s.rank = map[string]int64{"competition": int64(first) + 1, "dense": distinct, "ordinal": int64(i) + 1}
+			s.level, s.worse = int64(end-first), n-int64(end)
+		}
+		first = end
+	}
+	return standings
+}
+
+// higherFirst and lowerFirst order standings by score, and then by the greater
+// tie-breakers.
+func higherFirst(x, y *standing) int {
+	return cmp.Or(cmp.Compare(y.score, x.score), slices.Compare(y.ties, x.ties))
+}
+
+func lowerFirst(x, y *standing) int {
+	return cmp.Or(cmp.Compare(x.score, y.score), slices.Compare(y.ties, x.ties))
+}
+
+// sums recounts a board that adds up: one standing a user, in no order.
+func sums(results []Result) []standing {
+	type sum struct {
+		standing
+		match   string // that decides at
+		changed bool   // by at least one result
+	}
+	users := map[string]*sum{}
+	for i := range results {
+		r := &results[i]
+		changes := *r.Points != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 })
+		s, known := users[r.User]
+		if !known {
+			s = &sum{standing: standing{user: r.User, ties: make([]int64, len(r.TieBreakers))}}
+			users[r.User] = s
+		}
+		s.score += *r.Points
+		for j, v := range r.TieBreakers {
+			s.ties[j] += v
+		}
+		// A score is reached with the last result that changed it, or while none
+		// did, with the first.
+		later := cmp.Or(r.AchievedAt.Compare(s.at), strings.Compare(r.Match, s.match))
+		if !known || changes && !s.changed || changes && later > 0 || !changes && !s.changed && later < 0 {
+			s.at, s.match, s.changed = r.AchievedAt, r.Match, changes
+		}
+	}
+	all := make([]standing, 0, len(users))
+	for _, s := range users {
+		all = append(all, s.standing)
+	}
+	return all
+}
+
+// bests recounts a board of best results, of which every user has one.
+func bests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
+	all := make([]standing, 0, len(results))
+	seen := map[string]bool{}
+	for i := range results {
+		r := &results[i]
+		if seen[r.User] {
+			t.Fatalf("user %q has two results", r.User)
+		}
+		seen[r.User] = true
+		all = append(all, standing{user: r.User, score: *r.Score, at: r.AchievedAt})
+	}
+	return all
+}
+
+// maxDifferences is how many differences of a ladder are told.
+const maxDifferences = 5
+
+// compareLadder returns an error that tells where the entries, all of a ladder
+// in order, are not those expected.
+func compareLadder(want []standing, got []Entry, method string) error {
+	var all []string
+	for i := range max(len(want), len(got)) {
+		var difference string
+		switch {
+		case i >= len(got):
+			difference = fmt.Sprintf("is missing, want %s", want[i].line(method))
+		case i >= len(want):
+			difference = fmt.Sprintf("is %+v, want none", got[i])
+		default:
+			if err := compareEntry(&want[i], &got[i], method); err != nil {
+				difference = err.Error()
+			}
+		}
+		if difference != "" {
+			all = append(all, fmt.Sprintf("position %d %s", i+1, difference))
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d positions differ (%d entries): %s", len(all), len(want), len(got), strings.Join(all[:min(len(all), maxDifferences)], "; "))
+}
+
+func compareEntry(want *standing, got *Entry, method string) error {
+	if got.User == want.user && got.Score == want.score && got.Rank != nil && *got.Rank == want.rank[method] &&
+		got.AchievedAt.Equal(want.at) && slices.Equal(got.TieBreakers, want.ties) {
+		return nil
+	}
+	return fmt.Errorf("is %s, want %s", got.line(), want.line(method))
+}
+
+func (s *standing) line(method string) string {
+	return fmt.Sprintf("{%q score %d %v rank %d at %s}", s.user, s.score, s.ties, s.rank[method], s.at.Format(time.RFC3339Nano))
+}

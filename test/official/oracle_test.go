@@ -1,0 +1,235 @@
+package official
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The bundled files are the published ones.
+func TestBundledData(t *testing.T) {
+	for _, f := range []struct {
+		name, sha256 string
+		rows         int
+	}{
+		{"football.csv.gz", "ea2e5fa6fc5f5ccad7da6ca0673391b4a5d163731fdcb2dd363233000cfd91c7", 43378},
+		{"f1_results_2000_2012.csv.gz", "95c399658b1f48a45295dc7563a5df7cdc28a123fa8b26245ba4e77f1ae797b6", 5036},
+		{"f1_standings_2000_2012.csv.gz", "d6b0216fba0be7fd161168039b91bee742a442fb25bca529acfc4de51553e7e6", 5193},
+	} {
+		b, err := bundled.ReadFile("testdata/" + f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := fmt.Sprintf("%x", sha256.Sum256(b)); sum != f.sha256 {
+			t.Errorf("%s: sha256 %s, want %s", f.name, sum, f.sha256)
+		}
+		if rows := readBundled(t, f.name); len(rows) != f.rows {
+			t.Errorf("%s: %d rows, want %d", f.name, len(rows), f.rows)
+		}
+	}
+}
+
+func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
+
+// The recount numbers ranks as they are defined: each by a count of those who
+// stand better, here without sorting.
+func TestLadderIsTheDefinition(t *testing.T) {
+	s := seed(t)
+	random := newRand(s)
+	for range 200 {
+		var all []standing
+		for i := range 1 + random.IntN(30) {
+			all = append(all, standing{
+				user: fmt.Sprintf("u%02d", i), score: random.Int64N(5), ties: []int64{random.Int64N(2)}, at: at(random.Int64N(3)),
+			})
+		}
+		before := map[string]standing{}
+		for _, x := range all {
+			before[x.user] = x
+		}
+		better := func(x, y standing) bool { // and nothing else
+			return x.score > y.score || x.score == y.score && x.ties[0] > y.ties[0]
+		}
+		for i, x := range ladder(all, higherFirst) {
+			want := before[x.user]
+			want.rank = map[string]int64{"competition": 1, "dense": 1, "ordinal": 1}
+			distinct := map[string]bool{}
+			for _, y := range before {
+				switch {
+				case better(y, x):
+					want.rank["competition"]++
+					want.rank["ordinal"]++
+					if key := fmt.Sprint(y.score, y.ties); !distinct[key] {
+						distinct[key] = true
+						want.rank["dense"]++
+					}
+				case better(x, y):
+					want.worse++
+				default:
+					want.level++
+					if y.at.Before(x.at) || y.at.Equal(x.at) && y.user < x.user {
+						want.rank["ordinal"]++
+					}
+				}
+			}
+			if diff := cmp.Diff(want, x, cmp.AllowUnexported(standing{})); diff != "" {
+				t.Fatalf("position %d (-want +got):\n%s", i+1, diff)
+			}
+		}
+	}
+}
+
+func TestSums(t *testing.T) {
+	results := []Result{
+		{User: "a", Match: "1", Points: new(int64(3)), AchievedAt: at(10)},
+		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: at(30)}, // changes nothing
+		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: at(20)},
+		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: at(40)},
+		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: at(15)}, // the first of those that change nothing
+		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: at(5)},
+		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: at(25)},
+	}
+	want := []standing{
+		{user: "a", score: 4, ties: []int64{}, at: at(20)},
+		{user: "c", score: 4, ties: []int64{}, at: at(25)},
+		{user: "b", score: 0, ties: []int64{}, at: at(15)},
+	}
+	for range 2 {
+		got := ladder(sums(results), higherFirst)
+		for i := range got {
+			got[i].rank, got[i].level, got[i].worse = nil, 0, 0
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(standing{})); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		for i, j := 0, len(results)-1; i < j; i, j = i+1, j-1 { // the order does not matter
+			results[i], results[j] = results[j], results[i]
+		}
+	}
+}
+
+// Whatever is wrong in a ladder is found.
+func TestCompareLadderFindsEachDifference(t *testing.T) {
+	want := ladder([]standing{
+		{user: "a", score: 9, ties: []int64{1}, at: at(1)}, {user: "b", score: 9, ties: []int64{1}, at: at(2)}, {user: "c", score: 5, ties: []int64{0}, at: at(3)},
+	}, higherFirst)
+	right := func() []Entry {
+		var all []Entry
+		for _, s := range want {
+			all = append(all, Entry{User: s.user, Score: s.score, TieBreakers: s.ties, Rank: new(s.rank["dense"]), AchievedAt: s.at})
+		}
+		return all
+	}
+	if err := compareLadder(want, right(), "dense"); err != nil {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func([]Entry) []Entry{
+		"one is missing":        func(e []Entry) []Entry { return e[:2] },
+		"one is too many":       func(e []Entry) []Entry { return append(e, e[2]) },
+		"two are swapped":       func(e []Entry) []Entry { e[0], e[1] = e[1], e[0]; return e },
+		"a score is wrong":      func(e []Entry) []Entry { e[2].Score++; return e },
+		"a rank is wrong":       func(e []Entry) []Entry { *e[2].Rank = 3; return e },
+		"a rank is missing":     func(e []Entry) []Entry { e[2].Rank = nil; return e },
+		"a tie-breaker is off":  func(e []Entry) []Entry { e[2].TieBreakers = []int64{7}; return e },
+		"a time is wrong":       func(e []Entry) []Entry { e[2].AchievedAt = at(9); return e },
+		"a user is another one": func(e []Entry) []Entry { e[2].User = "d"; return e },
+	} {
+		if compareLadder(want, spoil(right()), "dense") == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+}
+
+// The feeders' wrappers lose nothing and add what they are to add.
+func TestFeedWrappers(t *testing.T) {
+	s := seed(t)
+	var results []Result
+	for i := range 1000 {
+		results = append(results, Result{User: "u", Match: fmt.Sprint(i)})
+	}
+	var got []string
+	record := func(_ context.Context, _ string, results []Result) error {
+		got = nil
+		for _, r := range results {
+			got = append(got, r.Match)
+		}
+		return nil
+	}
+	feed := func(to Feeder) (first map[string]int, moved int) {
+		if err := to(t.Context(), "b", results); err != nil {
+			t.Fatal(err)
+		}
+		first = map[string]int{}
+		for i, match := range got {
+			if _, ok := first[match]; !ok {
+				first[match] = i
+			}
+		}
+		for i, r := range results {
+			place, ok := first[r.Match]
+			if !ok {
+				t.Fatalf("match %s is lost", r.Match)
+			}
+			moved = max(moved, i-place)
+		}
+		return first, moved
+	}
+	const window = 20
+	if _, moved := feed(Shuffled(record, window, s)); moved < 1 || moved > window || len(got) != len(results) {
+		t.Errorf("shuffled: %d results, one of them moved up by %d, want %d and at most %d", len(got), moved, len(results), window)
+	}
+	if _, _ = feed(Duplicated(record, 0.2, s)); len(got) < 1100 || len(got) > 1300 {
+		t.Errorf("duplicated: %d results of %d, want about a fifth more", len(got), len(results))
+	}
+	if _, moved := feed(Shuffled(record, len(results), s)); moved < len(results)/4 {
+		t.Errorf("shuffled throughout: no result moved up by more than %d", moved)
+	}
+}
+
+// Decayed sums are right to more bits than any comparison needs.
+func TestDecayArithmetic(t *testing.T) {
+	for _, d := range []time.Duration{0, halfLife, 3 * halfLife, -2 * halfLife, time.Second, 86400 * time.Second, -12345 * time.Second, 40 * halfLife / 7} {
+		got, _ := half(d).Float64()
+		want := math.Exp2(-d.Seconds() / halfLife.Seconds())
+		if math.Abs(got/want-1) > 1e-14 {
+			t.Errorf("half(%v) = %v, want %v", d, got, want)
+		}
+	}
+	// As many steps as a half-life has make a half, to 300 bits.
+	product := newFloat(1)
+	for _, step := range powers(half(halfLife/1024), 1024)[1024:] {
+		product.Mul(product, step)
+	}
+	if n := agreement(product, newFloat(0.5)); n < 300 {
+		t.Errorf("1024 steps of a 1024th agree with a half in %d bits only", n)
+	}
+	tables := newDecayTables()
+	for _, at := range []time.Duration{0, time.Second, 100 * 24 * time.Hour, 148*365*24*time.Hour + 12345*time.Second} {
+		end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+		r := Result{User: "u", Points: new(int64(1)), AchievedAt: end.Add(-at)}
+		if n := agreement(tables.decayed([]Result{r}, end)["u"], half(at)); n < 280 {
+			t.Errorf("the tables' weight of %v agrees in %d bits only", at, n)
+		}
+	}
+	if got := rounded(new(big.Float).SetPrec(decayPrecision).SetFloat64(2.5)); got != 3 {
+		t.Errorf("2.5 rounds to %d, want 3", got)
+	}
+}
+
+func TestEscape(t *testing.T) {
+	for id, want := range map[string]string{"a/b": "a%2Fb", "a:b": "a%3Ab", "a%2Fb": "a%252Fb", "a b?": "a%20b%3F", "Käthe": "K%C3%A4the"} {
+		if got := escape(id); got != want {
+			t.Errorf("escape(%q) = %q, want %q", id, got, want)
+		}
+	}
+	if got := (query{board: "a/b"}).path("scores", escape("x:y")); !strings.HasPrefix(got, "/v1/boards/a%2Fb/scores/x%3Ay") {
+		t.Errorf("path %q", got)
+	}
+}

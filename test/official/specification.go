@@ -1,0 +1,331 @@
+package official
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Specification checks the first three routes, as the service was first asked
+// for: submitting points, the top ten, and a user with four neighbors above and
+// below. The default board must have no entries in its current season.
+func Specification(t *testing.T, d Deployment) {
+	c := d.client()
+	t.Run("default board", func(t *testing.T) { checkExamples(t, c, "/v1") })
+	t.Run("any board", func(t *testing.T) {
+		b := c.createBoard(t, board{ID: "examples", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "MONTHLY"}})
+		checkExamples(t, c, boardPath(b))
+	})
+	t.Run("read your writes", func(t *testing.T) { checkReadYourWrites(t, c) })
+}
+
+// example is a submit in order of arrival. Some ids are not plain words.
+var examples = []struct {
+	user   string
+	points int64
+}{
+	{"alice", 70}, {"bob", 50}, {"carol", 100}, {"dave", 70}, {"erin", 0}, {"frank", 90}, {"grace/1", 90}, {"heidi:x", 60},
+	{"ivan%2F", 70}, {"judy", 40}, {"Käthe", 30}, {"mallory", 20}, {"nadia olsen", 10}, {"oscar?a=b", 5}, {"peggy", 80},
+}
+
+// checkExamples runs the examples of the specification under a prefix of paths.
+func checkExamples(t *testing.T, c *client, prefix string) {
+	waitForMonth(t)
+	ctx := t.Context()
+	mark := rand.Text()[:8] + "-"
+	t.Cleanup(func() {
+		for _, e := range examples {
+			if _, err := c.raw(context.WithoutCancel(ctx), http.MethodPost, "/v1/users/"+escape(mark+e.user)+":erase", nil, struct{}{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var empty page
+	if err := c.data(ctx, http.MethodGet, prefix+"/scores", nil, nil, &empty); err != nil {
+		t.Fatal(err)
+	}
+	if empty.Total != 0 || empty.Count != 0 {
+		t.Fatalf("%s has %d entries in season %s; the examples need an empty board", prefix, empty.Total, empty.Season)
+	}
+
+	// Submit: the answer has the new score and the rank, both known at once.
+	var want []standing
+	var last time.Time
+	submit := func(user, match string, points int64) {
+		t.Helper()
+		body := map[string]any{"user_id": mark + user, "points": points, "match_id": match}
+		out, err := c.raw(ctx, http.MethodPost, prefix+"/scores", nil, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkIntegers(t, out, "new_score", "rank")
+		var got struct {
+			outcome
+			AchievedAt time.Time `json:"achieved_at"`
+		}
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(want, func(s standing) bool { return s.user == mark+user })
+		switch {
+		case got.Status != "APPLIED":
+		case i < 0:
+			want = append(want, standing{user: mark + user, score: points, at: got.AchievedAt})
+		default:
+			want[i].score += points
+			if points != 0 {
+				want[i].at = got.AchievedAt
+			}
+		}
+		want = ladder(want, higherFirst)
+		i = slices.IndexFunc(want, func(s standing) bool { return s.user == mark+user })
+		if i < 0 || !got.Success || got.Score == nil || *got.Score != want[i].score || got.Rank == nil || *got.Rank != want[i].rank["competition"] {
+			t.Fatalf("submit of %d points for %s answers %s; the board is to be %+v", points, user, out, want)
+		}
+		if got.Status == "APPLIED" {
+			if !got.AchievedAt.After(last) {
+				t.Errorf("submit for %s came after %v and was given %v", user, last, got.AchievedAt)
+			}
+			last = got.AchievedAt
+		}
+	}
+	for i, e := range examples {
+		submit(e.user, fmt.Sprintf("match-%d", i), e.points)
+	}
+	before := slices.Clone(want)
+	for i, e := range examples { // a retry counts once
+		submit(e.user, fmt.Sprintf("match-%d", i), e.points)
+	}
+	for i := range before {
+		if before[i].user != want[i].user || before[i].score != want[i].score {
+			t.Fatalf("retries changed %+v to %+v", before, want)
+		}
+	}
+	submit("alice", "another/match:1", 25) // a second match adds up
+
+	// The top ten.
+	out, err := c.raw(ctx, http.MethodGet, prefix+"/scores", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkIntegers(t, out, "score", "rank", "count", "total")
+	checkKeys(t, out, "status", "data")
+	var top struct {
+		Status string
+		Data   page
+	}
+	if err := json.Unmarshal(out, &top); err != nil {
+		t.Fatal(err)
+	}
+	if top.Status != "success" || top.Data.Count != 10 || top.Data.Total != int64(len(want)) {
+		t.Errorf("status %q, count %d, total %d, want success, 10 and %d", top.Status, top.Data.Count, top.Data.Total, len(want))
+	}
+	if err := compareLadder(want[:10], top.Data.Entries, "competition"); err != nil {
+		t.Errorf("top ten: %v", err)
+	}
+
+	// Each user with four neighbors above and below, clipped at the ends.
+	for i, s := range want {
+		out, err := c.raw(ctx, http.MethodGet, prefix+"/scores/"+escape(s.user), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkIntegers(t, out, "score", "rank")
+		checkKeys(t, out, "status", "data")
+		var answer struct{ Data userPage }
+		if err := json.Unmarshal(out, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if err := compareWindow(query{}, want, i, 4, &answer.Data); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// What is not there, and what is not understood.
+	for _, bad := range []struct {
+		method, path string
+		body         any
+		code         int
+	}{
+		{http.MethodGet, "/scores/" + mark + "nobody", nil, http.StatusNotFound},
+		{http.MethodGet, "/scores?sort=desc", nil, http.StatusBadRequest},
+		{http.MethodPost, "/scores", map[string]any{"user_id": mark + "bob", "points": 1, "match": "m"}, http.StatusBadRequest},
+		{http.MethodPost, "/scores", map[string]any{"user_id": mark + "bob", "score": 1, "match_id": "m"}, http.StatusBadRequest},
+		{http.MethodPost, "/scores", map[string]any{"points": 1, "match_id": "m"}, http.StatusBadRequest},
+	} {
+		_, err := c.raw(ctx, bad.method, prefix+bad.path, nil, bad.body)
+		var status *statusError
+		if !errors.As(err, &status) || status.code != bad.code {
+			t.Errorf("%s %s %v: %v, want status %d", bad.method, prefix+bad.path, bad.body, err, bad.code)
+		}
+	}
+}
+
+// waitForMonth returns when the month, the season of the boards of
+// [checkExamples], has more than some seconds to go.
+func waitForMonth(t *testing.T) {
+	now := time.Now().UTC()
+	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC)
+	if next.Sub(now) > 20*time.Second {
+		return
+	}
+	select {
+	case <-time.After(time.Until(next)):
+	case <-t.Context().Done():
+	}
+}
+
+// checkKeys reports an answer whose outermost names are not those given.
+func checkKeys(t *testing.T, body []byte, names ...string) {
+	t.Helper()
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(body, &object); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
+		t.Errorf("the names are %q, want %q", got, names)
+	}
+}
+
+// checkIntegers reports every value under one of the names that is not written
+// as an integer, and each name that is not there.
+func checkIntegers(t *testing.T, body []byte, names ...string) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var answer any
+	if err := d.Decode(&answer); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		t.Errorf("more than one JSON value: %s", body)
+	}
+	found := map[string]bool{}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, element := range v {
+				walk(element)
+			}
+		case map[string]any:
+			for name, value := range v {
+				if slices.Contains(names, name) {
+					found[name] = true
+					if n, ok := value.(json.Number); !ok || strings.ContainsAny(n.String(), ".eE") {
+						t.Errorf("%s is %v, want an integer, in %s", name, value, body)
+					}
+				}
+				walk(value)
+			}
+		}
+	}
+	walk(answer)
+	for _, name := range names {
+		if !found[name] {
+			t.Errorf("no %s in %s", name, body)
+		}
+	}
+}
+
+const (
+	writers        = 16
+	usersPerWriter = 4
+	writesEach     = 100
+)
+
+// checkReadYourWrites submits from many goroutines at once. Each has users of
+// its own, so that it knows their sums exactly; of the others' it knows what had
+// been acknowledged before a read, and what had been begun until it was over, and
+// so between which ranks the read has to be.
+func checkReadYourWrites(t *testing.T, c *client) {
+	s := seed(t)
+	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
+	q := query{board: b}
+	var acked, begun [writers * usersPerWriter]atomic.Int64
+	name := func(user int) string { return fmt.Sprintf("user-%02d", user) }
+	count := func(sums *[writers * usersPerWriter]atomic.Int64, user int, above int64) int64 {
+		n := int64(0)
+		for i := range sums {
+			if i != user && sums[i].Load() > above {
+				n++
+			}
+		}
+		return n
+	}
+	err := each(t.Context(), writers, func(ctx context.Context, w int) error {
+		random := newRand(s + uint64(w))
+		var sent []Result
+		for i := range writesEach {
+			user := w*usersPerWriter + random.IntN(usersPerWriter)
+			r := Result{User: name(user), Match: fmt.Sprintf("%d-%d", w, i), Points: new(1 + random.Int64N(20))}
+			sum := acked[user].Load()
+			if len(sent) > 0 && random.IntN(5) == 0 {
+				r = sent[random.IntN(len(sent))] // a retry
+				fmt.Sscanf(r.User, "user-%d", &user)
+				sum = acked[user].Load()
+			} else {
+				sent = append(sent, r)
+				sum += *r.Points
+			}
+			begun[user].Store(sum)
+			least := 1 + count(&acked, user, sum)
+			outcomes, err := c.submit(ctx, b, []Result{r})
+			if err != nil {
+				return err
+			}
+			if outcomes[0].Status == "ACCEPTED" {
+				return fmt.Errorf("a submit was accepted and not applied in time: %+v", outcomes[0])
+			}
+			acked[user].Store(sum)
+			most := 1 + count(&begun, user, sum)
+			if o := outcomes[0]; !o.Success || o.Score == nil || *o.Score != sum || o.Rank == nil || *o.Rank < least || *o.Rank > most {
+				return fmt.Errorf("submit of %+v answers score %s and rank %s, want %d and %d to %d", r, show(o.Score), show(o.Rank), sum, least, most)
+			}
+
+			least = 1 + count(&acked, user, sum)
+			p, err := c.user(ctx, q, r.User, 0)
+			if err != nil {
+				return err
+			}
+			most = 1 + count(&begun, user, sum)
+			if p.Score != sum || p.Rank == nil || *p.Rank < least || *p.Rank > most {
+				return fmt.Errorf("after a submit of %+v %s reads %s, want score %d and rank %d to %d", r, r.User, p.Entry.line(), sum, least, most)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// In the end the board is what was acknowledged.
+	entries, _, err := c.list(t.Context(), q, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []standing
+	for user := range acked {
+		if sum := acked[user].Load(); sum > 0 {
+			at := slices.IndexFunc(entries, func(e Entry) bool { return e.User == name(user) })
+			if at < 0 {
+				t.Fatalf("%s is missing", name(user))
+			}
+			want = append(want, standing{user: name(user), score: sum, at: entries[at].AchievedAt})
+		}
+	}
+	if err := compareLadder(ladder(want, higherFirst), entries, "competition"); err != nil {
+		t.Error(err)
+	}
+}
