@@ -1,0 +1,297 @@
+package pebble
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// board is a board that exists. It does not change: an amended one is another.
+type board struct {
+	leaderboard.Board
+	number  uint32
+	sealing gate // held by who makes its final standings, or deletes
+}
+
+// catalog holds the boards that exist. It does not change.
+type catalog struct {
+	byID     map[leaderboard.BoardID]*board
+	byNumber map[uint32]*board
+	last     uint32 // the number of the last board made
+}
+
+func (c *catalog) with(bd *board) *catalog {
+	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), max(c.last, bd.number)}
+	out.byID[bd.ID], out.byNumber[bd.number] = bd, bd
+	return out
+}
+
+func (c *catalog) without(bd *board) *catalog {
+	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), c.last}
+	delete(out.byID, bd.ID)
+	delete(out.byNumber, bd.number)
+	return out
+}
+
+func (s *Store) loadBoards() error {
+	c := &catalog{byID: map[leaderboard.BoardID]*board{}, byNumber: map[uint32]*board{}}
+	if _, err := s.get(keyBoards, func(b []byte) error {
+		last, err := decodeUvarint(b)
+		c.last = uint32(last)
+		return err
+	}); err != nil {
+		return err
+	}
+	prefix := []byte{kindBoard}
+	err := s.scan(context.Background(), prefix, after(prefix), func(_, value []byte) (bool, error) {
+		d := decoder{b: value}
+		bd := &board{number: d.uint32(), sealing: newGate()}
+		if err := decodeJSON(d.rest(), &bd.Board); err != nil {
+			return false, err
+		}
+		c.byID[bd.ID], c.byNumber[bd.number] = bd, bd
+		return true, nil
+	})
+	s.boards.Store(c)
+	return err
+}
+
+// board returns the board of an id, or nil.
+func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
+
+// live returns the board that b is, or ErrBoardNotFound if that was deleted,
+// even if there is another of its id now. The caller holds a stripe or a gate,
+// so that the board stays.
+func (s *Store) live(b *leaderboard.Board) (*board, error) {
+	bd := s.board(b.ID)
+	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
+		return nil, fmt.Errorf("pebble: board %q: %w", b.ID, leaderboard.ErrBoardNotFound)
+	}
+	return bd, nil
+}
+
+func setBoard(b *pebble.Batch, bd *board) error {
+	value := binary.BigEndian.AppendUint32(nil, bd.number)
+	text, err := json.Marshal(&bd.Board)
+	if err != nil {
+		return fmt.Errorf("pebble: encode board %q: %w", bd.ID, err)
+	}
+	return b.Set(boardKey(bd.ID), append(value, text...), nil)
+}
+
+// CreateBoard keeps a valid new board.
+func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
+	unlock, err := s.lockAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	boards := s.boards.Load()
+	if have := boards.byID[b.ID]; have != nil {
+		unlock()
+		if !have.SameAs(&b) {
+			return fmt.Errorf("pebble: board %q: %w", b.ID, leaderboard.ErrBoardExists)
+		}
+		return s.settle(ctx)
+	}
+	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
+	bd := &board{Board: clone(b), number: boards.last + 1, sealing: newGate()}
+	batch := s.db.NewBatch()
+	if err := errors.Join(setBoard(batch, bd),
+		batch.Set(keyBoards, binary.AppendUvarint(nil, uint64(bd.number)), nil)); err != nil {
+		unlock()
+		return err
+	}
+	return s.commit(ctx, batch, func() {
+		s.boards.Store(boards.with(bd))
+		unlock()
+	})
+}
+
+// Board returns a board.
+func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+	if err := ctx.Err(); err != nil {
+		return leaderboard.Board{}, err
+	}
+	bd := s.board(id)
+	if bd == nil {
+		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
+	}
+	return clone(bd.Board), nil
+}
+
+// clone returns b with nothing in common with it, so that no caller can change
+// what the store counts by.
+func clone(b leaderboard.Board) leaderboard.Board {
+	b.TieBreakers = slices.Clone(b.TieBreakers)
+	b.Divisions = slices.Clone(b.Divisions)
+	b.Season.Windows = slices.Clone(b.Season.Windows)
+	for _, p := range []**leaderboard.Score{&b.MinScore, &b.MaxScore, &b.Floor} {
+		if *p != nil {
+			v := **p
+			*p = &v
+		}
+	}
+	return b
+}
+
+// Boards returns all boards by id.
+func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var out []leaderboard.Board
+	for _, bd := range s.boards.Load().byID {
+		out = append(out, clone(bd.Board))
+	}
+	slices.SortFunc(out, func(x, y leaderboard.Board) int { return cmp.Compare(x.ID, y.ID) })
+	return out, nil
+}
+
+// AmendBoard changes a board's settings.
+func (s *Store) AmendBoard(ctx context.Context, next leaderboard.Board) (leaderboard.Board, error) {
+	unlock, err := s.lockAdmin(ctx)
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	boards := s.boards.Load()
+	bd := boards.byID[next.ID]
+	if bd == nil {
+		unlock()
+		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", next.ID, leaderboard.ErrBoardNotFound)
+	}
+	amended := &board{number: bd.number, sealing: bd.sealing}
+	batch := s.db.NewBatch()
+	if amended.Board, err = bd.Amend(next); err == nil {
+		amended.Board = clone(amended.Board)
+		err = setBoard(batch, amended)
+	}
+	if err != nil {
+		unlock()
+		return leaderboard.Board{}, err
+	}
+	err = s.commit(ctx, batch, func() {
+		s.boards.Store(boards.with(amended))
+		unlock()
+	})
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	return clone(amended.Board), nil
+}
+
+// DeleteBoard removes a board and all that is kept under it.
+func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+	bd := s.board(id)
+	if bd == nil {
+		return fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
+	}
+	if err := s.lock(ctx, bd.sealing); err != nil {
+		return err
+	}
+	defer bd.sealing.unlock()
+	unlock, err := s.lockAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	boards := s.boards.Load()
+	if boards.byNumber[bd.number] == nil {
+		unlock()
+		return fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
+	}
+	batch := s.db.NewBatch()
+	if err := batch.Delete(boardKey(id), nil); err != nil {
+		unlock()
+		return unavailable("write", err)
+	}
+	return s.remove(ctx, batch, bd, boardPrefix(bd.number), func() {
+		s.boards.Store(boards.without(bd))
+		unlock()
+	})
+}
+
+// remove commits batch and with it the removal of all of bd's data that has a
+// prefix. It calls done when that is visible, or when it will never be. Nobody
+// else changes any user's data meanwhile, so no Apply leaves anything behind.
+func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, done func()) error {
+	unlock, err := s.lockAllUsers(ctx)
+	if err != nil {
+		done()
+		return err
+	}
+	before := s.db.NewSnapshot()
+	defer before.Close()
+	if err := batch.DeleteRange(prefix, after(prefix), nil); err != nil {
+		unlock()
+		done()
+		return unavailable("write", err)
+	}
+	if err := s.commit(ctx, batch, func() { done(); unlock() }); err != nil {
+		return err
+	}
+	// What is left is each user's note of the scope. Nobody believes it without
+	// a row, and who comes upon it removes it, so if this is cut short no harm is
+	// done and there is no error to report.
+	_ = s.sweep(ctx, before, bd, prefix)
+	return nil
+}
+
+// sweep removes the notes of users' scopes for the rows that before holds under
+// a prefix, unless they have a row again.
+func (s *Store) sweep(ctx context.Context, before pebble.Reader, bd *board, prefix []byte) error {
+	seasons, err := seasonsUnder(ctx, before, prefix)
+	if err != nil {
+		return err
+	}
+	const chunk = 512
+	for _, season := range seasons {
+		scope := makeScopeKey(bd.number, season)
+		var users []leaderboard.UserID
+		flush := func() error {
+			numbers := make([]int, len(users))
+			for i, user := range users {
+				numbers[i] = stripeOf(user)
+			}
+			unlock, err := s.lockStripes(ctx, numbers)
+			if err != nil {
+				return err
+			}
+			batch := s.db.NewBatch()
+			for _, user := range users {
+				found, err := s.has(scope.user(user))
+				if err == nil && !found {
+					err = batch.Delete(scopesKey(user, bd.number, season), nil)
+				}
+				if err != nil {
+					unlock()
+					return err
+				}
+			}
+			users = users[:0]
+			return s.commit(ctx, batch, unlock)
+		}
+		rows := scope.kind(dataUser)
+		err := scan(ctx, before, rows, after(rows), func(key, _ []byte) (bool, error) {
+			users = append(users, leaderboard.UserID(key[len(rows):]))
+			if len(users) < chunk {
+				return true, nil
+			}
+			return true, flush()
+		})
+		if err == nil && len(users) > 0 {
+			err = flush()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

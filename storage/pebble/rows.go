@@ -1,0 +1,300 @@
+package pebble
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// decoder reads the parts of a row. After a fault every read returns zero and
+// bad is set.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) next(n uint64) []byte {
+	if n > uint64(len(d.b)) {
+		d.b, d.bad = nil, true
+		return nil
+	}
+	out := d.b[:n]
+	d.b = d.b[n:]
+	return out
+}
+
+func (d *decoder) byte() byte {
+	if b := d.next(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) uint32() uint32 {
+	if b := d.next(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.b, d.bad = nil, true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) time() time.Time {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.b, d.bad = nil, true
+		return time.Time{}
+	}
+	d.b = d.b[n:]
+	return time.UnixMicro(v).UTC()
+}
+
+func (d *decoder) bytes() []byte { return d.next(d.uvarint()) }
+
+func (d *decoder) string() string { return string(d.bytes()) }
+
+// rest returns what has not been read.
+func (d *decoder) rest() []byte { return d.next(uint64(len(d.b))) }
+
+// end returns an error unless all was read, and well.
+func (d *decoder) end(what string) error {
+	if d.bad || len(d.b) > 0 {
+		return errFormat(what)
+	}
+	return nil
+}
+
+func errFormat(what string) error {
+	return fmt.Errorf("pebble: %s: %w", what, leaderboard.ErrFormat)
+}
+
+func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
+
+// Rows begin with their format.
+const rowFormat = 1
+
+const (
+	flagHidden = 1 << iota
+	flagErased
+)
+
+// userRow is what is kept of a user in a scope beside the records.
+type userRow struct {
+	version  uint64 // of the entry
+	hidden   bool
+	erasedAt time.Time // when the user was last erased, zero if never
+	tally    leaderboard.Tally
+}
+
+func (r *userRow) append(dst []byte) ([]byte, error) {
+	var flags byte
+	if r.hidden {
+		flags |= flagHidden
+	}
+	if !r.erasedAt.IsZero() {
+		flags |= flagErased
+	}
+	dst = binary.AppendUvarint(append(dst, rowFormat, flags), r.version)
+	if !r.erasedAt.IsZero() {
+		dst = appendTime(dst, r.erasedAt)
+	}
+	return r.tally.AppendBinary(dst)
+}
+
+func (r *userRow) decode(b []byte) error {
+	d := decoder{b: b}
+	format, flags := d.byte(), d.byte()
+	out := userRow{version: d.uvarint(), hidden: flags&flagHidden != 0}
+	if flags&flagErased != 0 {
+		out.erasedAt = d.time()
+	}
+	err := out.tally.UnmarshalBinary(d.rest())
+	if d.bad || format != rowFormat || flags&^(flagHidden|flagErased) != 0 || err != nil {
+		return errors.Join(errFormat("user row"), err)
+	}
+	*r = out
+	return nil
+}
+
+// erasure is what remains of an erased user.
+type erasure struct {
+	at      time.Time
+	version uint64 // that entries made later go on from
+}
+
+func (e erasure) append(dst []byte) []byte {
+	return binary.AppendUvarint(appendTime(append(dst, rowFormat), e.at), e.version)
+}
+
+func (e *erasure) decode(b []byte) error {
+	d := decoder{b: b}
+	format := d.byte()
+	out := erasure{d.time(), d.uvarint()}
+	if format != rowFormat {
+		d.bad = true
+	}
+	if err := d.end("erasure"); err != nil {
+		return err
+	}
+	*e = out
+	return nil
+}
+
+// appendRecord appends a record: a byte that says whether there is a result, and
+// its revision and payload with their lengths; then the refusals.
+func appendRecord(dst []byte, r *leaderboard.Record) []byte {
+	dst = append(dst, rowFormat)
+	if r.Result == nil {
+		dst = append(dst, 0)
+	} else {
+		dst = binary.AppendUvarint(append(dst, 1), uint64(r.Result.Revision))
+		dst = appendString(dst, string(r.Result.AppendPayload(nil)))
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(r.Refusals)))
+	for i := range r.Refusals {
+		f := &r.Refusals[i]
+		dst = binary.AppendUvarint(dst, uint64(f.Revision))
+		dst = appendString(dst, f.Reason)
+		dst = append(dst, f.Content[:]...)
+		dst = appendTime(dst, f.ReceivedAt)
+	}
+	return dst
+}
+
+func decodeRecord(key leaderboard.ResultKey, b []byte) (leaderboard.Record, error) {
+	d := decoder{b: b}
+	var r leaderboard.Record
+	if d.byte() != rowFormat {
+		d.bad = true
+	}
+	switch d.byte() {
+	case 0:
+	case 1:
+		revision := d.uvarint()
+		result, err := leaderboard.DecodePayload(key, int64(revision), d.bytes())
+		if err != nil {
+			return leaderboard.Record{}, fmt.Errorf("pebble: record: %w", err)
+		}
+		r.Result = &result
+	default:
+		d.bad = true
+	}
+	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+		f := leaderboard.Refusal{Revision: int64(d.uvarint()), Reason: leaderboard.Reason(d.string())}
+		copy(f.Content[:], d.next(uint64(len(f.Content))))
+		f.ReceivedAt = d.time()
+		r.Refusals = append(r.Refusals, f)
+	}
+	if err := d.end("record"); err != nil {
+		return leaderboard.Record{}, err
+	}
+	return r, nil
+}
+
+func sortRefusals(refusals []leaderboard.Refusal) {
+	slices.SortFunc(refusals, func(x, y leaderboard.Refusal) int {
+		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt),
+			bytes.Compare(x.Content[:], y.Content[:]))
+	})
+}
+
+// A placement is a row of a ladder.
+type placement struct{ key, value []byte }
+
+// placements returns the rows by which an entry stands in its ladders, or, if it
+// is hidden, among the hidden. The value is all of the entry that its sort key
+// does not hold.
+func (bd *board) placements(scope scopeKey, e *leaderboard.Entry) []placement {
+	if e.Key == "" {
+		return nil
+	}
+	value := binary.AppendUvarint([]byte{rowFormat}, e.Version)
+	value = binary.AppendUvarint(value, uint64(e.Results))
+	value = appendString(value, e.Match)
+	value = appendString(value, e.Metadata)
+	slots := [][]byte{{slotOverall}}
+	value = binary.AppendUvarint(value, uint64(len(e.Divisions)))
+	for _, d := range e.Divisions {
+		i := slices.Index(bd.Divisions, d.Attribute)
+		value = appendString(append(value, byte(i)), d.Value)
+		slots = append(slots, divisionSlot(i, d.Value))
+	}
+	if e.Hidden {
+		slots = [][]byte{{slotHidden}}
+	}
+	sortKey := e.SortKey()
+	rows := make([]placement, len(slots))
+	for i, slot := range slots {
+		rows[i] = placement{append(scope.ladder(slot), sortKey...), value}
+	}
+	return rows
+}
+
+// decodeEntry returns the entry that stands in a slot at a sort key.
+func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value []byte) (leaderboard.Entry, error) {
+	e := leaderboard.Entry{Scope: leaderboard.Scope{Board: bd.ID, Season: season}, Hidden: slot[0] == slotHidden}
+	var err error
+	if e.Key, e.AchievedAt, e.User, err = leaderboard.SortKey(sortKey).Split(bd.RankKeyBytes()); err != nil {
+		return leaderboard.Entry{}, fmt.Errorf("pebble: ladder row: %w", err)
+	}
+	d := decoder{b: value}
+	if d.byte() != rowFormat {
+		d.bad = true
+	}
+	e.Version, e.Results = d.uvarint(), int64(d.uvarint())
+	e.Match, e.Metadata = leaderboard.MatchID(d.string()), d.string()
+	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+		i, v := int(d.byte()), d.string()
+		if i >= len(bd.Divisions) {
+			d.bad = true
+			break
+		}
+		e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: bd.Divisions[i], Value: v})
+	}
+	if err := d.end("ladder row"); err != nil {
+		return leaderboard.Entry{}, err
+	}
+	return e, nil
+}
+
+// appendStanding appends what the position of a final standing does not tell.
+func appendStanding(dst []byte, s *leaderboard.Standing) []byte {
+	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(s.Ranks.Competition))
+	dst = binary.AppendUvarint(dst, uint64(s.Ranks.Dense))
+	return append(dst, s.SortKey()...)
+}
+
+func (bd *board) decodeStanding(position int64, b []byte) (leaderboard.Standing, error) {
+	d := decoder{b: b}
+	if d.byte() != rowFormat {
+		return leaderboard.Standing{}, errFormat("final standing")
+	}
+	s := leaderboard.Standing{Ranks: leaderboard.Ranks{
+		Competition: int64(d.uvarint()), Dense: int64(d.uvarint()), Ordinal: position}}
+	var err error
+	s.Key, s.AchievedAt, s.User, err = leaderboard.SortKey(d.rest()).Split(bd.RankKeyBytes())
+	if d.bad || err != nil {
+		return leaderboard.Standing{}, errors.Join(errFormat("final standing"), err)
+	}
+	return s, nil
+}
+
+func decodeUvarint(b []byte) (uint64, error) {
+	d := decoder{b: b}
+	v := d.uvarint()
+	return v, d.end("number")
+}

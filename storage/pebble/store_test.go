@@ -1,0 +1,25 @@
+package pebble_test
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
+	"github.com/open-leaderboard/leaderboard/storage/storagetest"
+)
+
+// openMem opens an empty store in memory.
+func openMem(t testing.TB) leaderboard.Store {
+	t.Helper()
+	s, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestHistories(t *testing.T) {
+	storagetest.RunHistories(t, openMem, storagetest.Limits{})
+}

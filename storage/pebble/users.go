@@ -1,0 +1,191 @@
+package pebble
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
+
+// userStates returns the user in each scope with a row, by board and season,
+// and the keys of scopes that were deleted. The caller holds the user's stripe.
+func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, dangling [][]byte, err error) {
+	boards := s.boards.Load()
+	prefix := scopesPrefix(user)
+	err = s.scan(ctx, prefix, after(prefix), func(key, _ []byte) (bool, error) {
+		number, season, rest, ok := parseScope(key[len(prefix):])
+		if !ok || len(rest) > 0 {
+			return false, errFormat("scope of a user")
+		}
+		if bd := boards.byNumber[number]; bd != nil {
+			st, err := s.loadUser(bd, season, user)
+			if err != nil {
+				return false, err
+			}
+			if st.exists {
+				states = append(states, st)
+				return true, nil
+			}
+		}
+		dangling = append(dangling, slices.Clone(key))
+		return true, nil
+	})
+	slices.SortFunc(states, func(x, y *userState) int {
+		return cmp.Or(cmp.Compare(x.bd.ID, y.bd.ID), cmp.Compare(x.season, y.season))
+	})
+	return states, dangling, err
+}
+
+// UserScopes returns the scopes in which a user has results.
+func (s *Store) UserScopes(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Scope, error) {
+	states, _, err := s.userStates(ctx, user)
+	if err != nil {
+		return nil, fmt.Errorf("user %q: %w", user, err)
+	}
+	var scopes []leaderboard.Scope
+	for _, st := range states {
+		scopes = append(scopes, leaderboard.Scope{Board: st.bd.ID, Season: st.season})
+	}
+	return scopes, nil
+}
+
+// Ban returns a user's ban.
+func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
+	if err := ctx.Err(); err != nil {
+		return leaderboard.Ban{}, err
+	}
+	ban := leaderboard.Ban{User: user}
+	_, err := s.getJSON(banKey(user), &ban)
+	return ban, err
+}
+
+// SetBan hides a user's entries or brings them back.
+func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
+	unlock, err := s.lockUser(ctx, ban.User)
+	if err != nil {
+		return nil, err
+	}
+	batch := s.db.NewBatch()
+	changes, err := s.setBan(ctx, batch, ban)
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("ban of user %q: %w", ban.User, err)
+	}
+	if err := s.commit(ctx, batch, unlock); err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard.Ban) ([]leaderboard.Change, error) {
+	states, dangling, err := s.userStates(ctx, ban.User)
+	if err != nil {
+		return nil, err
+	}
+	ban.At = leaderboard.Truncate(ban.At)
+	if ban.Banned {
+		err = setJSON(batch, banKey(ban.User), &ban)
+	} else {
+		err = batch.Delete(banKey(ban.User), nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range dangling {
+		if err := batch.Delete(key, nil); err != nil {
+			return nil, err
+		}
+	}
+	var changes []leaderboard.Change
+	for _, st := range states {
+		if st.row.hidden == ban.Banned {
+			continue
+		}
+		st.row.hidden = ban.Banned
+		st.row.version++
+		st.after = st.entry()
+		if err := st.writeEntry(batch); err != nil {
+			return nil, err
+		}
+		changes = append(changes, leaderboard.Change{Before: st.before, After: st.after})
+	}
+	return changes, nil
+}
+
+// Erase removes all that is kept of a user.
+func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
+	// Erasures come one after another: each may lower the number of standings
+	// of a ladder.
+	unlockAdmin, err := s.lockAdmin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unlockUser, err := s.lockUser(ctx, user)
+	if err != nil {
+		unlockAdmin()
+		return nil, err
+	}
+	unlock := func() { unlockUser(); unlockAdmin() }
+	batch := s.db.NewBatch()
+	changes, err := s.erase(ctx, batch, user, leaderboard.Truncate(at))
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("erase of a user: %w", err)
+	}
+	if err := s.commit(ctx, batch, unlock); err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
+	var e erasure
+	if _, err := s.get(erasedKey(hashOf(user)), e.decode); err != nil {
+		return nil, err
+	}
+	if at.After(e.at) {
+		e.at = at
+	}
+	states, _, err := s.userStates(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range states {
+		e.version = max(e.version, st.row.version+1)
+	}
+	var changes []leaderboard.Change
+	for _, st := range states {
+		if err := move(batch, st.bd.placements(st.scope, &st.before), nil); err != nil {
+			return nil, err
+		}
+		records := st.scope.records(user)
+		if err := batch.DeleteRange(records, after(records), nil); err != nil {
+			return nil, err
+		}
+		if err := batch.Delete(st.scope.user(user), nil); err != nil {
+			return nil, err
+		}
+		if err := s.eraseFinal(ctx, batch, st); err != nil {
+			return nil, err
+		}
+		scope := leaderboard.Scope{Board: st.bd.ID, Season: st.season}
+		changes = append(changes, leaderboard.Change{
+			Before: st.before, After: leaderboard.Entry{Scope: scope, User: user, Version: e.version}})
+	}
+	scopes := scopesPrefix(user)
+	if err := batch.DeleteRange(scopes, after(scopes), nil); err != nil {
+		return nil, err
+	}
+	if err := batch.Delete(banKey(user), nil); err != nil {
+		return nil, err
+	}
+	return changes, batch.Set(erasedKey(hashOf(user)), e.append(nil), nil)
+}
