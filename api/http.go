@@ -27,6 +27,7 @@ func (s *Server) newHandler(gw *gateway) http.Handler {
 			writeText(w, http.StatusServiceUnavailable, "not ready: the rank index is being filled")
 		}
 	})
+	mux.HandleFunc("GET /{$}", page)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
