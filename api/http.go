@@ -13,7 +13,7 @@ import (
 
 // openAPI describes the REST API.
 //
-//go:embed openapi.swagger.json
+//go:embed openapi.json
 var openAPI []byte
 
 // newHandler routes what is not REST, and adds to all what browsers need to know.

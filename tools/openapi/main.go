@@ -1,0 +1,133 @@
+// Command openapi makes of what protoc-gen-openapiv2 wrote the description of
+// the REST API as it is: 64-bit integers are numbers, streams are bare messages,
+// and errors have a body of their own.
+//
+//	openapi generated.swagger.json openapi.json
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "openapi:", err)
+		os.Exit(1)
+	}
+}
+
+func run(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return err
+	}
+	doc["info"] = map[string]any{
+		"title":       "Leaderboard",
+		"description": "Match results in, exact ranks out. Every integer is a JSON number within ±2^53; unknown fields and parameters are errors.",
+		"version":     "1",
+		"license":     map[string]any{"name": "Apache-2.0"},
+	}
+	doc["securityDefinitions"] = map[string]any{
+		"key": map[string]any{"type": "apiKey", "name": "Authorization", "in": "header", "description": "Bearer KEY, where KEY is an API key or a JSON web token"},
+	}
+	doc["security"] = []any{map[string]any{"key": []any{}}}
+	delete(doc, "tags")
+	mend(doc)
+	paths := doc["paths"].(map[string]any)
+	onePath(paths, "/v1/boards/{board.board_id}", "/v1/boards/{board}")
+	for _, path := range paths {
+		for _, operation := range path.(map[string]any) {
+			describe(operation.(map[string]any))
+		}
+	}
+	doc["definitions"].(map[string]any)["Error"] = errorSchema
+	out, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(to, append(out, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Remove(from)
+}
+
+// errorSchema is leaderboard.v1.Error, which no method names.
+var errorSchema = map[string]any{
+	"type": "object",
+	"properties": map[string]any{
+		"code":    map[string]any{"type": "integer", "format": "int32", "description": "A code of google.rpc.Code, such as 5."},
+		"status":  map[string]any{"type": "string", "description": "Its name, such as NOT_FOUND."},
+		"message": map[string]any{"type": "string", "description": "For people."},
+		"details": map[string]any{
+			"type":        "array",
+			"description": "google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo says when to come again, google.rpc.ErrorInfo and Outcome tell of a refused result.",
+			"items": map[string]any{
+				"type":                 "object",
+				"properties":           map[string]any{"@type": map[string]any{"type": "string"}},
+				"additionalProperties": true,
+			},
+		},
+	},
+}
+
+// onePath moves the operations of a path to another that differs in the name of
+// its parameter.
+func onePath(paths map[string]any, from, to string) {
+	for method, operation := range paths[from].(map[string]any) {
+		for _, parameter := range operation.(map[string]any)["parameters"].([]any) {
+			if p := parameter.(map[string]any); p["in"] == "path" {
+				p["name"] = "board"
+			}
+		}
+		paths[to].(map[string]any)[method] = operation
+	}
+	delete(paths, from)
+}
+
+// mend corrects types anywhere in the document.
+func mend(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["type"] == "string" && (v["format"] == "int64" || v["format"] == "uint64") {
+			v["type"] = "integer"
+		}
+		for _, child := range v {
+			mend(child)
+		}
+	case []any:
+		for _, child := range v {
+			mend(child)
+		}
+	}
+}
+
+// describe corrects the answers of an operation.
+func describe(operation map[string]any) {
+	responses := operation["responses"].(map[string]any)
+	responses["default"] = map[string]any{
+		"description": "What went wrong, as google.rpc.Status with the name of its code.",
+		"schema":      map[string]any{"$ref": "#/definitions/Error"},
+	}
+	ok := responses["200"].(map[string]any)
+	schema, _ := ok["schema"].(map[string]any)
+	title, _ := schema["title"].(string)
+	if !strings.HasPrefix(title, "Stream result") {
+		return
+	}
+	result := schema["properties"].(map[string]any)["result"]
+	ok["schema"] = result
+	ok["description"] = "A stream of messages, one a line."
+	operation["produces"] = []any{"application/x-ndjson"}
+	if operation["operationId"] == "WatchScores" {
+		ok["description"] = "Server-sent events. The data of each is the list."
+		ok["schema"] = map[string]any{"$ref": "#/definitions/Leaderboard"}
+		operation["produces"] = []any{"text/event-stream"}
+	}
+}
