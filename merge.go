@@ -99,7 +99,8 @@ type Decision struct {
 // closed seasons are. What stands after any sequence of results does not depend
 // on their order, but for those that a floor, a range or a closed season
 // refused; those decisions are kept as refusals and so repeat.
-// r must have passed [Board.Check].
+// r's ids and revision must be valid. A result that breaks another limit of the
+// board is refused too, so that whoever asks what became of it is answered.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	r = r.normalize()
 	d := Decision{Tally: known.Tally}
@@ -149,6 +150,9 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	if r.Retracted {
 		return ""
+	}
+	if b.Check(r, r.ReceivedAt) != nil {
+		return ReasonInvalid
 	}
 	if s, err := b.Season.ByID(r.Season); err == nil && b.Closed(s, r.ReceivedAt) {
 		return ReasonClosed

@@ -95,6 +95,8 @@ func TestMergeStatus(t *testing.T) {
 	sum := Board{ID: "b", Policy: Sum}
 	withFloor := sum
 	withFloor.Floor = scoreOf(0)
+	bounded := sum
+	bounded.MaxScore = scoreOf(10)
 	type step struct {
 		r      MatchResult
 		status Status
@@ -134,6 +136,8 @@ func TestMergeStatus(t *testing.T) {
 		{"a retraction may go below the floor, and up again", withFloor, []step{
 			{result("m", 0, 10), Applied, "", 10}, {result("n", 0, -8), Applied, "", 2}, {retraction("m", 1), Applied, "", -8},
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
+		{"a result beyond the board's bounds is refused on the record", bounded, []step{
+			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10}}},
 		{"a sum stays within 2^53", sum, []step{
 			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
 			{result("o", 0, -1), Applied, "", MaxScore - 1}, {result("n", 1, 1), Applied, "", MaxScore}}},

@@ -76,8 +76,8 @@ type Record struct {
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
 	// Apply merges results into what is known, by [Board.Merge], and brings the
-	// entries of their users up to date. All results must be of board b, have
-	// passed [Board.Check] and carry their season. They may be of many users and
+	// entries of their users up to date. All results must be of board b, carry
+	// their season, and have valid ids and revisions. They may be of many users and
 	// seasons; those of one user are applied in their order. Results and entries
 	// of one user change together: no reader and no crash sees one without the other.
 	// It returns an error if none was applied; [ErrBoardNotFound] if b was deleted.
