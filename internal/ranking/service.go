@@ -27,6 +27,11 @@ type Options struct {
 	// BoardTTL is how long a board's settings are believed without asking the
 	// store, which matters where another process may change them. Default 1 s.
 	BoardTTL time.Duration
+	// Submit takes complete results in place of [Service.Apply], as where a log
+	// carries them to the process that applies them. It answers as
+	// [leaderboard.ResultStore].Apply does, with status Accepted for results that
+	// are durable but were not applied in time.
+	Submit func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 	// NewMatchID makes the id of a result that came without one; nil makes
 	// random ones of 128 bits.
 	NewMatchID func() leaderboard.MatchID
@@ -40,6 +45,7 @@ type Service struct {
 	now   func() time.Time
 	newID func() leaderboard.MatchID
 
+	submit   func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 	boardTTL time.Duration
 	boards   sync.Map // BoardID -> cachedBoard
 	sealed   sync.Map // Scope -> leaderboard.SeasonRecord, of sealed seasons
@@ -73,9 +79,15 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if s.boardTTL == 0 {
 		s.boardTTL = time.Second
 	}
+	if s.submit = o.Submit; s.submit == nil {
+		s.submit = s.Apply
+	}
 	s.hub.init()
 	return s
 }
+
+// Notify wakes those who watch a scope that another process changed.
+func (s *Service) Notify(scope leaderboard.Scope) { s.hub.notify(scope) }
 
 // CreateBoard makes a board, and returns it as kept. A grace of 0 is as given;
 // absent settings are the caller's to fill. Errors: [leaderboard.FieldError]s,

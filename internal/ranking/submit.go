@@ -54,7 +54,7 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 	valid := make([]leaderboard.MatchResult, 0, len(results))
 	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
 	for i, r := range results {
-		r, err := s.complete(ctx, b, r)
+		r, err := s.Complete(ctx, b, r)
 		if err == nil {
 			err = b.Check(&r, s.now())
 		}
@@ -71,7 +71,7 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 	if len(valid) == 0 {
 		return receipts, nil
 	}
-	outcomes, err := s.Apply(ctx, b, valid, "late correction")
+	outcomes, err := s.submit(ctx, b, valid)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +86,15 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 }
 
 // Apply makes complete results durable and brings the ranks in step. A season
-// that is sealed is amended for the reason.
-func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, reason string) ([]leaderboard.Outcome, error) {
+// that is sealed is amended.
+func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	report, err := s.store.Apply(ctx, b, results)
 	if err != nil {
 		return nil, err
+	}
+	reason := "late correction"
+	if len(results) == 1 && results[0].Retracted {
+		reason = fmt.Sprintf("retract %s of %s", results[0].Match, results[0].User)
 	}
 	if err := s.settle(ctx, report.Changes, reason); err != nil {
 		return nil, err
@@ -98,19 +102,32 @@ func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []lea
 	return report.Outcomes, nil
 }
 
-// complete fills in what a caller may leave out.
-func (s *Service) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+// Refresh makes a user's entry anew from results that are in the store already,
+// and brings the ranks in step.
+func (s *Service) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error {
+	change, err := s.store.Recount(ctx, b, season, user)
+	if err != nil {
+		return err
+	}
+	return s.settle(ctx, []leaderboard.Change{change}, "refresh")
+}
+
+// Complete fills in what a submitted result may leave out: its match id, its
+// times, and the season that follows from them. It returns
+// [leaderboard.ErrSeasonNotFound] if the board has no season for it.
+func (s *Service) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
 	given := r.Match != ""
 	if !given {
 		r.Match = s.newID()
 	}
-	r.Assigned = r.AchievedAt.IsZero()
-	if r.Assigned {
-		r.AchievedAt = s.stamp()
+	if r.AchievedAt.IsZero() {
+		r.Assigned, r.AchievedAt = true, s.stamp()
 	}
-	r.ReceivedAt = leaderboard.Truncate(s.now())
-	r.AchievedAt = leaderboard.Truncate(r.AchievedAt)
+	if r.ReceivedAt.IsZero() {
+		r.ReceivedAt = s.now()
+	}
+	r.ReceivedAt, r.AchievedAt = leaderboard.Truncate(r.ReceivedAt), leaderboard.Truncate(r.AchievedAt)
 	season, err := b.Season.At(r.AchievedAt)
 	if err != nil {
 		return r, err
@@ -226,7 +243,7 @@ func (s *Service) Retract(ctx context.Context, key leaderboard.ResultKey, revisi
 			r.Revision = have.Revision + 1
 		}
 	}
-	outcomes, err := s.Apply(ctx, b, []leaderboard.MatchResult{r}, fmt.Sprintf("retract %s of %s", key.Match, key.User))
+	outcomes, err := s.submit(ctx, b, []leaderboard.MatchResult{r})
 	if err != nil {
 		return Receipt{}, err
 	}
