@@ -17,7 +17,8 @@ const (
 	// Superseded: a higher revision stands.
 	Superseded
 	// Conflict: other content was known under the revision. Which of the two
-	// stands is decided by their contents alone.
+	// stands is decided by their contents alone, unless a result may not stand at
+	// all, and is rejected.
 	Conflict
 	// Rejected: the result was refused for a [Reason], and will always be.
 	Rejected
@@ -111,22 +112,24 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	case have != nil && r.Revision < have.Revision:
 		d.Status = Superseded
 		return d
-	case have != nil && r.Revision == have.Revision:
-		cmp, same := compareContent(&r, have)
-		d.Status = Conflict
-		if same {
-			d.Status = Duplicate
-		}
-		if same && (!r.Assigned || !r.AchievedAt.Before(have.AchievedAt)) || !same && cmp < 0 {
-			return d
-		}
-		d.Put, d.Recount = &r, true
-		return d
 	}
 	content := r.ContentID()
 	for i := range known.Refusals {
 		if f := &known.Refusals[i]; f.Revision == r.Revision && f.Content == content {
 			return d.reject(nil, f.Reason)
+		}
+	}
+	if have != nil && r.Revision == have.Revision {
+		cmp, same := compareContent(&r, have)
+		if same {
+			d.Status = Duplicate
+			if r.Assigned && r.AchievedAt.Before(have.AchievedAt) {
+				d.Put, d.Recount = &r, true
+			}
+			return d
+		}
+		if d.Status = Conflict; cmp < 0 {
+			return d
 		}
 	}
 	if reason := b.refuse(known, &r); reason != "" {

@@ -107,6 +107,8 @@ func TestMergeStatus(t *testing.T) {
 	elsewhen.AchievedAt = elsewhen.AchievedAt.Add(time.Second)
 	assigned := result("m", 0, 5)
 	assigned.Assigned = true
+	assignedBelow := result("m", 0, -5)
+	assignedBelow.Assigned = true
 	assignedLater := assigned
 	assignedLater.AchievedAt = assigned.AchievedAt.Add(time.Minute)
 	tests := []struct {
@@ -138,6 +140,11 @@ func TestMergeStatus(t *testing.T) {
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
 		{"a result beyond the board's bounds is refused on the record", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10}}},
+		{"what was refused stays refused when other content stands", bounded, []step{
+			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10},
+			{result("m", 0, 11), Rejected, ReasonInvalid, 10}, {result("m", 0, 12), Rejected, ReasonInvalid, 10}}},
+		{"other content may not cross the floor either", withFloor, []step{
+			{result("m", 0, 5), Applied, "", 5}, {assignedBelow, Rejected, ReasonFloor, 5}, {assignedBelow, Rejected, ReasonFloor, 5}}},
 		{"a sum stays within 2^53", sum, []step{
 			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
 			{result("o", 0, -1), Applied, "", MaxScore - 1}, {result("n", 1, 1), Applied, "", MaxScore}}},

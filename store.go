@@ -65,7 +65,8 @@ type ApplyReport struct {
 	Changes  []Change  // one for each user and scope whose entry's Version changed
 }
 
-// Record is a canonical result as the store holds it.
+// Record is all that the store holds of a match result, be it only that it was
+// refused.
 type Record struct {
 	// Result is the one that stands; nil if all that came were refused.
 	Result *MatchResult
@@ -76,18 +77,19 @@ type Record struct {
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
 	// Apply merges results into what is known, by [Board.Merge], and brings the
-	// entries of their users up to date. All results must be of board b, carry
-	// their season, and have valid ids and revisions. They may be of many users and
-	// seasons; those of one user are applied in their order. Results and entries
-	// of one user change together: no reader and no crash sees one without the other.
-	// It returns an error if none was applied; [ErrBoardNotFound] if b was deleted.
+	// entries of their users up to date. b is a board as the store returned it. All
+	// results must be of b, carry their season, and have valid ids and revisions.
+	// They may be of many users and seasons; those of one user are applied in
+	// their order. Results and entries of one user change together: no reader and
+	// no crash sees one without the other. It returns an error if none was applied;
+	// [ErrBoardNotFound] if b was deleted, even if there is a new board of its id.
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns what is known of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
 	// Results yields the results of a user in a scope that stand or are
 	// retracted, by match id.
 	Results(ctx context.Context, s Scope, user UserID) iter.Seq2[MatchResult, error]
-	// Users yields each user with a result in the scope, once, in any order.
+	// Users yields each user with a [Record] in the scope, once, in any order.
 	Users(ctx context.Context, s Scope) iter.Seq2[UserID, error]
 }
 
@@ -106,7 +108,8 @@ type EntryStore interface {
 	Scan(ctx context.Context, s Scope) iter.Seq2[Entry, error]
 	// Recount makes a user's entry anew from the canonical results, puts right
 	// whatever of it is wrong in any ladder, and returns the entry before and
-	// after. Before is what was found; if it was whole, both are equal.
+	// after. Before is what was found; if it was whole, both are equal. Errors:
+	// [ErrBoardNotFound], as of Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
 }
 
@@ -128,10 +131,11 @@ type UserStore interface {
 	Ban(ctx context.Context, user UserID) (Ban, error)
 	// Erase removes all that is kept of a user: results, refusals, entries, final
 	// standings and ban. Results received at or before at are rejected from then
-	// on; what remains to know them by is no id that could be read back.
-	// It returns the changes; each After is empty.
+	// on; what remains to know them by is no id that could be read back. If the
+	// user comes back, versions go on growing. In final standings the others keep
+	// their ranks. It returns the changes; each After is empty.
 	Erase(ctx context.Context, user UserID, at time.Time) ([]Change, error)
-	// UserScopes returns the scopes in which a user has results, by board and season.
+	// UserScopes returns the scopes in which a user has a [Record], by board and season.
 	UserScopes(ctx context.Context, user UserID) ([]Scope, error)
 }
 
@@ -141,7 +145,7 @@ type Amendment struct {
 	Reason string    `json:"reason"` // e.g. "retract match-17 of user-4"
 }
 
-// SeasonRecord is what the store knows of a season with results in it.
+// SeasonRecord is what the store knows of a season.
 type SeasonRecord struct {
 	Scope
 	SealedAt   time.Time // zero if it is not sealed
@@ -150,19 +154,22 @@ type SeasonRecord struct {
 
 // SeasonStore is the part of [Store] that keeps seasons and their final standings.
 type SeasonStore interface {
-	// Seasons returns the seasons of a board that have results or final standings, by id.
+	// Seasons returns the seasons of a board in which there is a [Record], or that
+	// are sealed, by id.
 	Seasons(ctx context.Context, id BoardID) ([]SeasonRecord, error)
 	// Seal makes the final standings of a scope, for each of its ladders, from
-	// its entries as they are, and marks it sealed at a time. On a sealed season it makes them again
-	// and appends the amendment to the record. Readers see the old standings or
-	// the new ones whole. Whether the season is over is the caller's to know.
+	// its entries as they are, and marks it sealed at a.At. On a sealed season it
+	// makes them again and appends a to the record, unless a is there already or
+	// of the time that it was sealed at. Readers see the old standings or the new
+	// ones whole. Whether the season is over is the caller's to know. Errors:
+	// [ErrBoardNotFound], as of Apply.
 	Seal(ctx context.Context, b *Board, season SeasonID, a Amendment) (SeasonRecord, error)
 	// FinalStandings returns up to n standings from a position on, from 1, and
-	// the number of all. It returns [ErrNotSealed] if there are none.
+	// the number of all. It returns [ErrNotSealed] if the season is not sealed.
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
 	// FinalStanding returns a user's. Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalStanding(ctx context.Context, l Ladder, user UserID) (Standing, error)
-	// DeleteSeason removes all that is kept of a scope.
+	// DeleteSeason removes all that is kept of a scope, if there is anything.
 	DeleteSeason(ctx context.Context, s Scope) error
 }
 
