@@ -38,7 +38,8 @@ const (
 	// metadata, 3 KiB of attributes and 0.5 KiB of ids, which escapes may make
 	// six times as long.
 	maxBodyBytes = 64 << 10
-	// maxBatchBytes bounds a batch's body, and every message over gRPC.
+	// maxBatchBytes bounds the body of a batch or a lookup, and every message
+	// over gRPC.
 	maxBatchBytes = 16 << 20
 	// bodyTimeout is how long a client may take to send a request.
 	bodyTimeout = 30 * time.Second
@@ -198,7 +199,8 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 		return &body{}, err
 	}
 	limit := int64(maxBodyBytes)
-	if rt.body.Descriptor().Name() == "BatchSubmitScoresRequest" {
+	switch rt.body.Descriptor().Name() {
+	case "BatchSubmitScoresRequest", "LookupScoresRequest":
 		limit = maxBatchBytes
 	}
 	// Not every ResponseWriter has deadlines; a server's has.
