@@ -18,8 +18,8 @@ type JWT struct {
 	Refresh   time.Duration `key:"refresh" unit:"duration" help:"How often jwt.jwks is read again."`
 }
 
-// Limits are the rates of token buckets: how many a second for long, and how
-// many at once.
+// Limits are what callers are held to. Rates are those of token buckets: how
+// many a second for long, and how many at once.
 type Limits struct {
 	KeyRate   float64 `key:"key_rate" unit:"calls a second" help:"Calls with one API key, or of one token's subject. 0 is no limit."`
 	KeyBurst  int     `key:"key_burst" unit:"calls" help:"Calls with one API key at once. 0 is one second's worth."`
@@ -27,6 +27,8 @@ type Limits struct {
 	UserBurst int     `key:"user_burst" unit:"results" help:"Results submitted for one user at once. 0 is one second's worth."`
 	PeerRate  float64 `key:"peer_rate" unit:"calls a second" help:"Calls without valid credentials from one address. 0 is no limit."`
 	PeerBurst int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials from one address at once. 0 is one second's worth."`
+	Streams   int     `key:"streams" unit:"calls" help:"Calls under way on one gRPC connection."`
+	Watchers  int     `key:"watchers" unit:"calls" help:"Calls under way that watch a ranking, on all connections."`
 }
 
 func (j *JWT) validate(v *validator) {
@@ -56,6 +58,11 @@ func (j *JWT) validate(v *validator) {
 }
 
 func (l *Limits) validate(v *validator) {
+	for key, n := range map[string]int{"limits.streams": l.Streams, "limits.watchers": l.Watchers} {
+		if n < 1 || n > math.MaxInt32 {
+			v.fault(key, "%d is not 1 to %d", n, math.MaxInt32)
+		}
+	}
 	for _, b := range []struct {
 		name  string
 		rate  float64

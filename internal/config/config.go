@@ -23,11 +23,12 @@ import (
 // the whole list. To add a setting, add a field with its tags and its default;
 // to add a group of them, a field whose type is a struct of such fields.
 type Config struct {
-	Data     string `key:"data" unit:"path" help:"Folder of the embedded store. It is made if it is not there."`
-	HTTP     string `key:"http" unit:"host:port" help:"Where REST, the web page and the metrics are served. Port 0 takes a free one."`
-	GRPC     string `key:"grpc" unit:"host:port" help:"Where gRPC is served. Port 0 takes a free one."`
-	Insecure bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Refused unless http and grpc are loopback addresses."`
-	AdminKey Secret `key:"admin_key" unit:"text" help:"The first admin key. If there is none, and the store holds no key, the first start makes one and prints it once."`
+	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. It is made if it is not there."`
+	HTTP       string `key:"http" unit:"host:port" help:"Where REST, the web page and the metrics are served. Port 0 takes a free one."`
+	GRPC       string `key:"grpc" unit:"host:port" help:"Where gRPC is served. Port 0 takes a free one."`
+	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Refused unless http and grpc are loopback addresses."`
+	PublicRead bool   `key:"public_read" unit:"true or false" help:"Let callers without a key read ranks. Submitting and administering still need one."`
+	AdminKey   Secret `key:"admin_key" unit:"text" help:"The first admin key. If there is none, and the store holds no key, the first start makes one and prints it once."`
 
 	TLS    TLS    `key:"tls"`
 	JWT    JWT    `key:"jwt"`
@@ -65,7 +66,7 @@ func Default() Config {
 		SweepInterval:  time.Minute,
 		CacheBytes:     256 << 20,
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
-		Limits:         Limits{PeerRate: 50, PeerBurst: 100},
+		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Streams: 250, Watchers: 10_000},
 		Log:            Log{Level: "info", Format: "auto"},
 	}
 }
