@@ -92,6 +92,13 @@ func serve(t testing.TB, svc service, store *pebble.Store, o Options) *harness {
 	return h
 }
 
+// in returns h for a part of its test.
+func (h *harness) in(t testing.TB) *harness {
+	part := *h
+	part.t = t
+	return &part
+}
+
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
 func (h *harness) admin() pb.AdminServiceClient        { return pb.NewAdminServiceClient(h.conn) }
 

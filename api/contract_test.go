@@ -495,8 +495,10 @@ func TestGRPCSaysTheSame(t *testing.T) {
 		t.Fatalf("submit: %v, %v", submitted, err)
 	}
 	for path, call := range map[string]func() (proto.Message, error){
-		"/v1/scores":   func() (proto.Message, error) { return c.ListScores(h.as("read"), &pb.ListScoresRequest{}) },
-		"/v1/scores/u": func() (proto.Message, error) { return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"}) },
+		"/v1/scores": func() (proto.Message, error) { return c.ListScores(h.as("read"), &pb.ListScoresRequest{}) },
+		"/v1/scores/u": func() (proto.Message, error) {
+			return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"})
+		},
 		"/v1/boards/default/results/u/m": func() (proto.Message, error) {
 			return c.GetResult(h.as("read"), &pb.GetResultRequest{UserId: "u", MatchId: "m"})
 		},

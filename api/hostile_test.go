@@ -1,0 +1,389 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Bad bodies are 400 and name the field and what is allowed.
+func TestBadBodies(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, tt := range []struct{ name, body, field, says string }{
+		{"nothing", ``, "user_id,points", "is required"},
+		{"no JSON", `hello`, "body", "not valid JSON"},
+		{"a list", `[]`, "body", "must be a JSON object"},
+		{"null", `null`, "body", "must be a JSON object"},
+		{"a number", `7`, "body", "must be a JSON object"},
+		{"cut off", `{"user_id":"u"`, "body", "not valid JSON"},
+		{"more after the end", `{"user_id":"u","points":1}{}`, "body", "more after the JSON object"},
+		{"an unknown field", `{"user_id":"u","points":1,"bogus":true}`, "bogus", "is unknown; known are user_id"},
+		{"a camel-case name", `{"userId":"u","points":1}`, "userId", "is unknown"},
+		{"another case", `{"User_ID":"u","points":1}`, "User_ID", "is unknown"},
+		{"the board in the body", `{"board":"x","user_id":"u","points":1}`, "board", "is unknown"},
+		{"a key given twice", `{"user_id":"u","points":1,"points":2}`, "points", "is given twice"},
+		{"a fraction", `{"user_id":"u","points":1.5}`, "points", "is not an integer"},
+		{"a fraction in a string", `{"user_id":"u","points":"1.5"}`, "points", "is not an integer"},
+		{"NaN", `{"user_id":"u","points":NaN}`, "points", "not valid JSON"},
+		{"NaN in a string", `{"user_id":"u","points":"NaN"}`, "points", "is not an integer"},
+		{"infinity", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
+		{"a word", `{"user_id":"u","points":"many"}`, "points", "is not an integer"},
+		{"true", `{"user_id":"u","points":true}`, "points", "is not an integer"},
+		{"a list for a number", `{"user_id":"u","points":[1]}`, "points", "is not an integer"},
+		{"an object for a number", `{"user_id":"u","points":{}}`, "points", "is not an integer"},
+		{"null points", `{"user_id":"u","points":null}`, "points", "is required"},
+		{"2^53 + 1", `{"user_id":"u","points":9007199254740993}`, "points", "is not -9007199254740992 to 9007199254740992"},
+		{"-2^53 - 1", `{"user_id":"u","points":-9007199254740993}`, "points", "is not -9007199254740992"},
+		{"2^63", `{"user_id":"u","points":9223372036854775808}`, "points", "is not an integer within ±2^53"},
+		{"a number for a string", `{"user_id":7,"points":1}`, "user_id", "must be a string"},
+		{"no user", `{"points":1}`, "user_id", "is required"},
+		{"an empty user", `{"user_id":"","points":1}`, "user_id", "is required"},
+		{"129 bytes", `{"user_id":"` + strings.Repeat("u", 129) + `","points":1}`, "user_id", "at most 128"},
+		{"a control character", `{"user_id":"a\u0007b","points":1}`, "user_id", "unprintable"},
+		{"a null byte", `{"user_id":"a\u0000b","points":1}`, "user_id", "unprintable"},
+		{"a right-to-left override", `{"user_id":"a\u202eb","points":1}`, "user_id", "unprintable"},
+		{"half a surrogate pair", `{"user_id":"a\ud800b","points":1}`, "user_id", "valid text"},
+		{"not UTF-8", "{\"user_id\":\"a\xffb\",\"points\":1}", "body", "not valid UTF-8"},
+		{"a long match id", `{"user_id":"u","points":1,"match_id":"` + strings.Repeat("m", 129) + `"}`, "match_id", "at most 128"},
+		{"a negative revision", `{"user_id":"u","points":1,"revision":-1}`, "revision", "is not 0 to"},
+		{"score on a sum board", `{"user_id":"u","score":1}`, "score", "give points"},
+		{"score and points", `{"user_id":"u","score":1,"points":1}`, "score", "give points"},
+		{"neither", `{"user_id":"u"}`, "points", "is required"},
+		{"no time", `{"user_id":"u","points":1,"achieved_at":"yesterday"}`, "achieved_at", "must be a time as"},
+		{"a time as a number", `{"user_id":"u","points":1,"achieved_at":1700000000}`, "achieved_at", "must be a time as"},
+		{"the future", `{"user_id":"u","points":1,"achieved_at":"2999-01-01T00:00:00Z"}`, "achieved_at", "ahead of the server's clock"},
+		{"year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "outside the years"},
+		{"tie-breakers of no board", `{"user_id":"u","points":1,"tie_breakers":[1]}`, "tie_breakers", "the board has 0"},
+		{"a tie-breaker that is none", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
+		{"null in a list", `{"user_id":"u","points":1,"tie_breakers":[null]}`, "tie_breakers[0]", "must not be null"},
+		{"a list that is none", `{"user_id":"u","points":1,"tie_breakers":3}`, "tie_breakers", "must be a list"},
+		{"attributes that are a list", `{"user_id":"u","points":1,"attributes":[]}`, "attributes", "must be a JSON object"},
+		{"an attribute that is a number", `{"user_id":"u","points":1,"attributes":{"gender":1}}`, "attributes.gender", "must be a string"},
+		{"an attribute twice", `{"user_id":"u","points":1,"attributes":{"gender":"F","gender":"M"}}`, "attributes.gender", "is given twice"},
+		{"a bad attribute name", `{"user_id":"u","points":1,"attributes":{"Gender!":"F"}}`, "attributes", "is not a name"},
+		{"metadata that is a string", `{"user_id":"u","points":1,"metadata":"x"}`, "metadata", "must be a JSON object"},
+		{"metadata that is long", `{"user_id":"u","points":1,"metadata":{"k":"` + strings.Repeat("x", 4096) + `"}}`, "metadata", "at most 4096"},
+		{"a deep body", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "body", "not valid JSON"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := h.do("submit", "POST", "/v1/scores", tt.body)
+			if a.status != http.StatusBadRequest || a.body["status"] != "INVALID_ARGUMENT" || strings.Join(a.violations(), ",") != tt.field || !strings.Contains(a.raw, tt.says) {
+				t.Errorf("%d %s, want 400 naming %s: …%s…", a.status, a.raw, tt.field, tt.says)
+			}
+		})
+	}
+	// Nothing of it was taken.
+	if got := get(h.must("read", "GET", "/v1/scores", nil), "data", "total"); got != number(0) {
+		t.Errorf("the board has %v entries", got)
+	}
+	// All that is wrong is named at once.
+	a := h.do("admin", "POST", "/v1/boards", `{"board_id":"","decimals":12,"half_life":"60s","season":{"time_zone":"Mars/Olympus"}}`)
+	if got := a.violations(); a.status != http.StatusBadRequest || len(got) < 4 {
+		t.Errorf("several faults: %d %s", a.status, a.raw)
+	}
+	for body, field := range map[string]string{
+		`{"board_id":"b","order":"SIDEWAYS"}`:                             "order",
+		`{"board_id":"b","policy":"best"}`:                                "policy",
+		`{"board_id":"b","half_life":"soon"}`:                             "half_life",
+		`{"board_id":"b","half_life":60}`:                                 "half_life",
+		`{"board_id":"b","policy":"DECAY","half_life":"315576000000s"}`:   "half_life",
+		`{"board_id":"b","season":{"schedule":"YEARLY"}}`:                 "season.schedule",
+		`{"board_id":"b","season":{"start":"now"}}`:                       "season.start",
+		`{"board_id":"b","tie_breakers":[{"name":"a"},{"nam":"b"}]}`:      "tie_breakers[1].nam",
+		`{"board_id":"b","decimals":99999999999}`:                         "decimals",
+		`{"board_id":"b","min_score":1e30}`:                               "min_score",
+		`{"board_id":"b","min_score":5,"max_score":4}`:                    "min_score",
+		`{"board_id":"b","season":{"windows":[{"id":"w","start":true}]}}`: "season.windows[0].start",
+	} {
+		if a := h.do("admin", "POST", "/v1/boards", body); a.status != http.StatusBadRequest || !slices.Contains(a.violations(), field) {
+			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+		}
+	}
+}
+
+// Numbers may be written as JSON numbers or strings, and integers as 5.0 or 5e0.
+func TestGoodNumbers(t *testing.T) {
+	h := newHarness(t, Options{})
+	for i, number := range []string{`5`, `"5"`, `5.0`, `5e0`, `0.5e1`, `50e-1`, `"5e0"`} {
+		body := fmt.Sprintf(`{"user_id":"u%d","points":%s}`, i, number)
+		if got := h.must("submit", "POST", "/v1/scores", body); got["new_score"] != json.Number("5") {
+			t.Errorf("%s answered %v", body, got)
+		}
+	}
+	for _, extreme := range []string{"9007199254740992", "-9007199254740992"} {
+		body := fmt.Sprintf(`{"user_id":"max%s","points":%s}`, extreme, extreme)
+		if got := h.must("submit", "POST", "/v1/scores", body); got["new_score"] != json.Number(extreme) {
+			t.Errorf("%s answered %v", body, got)
+		}
+	}
+}
+
+func TestBadQueries(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m","points":1}`)
+	for _, tt := range []struct{ method, path, field string }{
+		{"GET", "/v1/scores?bogus=1", "bogus"},
+		{"GET", "/v1/scores?pageToken=x", "pageToken"},
+		{"GET", "/v1/scores?limit=10&limit=20", "limit"},
+		{"GET", "/v1/scores?limit=0", "limit"},
+		{"GET", "/v1/scores?limit=1001", "limit"},
+		{"GET", "/v1/scores?limit=-1", "limit"},
+		{"GET", "/v1/scores?limit=ten", "limit"},
+		{"GET", "/v1/scores?limit=1.5", "limit"},
+		{"GET", "/v1/scores?limit=1e3", "limit"},
+		{"GET", "/v1/scores?limit=99999999999", "limit"},
+		{"GET", "/v1/scores?limit=", "limit"},
+		{"GET", "/v1/scores?start_rank=0", "start_rank"},
+		{"GET", "/v1/scores?start_rank=-5", "start_rank"},
+		{"GET", "/v1/scores?start_rank=2&page_token=x", "start_rank"},
+		{"GET", "/v1/scores?page_token=%00", "page_token"},
+		{"GET", "/v1/scores?page_token=" + strings.Repeat("A", 3000), "page_token"},
+		{"GET", "/v1/scores?method=olympic", "method"},
+		{"GET", "/v1/scores?division=gender", "division"},
+		{"GET", "/v1/scores?division=gender:F", "division"},
+		{"GET", "/v1/scores?include_metadata=maybe", "include_metadata"},
+		{"GET", "/v1/scores?season=%ff", "season"},
+		{"GET", "/v1/scores?%zz", "query"},
+		{"GET", "/v1/scores?a;b=1", "query"},
+		{"GET", "/v1/scores/u?neighbors=51", "neighbors"},
+		{"GET", "/v1/scores/u?neighbors=-1", "neighbors"},
+		{"GET", "/v1/scores/u?limit=3", "limit"},
+		{"GET", "/v1/scores/u?user_id=v", "user_id"},
+		{"GET", "/v1/boards/default/scores?board=other", "board"},
+		{"GET", "/v1/boards?limit=1", "limit"},
+		{"GET", "/v1/boards/default?x=", "x"},
+		{"GET", "/v1/boards/default/stats?buckets=101", "buckets"},
+		{"GET", "/v1/boards/default/stats?rank=0", "rank"},
+		{"GET", "/v1/boards/default/stats?score=9007199254740993", "score"},
+		{"GET", "/v1/boards/default/watch?limit=0", "limit"},
+		{"GET", "/v1/boards/default/watch?every=1s", "every"},
+		{"GET", "/v1/users/u/scores?method=x", "method"},
+		{"POST", "/v1/scores?bogus=1", "bogus"},
+		{"POST", "/v1/scores:batch?bogus=1", "bogus"},
+		{"POST", "/v1/scores:lookup?user_ids=u", "user_ids"},
+		{"POST", "/v1/users/u:ban?user_id=v", "user_id"},
+		{"PATCH", "/v1/boards/default?update_mask=title", "update_mask"},
+		{"DELETE", "/v1/boards/default?force=true", "force"},
+	} {
+		var body any
+		if tt.method == "POST" || tt.method == "PATCH" {
+			body = "{}"
+		}
+		a := h.do("admin", tt.method, tt.path, body)
+		if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{tt.field}) {
+			t.Errorf("%s %.80s: %d %.300s, want 400 naming %s", tt.method, tt.path, a.status, a.raw, tt.field)
+		}
+	}
+	// A parameter of a request that is all body may be in either, not in both.
+	if a := h.do("admin", "POST", "/v1/scores:lookup?season=202611", `{"user_ids":["u"],"season":"202611"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season"}) {
+		t.Errorf("a season given twice: %d %s", a.status, a.raw)
+	}
+	if a := h.do("admin", "POST", "/v1/boards/default/results/u/m:retract", `{"user_id":"v"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id"}) {
+		t.Errorf("another user in the body: %d %s", a.status, a.raw)
+	}
+	for _, n := range []int{0, 50} {
+		if a := h.do("read", "GET", fmt.Sprintf("/v1/scores/u?neighbors=%d", n), nil); a.status != http.StatusOK {
+			t.Errorf("neighbors=%d: %d %s", n, a.status, a.raw)
+		}
+	}
+}
+
+func TestLookupBounds(t *testing.T) {
+	h := newHarness(t, Options{})
+	for body, field := range map[string]string{
+		`{}`:                       "user_ids",
+		`{"user_ids":[""]}`:        "user_ids[0]",
+		`{"user_ids":"u"}`:         "user_ids",
+		`{"user_ids":["u",7]}`:     "user_ids[1]",
+		`{"user_ids":["u\u0001"]}`: "user_ids[0]",
+	} {
+		if a := h.do("read", "POST", "/v1/scores:lookup", body); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) {
+			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+		}
+	}
+}
+
+func TestLongBodies(t *testing.T) {
+	h := newHarness(t, Options{})
+	a := h.do("submit", "POST", "/v1/scores", `{"user_id":"`+strings.Repeat("u", maxBodyBytes)+`"}`)
+	if a.status != http.StatusRequestEntityTooLarge || a.reason() != "BODY_TOO_LARGE" || !strings.Contains(a.raw, "65536 bytes") {
+		t.Errorf("a long body: %d %s, want 413", a.status, a.raw)
+	}
+	a = h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"`+strings.Repeat("u", maxBatchBytes)+`"}]}`)
+	if a.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long batch: %d %s, want 413", a.status, a.raw)
+	}
+	if a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`+strings.Repeat(" ", maxBodyBytes)); a.status != http.StatusOK {
+		t.Errorf("a batch longer than a single result may be: %d %s", a.status, a.raw)
+	}
+}
+
+// Ids hold any printable UTF-8 and come back as they went in, whatever route
+// they are in the path of.
+func TestIDsInPaths(t *testing.T) {
+	h := newHarness(t, Options{})
+	ids := []string{
+		"plain", "with space", "a/b", "a//b", "/", "//", ".", "..", "../..", "a:b", ":", ":ban", "x:ban", "x:batch", "scores:lookup", "50%", "%3A", "%2F", "%252F", "100%25", "%", "%zz",
+		"a+b", "a&b=c", "a?b", "a#b", "a;b", `"quotes"`, `back\slash`, "ümläut", "日本語", "👩‍🚀"[:4], "é", "<script>", "{user_id}", "*", "**", "~", "'", "null", strings.Repeat("é", 64),
+	}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	alphabet := []rune("ab/:%+.~ é?#&=;@!$'()*,[]{}|^`\\\"<>日2F3A")
+	for range 60 {
+		id := make([]rune, 1+rng.IntN(12))
+		for i := range id {
+			id[i] = alphabet[rng.IntN(len(alphabet))]
+		}
+		ids = append(ids, string(id))
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		body, _ := json.Marshal(map[string]any{"user_id": id, "match_id": id, "points": 1})
+		h.must("submit", "POST", "/v1/scores", string(body))
+		escaped := everyByte(id)
+		for _, segment := range []string{url.PathEscape(id), escaped, strings.ToLower(escaped)} {
+			if id == "." || id == ".." {
+				segment = escaped // clients clean the bare ones away
+			}
+			if got := get(h.must("read", "GET", "/v1/scores/"+segment, nil), "data", "user_id"); got != id {
+				t.Errorf("seed %d: GET of %q as %s gave %q", seed, id, segment, got)
+			}
+			if got := h.must("read", "GET", "/v1/boards/default/results/"+segment+"/"+segment, nil); got["match_id"] != id || got["user_id"] != id {
+				t.Errorf("seed %d: the result of %q as %s is %v", seed, id, segment, got)
+			}
+			for _, action := range []string{"ban", "unban"} {
+				if got := h.must("admin", "POST", "/v1/users/"+segment+":"+action, nil); got["user_id"] != id {
+					t.Errorf("seed %d: %s of %q as %s is of %v", seed, action, id, segment, got)
+				}
+			}
+		}
+		if got := h.must("submit", "POST", "/v1/boards/default/results/"+escaped+"/"+escaped+":retract", nil); got["user_id"] != id || got["match_id"] != id {
+			t.Errorf("seed %d: the retraction of %q is of %v", seed, id, got)
+		}
+	}
+	// Boards too.
+	for _, id := range []string{"a/b", "a:b%3A", "..", "Brett 1"} {
+		body, _ := json.Marshal(map[string]any{"board_id": id})
+		h.must("admin", "POST", "/v1/boards", string(body))
+		path := "/v1/boards/" + everyByte(id)
+		if got := h.must("read", "GET", path, nil)["board_id"]; got != id {
+			t.Errorf("GET of board %q gave %q", id, got)
+		}
+		h.must("submit", "POST", path+"/scores", `{"user_id":"u","score":1}`)
+		if got := get(h.must("read", "GET", path+"/scores", nil), "data", "board"); got != id {
+			t.Errorf("scores of board %q are of %q", id, got)
+		}
+		if got := h.must("admin", "PATCH", path, `{"title":"T"}`); got["board_id"] != id || got["title"] != "T" {
+			t.Errorf("PATCH of board %q gave %v", id, got)
+		}
+	}
+	for _, path := range []string{"/v1/scores/%ff", "/v1/scores/%00", "/v1/scores/" + strings.Repeat("u", 129), "/v1/boards/%07/scores"} {
+		if a := h.do("read", "GET", path, nil); a.status != http.StatusBadRequest {
+			t.Errorf("GET %.40s: %d %s, want 400", path, a.status, a.raw)
+		}
+	}
+}
+
+func everyByte(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, "%%%02X", s[i])
+	}
+	return b.String()
+}
+
+func TestUnknownRoutes(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, path := range []string{"/v1", "/v1/", "/v1/nope", "/v1/scores/a/b", "/v1/users/u:promote", "/v2/scores", "/v1//scores"} {
+		if a := h.do("admin", "GET", path, nil); a.status != http.StatusNotFound {
+			t.Errorf("GET %s: %d %s, want 404", path, a.status, a.raw)
+		}
+	}
+	for path, allow := range map[string]string{
+		"/v1/scores": "GET, POST", "/v1/boards/b": "DELETE, GET, PATCH", "/v1/users/u:ban": "POST", "/v1/scores/u": "GET", "/v1/scores:batch": "POST",
+	} {
+		a := h.do("admin", "PUT", path, "{}")
+		if a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != allow || a.body["code"] == nil {
+			t.Errorf("PUT %s: %d, Allow %q, %s; want 405, %q", path, a.status, a.header.Get("Allow"), a.raw, allow)
+		}
+	}
+	// A method is not overridden.
+	req, _ := http.NewRequest("POST", h.http.URL+"/v1/boards/default", strings.NewReader("x=1"))
+	req.Header.Set("X-HTTP-Method-Override", "DELETE")
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "Bearer "+string(h.keys["admin"]))
+	if a := h.send(req); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("an overridden method: %d %s, want 405", a.status, a.raw)
+	}
+}
+
+// What curl -d sends says that it is a form.
+func TestContentTypeDoesNotMatter(t *testing.T) {
+	h := newHarness(t, Options{})
+	for i, contentType := range []string{"", "application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", "text/event-stream", "multipart/form-data; boundary=x", "nonsense"} {
+		req, _ := http.NewRequest("POST", h.http.URL+"/v1/scores", strings.NewReader(fmt.Sprintf(`{"user_id":"u%d","points":1}`, i)))
+		req.Header.Set("Content-Type", contentType)
+		req.Header.Set("Accept", "text/event-stream")
+		req.Header.Set("Authorization", "Bearer "+string(h.keys["submit"]))
+		if a := h.send(req); a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["success"] != true {
+			t.Errorf("%q: %d %s", contentType, a.status, a.raw)
+		}
+	}
+}
+
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"user_id":"u","points":1}`, `{"user_id":"u","points":1.5}`, `{"user_id":"u","tie_breakers":[1,null]}`, `{"metadata":{"a":[{}]},"attributes":{"x":"y"}}`, `{"achieved_at":"2026-01-01T00:00:00Z"}`, `[`, "{\"a\":\"\xff\"}", `{"user_id":"\ud800"}`, `nul`} {
+		f.Add([]byte(seed))
+	}
+	h := newHarness(f, Options{Insecure: true})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h := h.in(t)
+		a := h.do("", "POST", "/v1/scores", string(body))
+		switch a.status {
+		case http.StatusOK:
+			if !json.Valid(body) {
+				t.Errorf("accepted what is no JSON: %q", body)
+			}
+			var sent struct {
+				User   string `json:"user_id"`
+				Points json.Number
+			}
+			if json.Unmarshal(body, &sent) != nil || leaderboard.UserID(sent.User).Validate() != nil {
+				t.Errorf("accepted %q", body)
+			}
+		case http.StatusBadRequest:
+			if len(a.violations()) == 0 {
+				t.Errorf("%q: no field is named: %s", body, a.raw)
+			}
+		case http.StatusRequestEntityTooLarge, http.StatusConflict:
+		default:
+			t.Errorf("%q: %d %s", body, a.status, a.raw)
+		}
+	})
+}
+
+func FuzzPageToken(f *testing.F) {
+	h := newHarness(f, Options{Insecure: true})
+	for i := range 5 {
+		h.must("", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":"u%d","points":%d}`, i, i))
+	}
+	token := get(h.must("", "GET", "/v1/scores?limit=2", nil), "data", "next_page_token").(string)
+	for _, seed := range []string{token, token[1:], token + "A", "", "AQ", "====", "\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		h := h.in(t)
+		a := h.do("", "GET", "/v1/scores?limit=2&page_token="+url.QueryEscape(token), nil)
+		if a.status == http.StatusBadRequest && len(a.violations()) == 1 || a.status == http.StatusOK && get(a.body, "data", "count") != nil {
+			return
+		}
+		t.Errorf("token %q: %d %s", token, a.status, a.raw)
+	})
+}
