@@ -1,0 +1,110 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Every error that the root names has a row in codeOf.
+func TestEveryErrorHasACode(t *testing.T) {
+	files, err := filepath.Glob("../*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the root's files: %v, %v", files, err)
+	}
+	var declared []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		ast.Inspect(parse(t, file), func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok {
+				for _, name := range spec.Names {
+					if strings.HasPrefix(name.Name, "Err") {
+						declared = append(declared, name.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	var listed []string
+	ast.Inspect(parse(t, "errors.go"), func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(sel.Sel.Name, "Err") {
+			listed = append(listed, sel.Sel.Name)
+		}
+		return true
+	})
+	if len(declared) < 5 {
+		t.Fatalf("found %v only in the root", declared)
+	}
+	for _, name := range declared {
+		if !slices.Contains(listed, name) {
+			t.Errorf("leaderboard.%s has no row in codeOf", name)
+		}
+	}
+}
+
+func parse(t *testing.T, file string) *ast.File {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), file, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// A caller learns what was written for callers, and never a cause.
+func TestCallersLearnNoCause(t *testing.T) {
+	cause := errors.New("dial tcp 10.0.0.7:9042: password=hunter2")
+	for _, row := range codeOf {
+		err := toStatus(fmt.Errorf("pebble: get: %w: %w", row.err, cause))
+		s := status.Convert(err)
+		if s.Code() != row.code {
+			t.Errorf("%v is %v, want %v", row.err, s.Code(), row.code)
+		}
+		if !row.told && strings.Contains(s.Message(), "hunter2") {
+			t.Errorf("%v tells its cause: %s", row.err, s.Message())
+		}
+		if strings.HasPrefix(s.Message(), "pebble:") {
+			t.Errorf("%v names a package: %s", row.err, s.Message())
+		}
+	}
+	if s := status.Convert(toStatus(cause)); s.Code() != codes.Internal || s.Message() != "internal error" {
+		t.Errorf("an unknown error is %v", s)
+	}
+	if toStatus(nil) != nil {
+		t.Error("nil became an error")
+	}
+}
+
+func TestFieldErrorsAreAllNamed(t *testing.T) {
+	err := fmt.Errorf("outer: %w", errors.Join(
+		&leaderboard.FieldError{Field: "a", Problem: "x"},
+		fmt.Errorf("inner: %w", &leaderboard.FieldError{Field: "b", Problem: "y"}),
+	))
+	if got := messageOf(err); got != "a: x; b: y" {
+		t.Errorf("the message is %q", got)
+	}
+	// What is stored wrongly is no fault of the caller.
+	stored := fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, &leaderboard.FieldError{Field: "a", Problem: "x"})
+	if got := status.Code(toStatus(stored)); got != codes.Internal {
+		t.Errorf("stored bytes that are wrong are %v", got)
+	}
+}
