@@ -140,11 +140,13 @@ type LeaderboardUpdate struct {
 	Status   Outcome_Status         `protobuf:"varint,6,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
 	// For REJECTED.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The user's scores before and after; absent where the user had or has none.
+	// The user's scores before and after the batch that the result was applied in;
+	// absent where the user had or has none.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The rank bands before and after: 1, 3, 10, 100, 1000 and so on, the least of
-	// them that is not below the competition rank. Absent where the rank is not known.
+	// The bands of the ranks that the two scores have now: 1, 3, 10, 100, 1000 and so
+	// on, the least of them that is not below the competition rank. Absent where
+	// the rank is not known.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
 	// When it was applied.

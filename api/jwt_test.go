@@ -1,0 +1,364 @@
+package api
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jws"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+)
+
+var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// sign makes a token that is valid but for what change does to its claims.
+func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any, change func(map[string]any)) string {
+	t.Helper()
+	claims := map[string]any{"iss": "https://id.example", "aud": "leaderboard", "sub": "player-7", "exp": tokenNow.Add(time.Hour).Unix(), "nbf": tokenNow.Add(-time.Hour).Unix()}
+	if change != nil {
+		change(claims)
+	}
+	token := jwt.New()
+	for k, v := range claims {
+		if v == nil {
+			continue
+		}
+		if err := token.Set(k, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(alg, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func publicPEM(t testing.TB, key any) string {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+func writeFile(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func settings(change func(*JWT)) JWT {
+	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
+	change(&o)
+	return o
+}
+
+func TestJWTAlgorithms(t *testing.T) {
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edPublic, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := []byte(strings.Repeat("s", 64))
+	for _, tt := range []struct {
+		alg    jwa.SignatureAlgorithm
+		key    any
+		public any
+	}{
+		{jwa.HS256(), secret, nil}, {jwa.HS512(), secret, nil},
+		{jwa.RS256(), rsaKey, &rsaKey.PublicKey}, {jwa.PS384(), rsaKey, &rsaKey.PublicKey},
+		{jwa.ES256(), ecKey, &ecKey.PublicKey}, {jwa.EdDSA(), edKey, edPublic},
+	} {
+		t.Run(tt.alg.String(), func(t *testing.T) {
+			o := settings(func(o *JWT) { o.Algorithm = tt.alg.String() })
+			if tt.public == nil {
+				o.Secret = Secret(secret)
+			} else {
+				o.PublicKey = publicPEM(t, tt.public)
+			}
+			v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := v.verify(t.Context(), sign(t, tt.alg, tt.key, nil))
+			if err != nil || c != (caller{"jwt:player-7", read}) {
+				t.Errorf("a player's token is %v, %v", c, err)
+			}
+			// Another key, and another algorithm, even with the right key.
+			other := []byte(strings.Repeat("x", 64))
+			for _, wrong := range []struct {
+				alg jwa.SignatureAlgorithm
+				key any
+			}{{jwa.HS256(), other}, {jwa.HS384(), secret}, {jwa.RS512(), rsaKey}, {jwa.ES256(), mustEC(t)}} {
+				if c, err := v.verify(t.Context(), sign(t, wrong.alg, wrong.key, nil)); err == nil {
+					t.Errorf("a token by %v is %v", wrong.alg, c)
+				}
+			}
+		})
+	}
+	// The public key is no HMAC secret.
+	o := settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", publicPEM(t, &rsaKey.PublicKey) })
+	v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+	if err != nil {
+		t.Fatal(err)
+	}
+	pemBytes, _ := os.ReadFile(o.PublicKey)
+	if c, err := v.verify(t.Context(), sign(t, jwa.HS256(), pemBytes, nil)); err == nil {
+		t.Errorf("a token by the public key as a secret is %v", c)
+	}
+}
+
+func mustEC(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestJWTClaims(t *testing.T) {
+	secret := []byte(strings.Repeat("s", 32))
+	o := settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", Secret(secret) })
+	h := newHarness(t, Options{JWT: o, Now: func() time.Time { return tokenNow }})
+	set := func(k string, v any) func(map[string]any) { return func(c map[string]any) { c[k] = v } }
+	for _, tt := range []struct {
+		name         string
+		change       func(map[string]any)
+		read, submit int
+	}{
+		{"a player", nil, 200, 403},
+		{"scope read", set("scope", "openid read"), 200, 403},
+		{"scope submit", set("scope", "submit"), 200, 200},
+		{"scope admin in a list", set("scopes", []string{"x", "admin"}), 200, 200},
+		{"scope with a prefix", set("scope", "leaderboard:submit"), 200, 200},
+		{"scope of another service", set("scope", "email"), 403, 403},
+		{"an empty scope", set("scope", ""), 403, 403},
+		{"scope that is a number", set("scope", 7), 403, 403},
+		{"almost a scope", set("scope", "admins Submit"), 403, 403},
+		{"expired", set("exp", tokenNow.Add(-time.Minute).Unix()), 401, 401},
+		{"expired within the leeway", set("exp", tokenNow.Add(-10*time.Second).Unix()), 200, 403},
+		{"no expiry", set("exp", nil), 401, 401},
+		{"not yet", set("nbf", tokenNow.Add(time.Minute).Unix()), 401, 401},
+		{"another issuer", set("iss", "https://evil.example"), 401, 401},
+		{"no issuer", set("iss", nil), 401, 401},
+		{"another audience", set("aud", "shop"), 401, 401},
+		{"one of the audiences", set("aud", []string{"shop", "leaderboard"}), 200, 403},
+		{"no audience", set("aud", nil), 401, 401},
+		{"no subject", set("sub", nil), 401, 401},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := h.in(t)
+			h.keys["token"] = Secret(sign(t, jwa.HS256(), secret, tt.change))
+			if a := h.do("token", "GET", "/v1/scores", nil); a.status != tt.read {
+				t.Errorf("reading: %d %s, want %d", a.status, a.raw, tt.read)
+			}
+			if a := h.do("token", "POST", "/v1/scores", `{"user_id":"u","points":1}`); a.status != tt.submit {
+				t.Errorf("submitting: %d %s, want %d", a.status, a.raw, tt.submit)
+			}
+		})
+	}
+	// Unsigned, cut, and changed tokens.
+	good := sign(t, jwa.HS256(), secret, nil)
+	parts := strings.Split(good, ".")
+	b64 := base64.RawURLEncoding.EncodeToString
+	admin := b64([]byte(fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"x","scope":"admin","exp":%d}`, tokenNow.Add(time.Hour).Unix())))
+	for _, token := range []string{
+		b64([]byte(`{"alg":"none"}`)) + "." + admin + ".",
+		b64([]byte(`{"alg":"None","typ":"JWT"}`)) + "." + admin + ".",
+		parts[0] + "." + admin + "." + parts[2],
+		parts[0] + "." + parts[1] + ".", parts[0] + ".." + parts[2], "eyJ..", good + "x", "eyJhbGciOiJIUzI1NiJ9.e30.x",
+	} {
+		h.keys["token"] = Secret(token)
+		if a := h.do("token", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s, want 401", token, a.status, a.raw)
+		}
+	}
+	// API keys go on beside tokens.
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+		t.Errorf("an API key: %d %s", a.status, a.raw)
+	}
+}
+
+func TestJWTSettings(t *testing.T) {
+	long := Secret(strings.Repeat("s", 32))
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := publicPEM(t, &rsaKey.PublicKey)
+	private := writeFile(t, "private.pem", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}))
+	for name, tt := range map[string]struct {
+		o    JWT
+		says string
+	}{
+		"none":                 {settings(func(o *JWT) { o.Algorithm, o.Secret = "none", long }), "unknown"},
+		"an unknown algorithm": {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS1", long }), "unknown"},
+		"no key":               {settings(func(o *JWT) { o.Algorithm = "HS256" }), "exactly one"},
+		"two keys":             {settings(func(o *JWT) { o.Algorithm, o.Secret, o.PublicKey = "HS256", long, public }), "exactly one"},
+		"a short secret":       {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", "short" }), "at least 32"},
+		"a secret for RS256":   {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "does not go with"},
+		"a public key for HS":  {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "does not go with"},
+		"a private key":        {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", private }), "RSA PRIVATE KEY"},
+		"no such file":         {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", "missing.pem" }), "missing.pem"},
+		"no PEM":               {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writeFile(t, "x", []byte("x")) }), "no PEM"},
+		"http":                 {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "http://id.example/keys" }), "only https"},
+		"no such JWKS":         {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "missing.json" }), "missing.json"},
+		"no JWKS":              {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", writeFile(t, "x", []byte("x")) }), "jwks"},
+		"no issuer":            {JWT{Algorithm: "HS256", Secret: long, Audience: "a"}, "issuer"},
+		"no audience":          {JWT{Algorithm: "HS256", Secret: long, Issuer: "i"}, "audience"},
+	} {
+		if _, err := newVerifier(t.Context(), tt.o, time.Now); err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), string(long)) {
+			t.Errorf("%s: %v, want …%s…", name, err, tt.says)
+		}
+	}
+}
+
+// keySetJSON is a JWKS with the public keys of the given ids.
+func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
+	t.Helper()
+	set := jwk.NewSet()
+	for id, key := range keys {
+		k, err := jwk.Import(key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Set(jwk.KeyIDKey, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.AddKey(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("p").Expiration(tokenNow.Add(10 * time.Hour)).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := jws.NewHeaders()
+	if id != "" {
+		if err := headers.Set(jws.KeyIDKey, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), key, jws.WithProtectedHeaders(headers)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+// A JWKS is read again when it is time, and at once for an unknown key id, but
+// not for every one; while it cannot be read the old keys go on.
+func TestJWKSRefresh(t *testing.T) {
+	old, next := mustEC(t), mustEC(t)
+	var served atomic.Value
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old}))
+	var reads atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reads.Add(1)
+		if data := served.Load().([]byte); data != nil {
+			w.Write(data)
+		} else {
+			http.Error(w, "down", http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	now := tokenNow
+	v := &verifier{alg: jwa.ES256(), o: settings(func(o *JWT) { o.JWKS, o.Refresh, o.Leeway = server.URL, 10*time.Minute, time.Second }), now: func() time.Time { return now }, client: server.Client()}
+	check := func(what string, token string, want bool, wantReads int64) {
+		t.Helper()
+		if _, err := v.verify(t.Context(), token); (err == nil) != want {
+			t.Errorf("%s: %v, want it accepted: %v", what, err, want)
+		}
+		if got := reads.Load(); got != wantReads {
+			t.Errorf("%s: the set was read %d times, want %d", what, got, wantReads)
+		}
+	}
+	check("the first token", signWithID(t, "old", old), true, 1)
+	check("a known key", signWithID(t, "old", old), true, 1)
+	check("no key id", signWithID(t, "", old), true, 1)
+	check("another key under a known id", signWithID(t, "old", next), false, 1)
+	check("an unknown key, just after reading", signWithID(t, "next", next), false, 1)
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old, "next": next}))
+	now = now.Add(minRefresh)
+	check("an unknown key, later", signWithID(t, "next", next), true, 2)
+	served.Store([]byte(nil))
+	now = now.Add(minRefresh)
+	check("an unknown key while the server is down", signWithID(t, "other", mustEC(t)), false, 3)
+	check("a known key while the server is down", signWithID(t, "next", next), true, 3)
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"next": next}))
+	now = now.Add(time.Hour)
+	if _, err := v.verify(t.Context(), signWithID(t, "next", next)); err != nil {
+		t.Errorf("when it is time: %v", err)
+	}
+	waitFor(t, "the set to be read behind the callers' back", func() bool {
+		_, err := v.verify(t.Context(), signWithID(t, "old", old))
+		return err != nil
+	})
+}
+
+// waitFor waits until ok is true.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func TestJWKSFile(t *testing.T) {
+	key := mustEC(t)
+	o := settings(func(o *JWT) {
+		o.Algorithm = "ES256"
+		o.JWKS = writeFile(t, "jwks.json", keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": key}))
+	})
+	v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.verify(t.Context(), signWithID(t, "k", key)); err != nil {
+		t.Error(err)
+	}
+}
