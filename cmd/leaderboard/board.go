@@ -40,7 +40,7 @@ func boardListCommand(w *world) *cobra.Command {
 		return c.print(res, func() {
 			t := newTable(table.Row{"board", "title", "policy", "order", "season", "divisions"})
 			for _, b := range res.GetBoards() {
-				t.AppendRow(table.Row{b.GetBoardId(), b.GetTitle(), b.GetPolicy(), b.GetOrder(), b.GetSeason().GetSchedule(), strings.Join(b.GetDivisions(), ",")})
+				t.AppendRow(table.Row{b.GetBoardId(), b.GetTitle(), b.GetPolicy().String(), b.GetOrder().String(), b.GetSeason().GetSchedule().String(), strings.Join(b.GetDivisions(), ",")})
 			}
 			writeTable(c.stdout, t)
 		})

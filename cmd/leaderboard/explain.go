@@ -27,13 +27,14 @@ func explain(err error) string {
 	if !errors.As(err, &call) {
 		return err.Error()
 	}
-	s, ok := status.FromError(err)
-	if !ok || s.Code() == codes.OK {
+	var coded interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &coded) {
 		if errors.Is(err, context.Canceled) {
 			return "interrupted"
 		}
 		return err.Error()
 	}
+	s := coded.GRPCStatus()
 	message := s.Message()
 	switch s.Code() {
 	case codes.Unavailable:

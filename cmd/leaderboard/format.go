@@ -29,37 +29,44 @@ type unit struct {
 
 func unitOf(b *pb.Board) unit { return unit{b.GetUnit(), int(b.GetDecimals())} }
 
-// clock says whether scores are times, shown as h:mm:ss.
-func (u unit) clock() bool { return u.name == "s" }
+// clock says whether scores are times, shown as h:mm:ss, and with how many
+// decimals of a second.
+func (u unit) clock() (places int, ok bool) {
+	if u.name == "ms" {
+		return u.decimals + 3, true
+	}
+	return u.decimals, u.name == "s"
+}
 
 // header is the title of a column of scores.
 func (u unit) header() string {
-	switch {
-	case u.clock():
+	if _, ok := u.clock(); ok {
 		return "time"
-	case u.name == "":
+	}
+	if u.name == "" {
 		return "score"
 	}
 	return u.name
 }
 
 // format returns a score with the board's decimals: 1234 with 2 is 12.34. Times
-// of a minute or more are clock times: 7717 s is 2:08:37.
+// of a minute or more are clock times: 7717 s is 2:08:37, 83456 ms is 1:23.456.
 func (u unit) format(score int64) string {
 	sign, magnitude := "", uint64(score)
 	if score < 0 {
 		sign, magnitude = "-", -magnitude
 	}
+	places, clock := u.clock()
 	digits := strconv.FormatUint(magnitude, 10)
 	fraction := ""
-	if u.decimals > 0 {
-		if missing := u.decimals + 1 - len(digits); missing > 0 {
+	if places > 0 {
+		if missing := places + 1 - len(digits); missing > 0 {
 			digits = strings.Repeat("0", missing) + digits
 		}
-		cut := len(digits) - u.decimals
+		cut := len(digits) - places
 		digits, fraction = digits[:cut], "."+digits[cut:]
 	}
-	if seconds, err := strconv.ParseInt(digits, 10, 64); err == nil && u.clock() && seconds >= 60 {
+	if seconds, err := strconv.ParseInt(digits, 10, 64); err == nil && clock && seconds >= 60 {
 		digits = fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 		if seconds >= 3600 {
 			digits = fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
@@ -73,14 +80,17 @@ func (u unit) withUnit(score int64) string {
 	switch s := u.format(score); {
 	case u.name == "", strings.Contains(s, ":"):
 		return s
+	case u.name == "ms":
+		return s + " s"
 	default:
 		return s + " " + u.name
 	}
 }
 
-// parse is the inverse of format; clock times are read for any unit. It says
-// what is wrong with other texts, and with those that have too many decimals.
+// parse reads a number in the unit, with its decimals at most, or a clock time
+// as format writes it. It says what is wrong with other texts.
 func (u unit) parse(s string) (int64, error) {
+	places := u.decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
 	if strings.Contains(digits, ":") {
 		seconds, err := clockSeconds(digits)
@@ -88,18 +98,19 @@ func (u unit) parse(s string) (int64, error) {
 			return 0, err
 		}
 		digits = strconv.FormatInt(seconds, 10)
+		places, _ = u.clock()
 	}
 	fraction = strings.TrimRight(fraction, "0")
 	if !isDigits(digits) || fraction != "" && !isDigits(fraction) || strings.HasSuffix(s, ".") {
 		return 0, fmt.Errorf("%.40q is not a number", s)
 	}
-	if len(fraction) > u.decimals {
-		if u.decimals == 0 {
+	if len(fraction) > places {
+		if places == 0 {
 			return 0, fmt.Errorf("%.40q is not a whole number", s)
 		}
-		return 0, fmt.Errorf("%.40q has more than %d decimals", s, u.decimals)
+		return 0, fmt.Errorf("%.40q has more than %d decimals", s, places)
 	}
-	number := digits + fraction + strings.Repeat("0", u.decimals-len(fraction))
+	number := digits + fraction + strings.Repeat("0", places-len(fraction))
 	if strings.HasPrefix(s, "-") {
 		number = "-" + number
 	}

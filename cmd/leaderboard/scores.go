@@ -289,7 +289,7 @@ func writeResult(c *client, res *pb.GetResultResponse, l ladder) {
 	row("revision", res.GetRevision())
 	for name, v := range map[string]*int64{"score": r.Score, "points": r.Points} {
 		if v != nil {
-			row(name, l.unit.withUnit(*v))
+			row(name, l.unit.format(*v))
 		}
 	}
 	for i, v := range r.GetTieBreakers() {

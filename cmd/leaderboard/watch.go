@@ -124,10 +124,15 @@ func (s *screen) draw(picture string) {
 		fmt.Fprintln(s.stdout, picture)
 		return
 	}
-	up := ""
-	if s.lines > 0 {
-		up = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines)
-	}
-	fmt.Fprint(s.stdout, up+picture)
+	s.clear()
+	fmt.Fprint(s.stdout, picture)
 	s.lines = strings.Count(picture, "\n")
+}
+
+// clear takes the picture away.
+func (s *screen) clear() {
+	if s.lines > 0 {
+		fmt.Fprintf(s.stdout, "\x1b[%dA\x1b[J", s.lines)
+		s.lines = 0
+	}
 }
