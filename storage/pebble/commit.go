@@ -21,6 +21,9 @@ func newGate() gate { return make(gate, 1) }
 func (g gate) unlock() { <-g }
 
 func (s *Store) lock(ctx context.Context, g gate) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	select {
 	case g <- struct{}{}:
 		return nil

@@ -23,3 +23,18 @@ func openMem(t testing.TB) leaderboard.Store {
 func TestHistories(t *testing.T) {
 	storagetest.RunHistories(t, openMem, storagetest.Limits{})
 }
+
+func TestContract(t *testing.T) {
+	storagetest.Run(t, openMem, storagetest.Limits{})
+}
+
+func TestContractOnDisk(t *testing.T) {
+	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
+		t.Helper()
+		s, err := pebble.Open(t.TempDir(), pebble.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}, storagetest.Limits{})
+}

@@ -354,6 +354,10 @@ func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
 	for i := range pick(w.rng, []int{0, 0, 1, 3}) {
 		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprintf("t%d", i), Order: leaderboard.Order(w.rng.IntN(2))})
 	}
+	if floor && w.chance(30) {
+		most := leaderboard.Score(500)
+		b.MaxScore = &most
+	}
 	b.Divisions = pick(w.rng, [][]string{nil, {"gender"}, {"country", "gender"}})
 	if w.chance(60) {
 		b.Season = leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
@@ -422,6 +426,12 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 		if w.large && w.chance(20) {
 			r.TieBreakers[len(r.TieBreakers)-1] = pick(w.rng, []int64{1 << 53, -1 << 53})
 		}
+	}
+	if w.chance(3) { // one too many
+		r.TieBreakers = append(make([]int64, len(b.TieBreakers)), 1)
+	}
+	if w.chance(3) { // too far ahead
+		r.AchievedAt = w.clock.AddDate(0, 0, 2)
 	}
 	for _, name := range append([]string{"other"}, b.Divisions...) {
 		if w.chance(60) {

@@ -56,26 +56,27 @@ func (m *model) apply(r leaderboard.MatchResult) expected {
 	if rec == nil {
 		rec = &leaderboard.Record{}
 	}
-	if have := rec.Result; have != nil {
-		switch {
-		case have.Revision > r.Revision:
-			return expected{status: leaderboard.Superseded}
-		case have.Revision == r.Revision:
-			c := compareContents(&r, have)
-			switch {
-			case c == 0 && r.Assigned && r.AchievedAt.Before(have.AchievedAt), c > 0:
-				rec.Result = &r
-			}
-			if c == 0 {
-				return expected{status: leaderboard.Duplicate}
-			}
-			return expected{status: leaderboard.Conflict}
-		}
+	have := rec.Result
+	if have != nil && have.Revision > r.Revision {
+		return expected{status: leaderboard.Superseded}
 	}
 	for _, f := range rec.Refusals {
 		if f.Revision == r.Revision && f.Content == r.ContentID() {
 			return expected{leaderboard.Rejected, f.Reason}
 		}
+	}
+	var status leaderboard.Status
+	if have != nil && have.Revision == r.Revision {
+		switch c := compareContents(&r, have); {
+		case c == 0 && r.Assigned && r.AchievedAt.Before(have.AchievedAt):
+			rec.Result = &r
+			return expected{status: leaderboard.Duplicate}
+		case c == 0:
+			return expected{status: leaderboard.Duplicate}
+		case c < 0:
+			return expected{status: leaderboard.Conflict}
+		}
+		status = leaderboard.Conflict
 	}
 	m.records[r.ResultKey] = rec
 	if reason := m.refuses(rec.Result, &r); reason != "" {
@@ -84,7 +85,7 @@ func (m *model) apply(r leaderboard.MatchResult) expected {
 		return expected{leaderboard.Rejected, reason}
 	}
 	rec.Result = &r
-	return expected{}
+	return expected{status: status}
 }
 
 // plain returns r as a store gives it back.
@@ -152,6 +153,17 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if r.Retracted {
 		return ""
+	}
+	lo, hi := leaderboard.Score(-1<<53), leaderboard.Score(1<<53)
+	if b.MinScore != nil {
+		lo = *b.MinScore
+	}
+	if b.MaxScore != nil {
+		hi = *b.MaxScore
+	}
+	if r.Score < lo || r.Score > hi || len(r.TieBreakers) > len(b.TieBreakers) ||
+		r.AchievedAt.After(r.ReceivedAt.Add(24*time.Hour)) {
+		return leaderboard.ReasonInvalid
 	}
 	for _, w := range b.Season.Windows {
 		if w.ID != r.Season {
