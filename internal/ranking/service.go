@@ -80,7 +80,10 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 		s.boardTTL = time.Second
 	}
 	if s.submit = o.Submit; s.submit == nil {
-		s.submit = s.Apply
+		s.submit = func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+			report, err := s.Apply(ctx, b, results)
+			return report.Outcomes, err
+		}
 	}
 	s.hub.init()
 	return s

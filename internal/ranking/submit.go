@@ -78,6 +78,11 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 	for i, o := range outcomes {
 		r := &receipts[at[i]]
 		r.Status, r.Reason, r.Err = o.Status, o.Reason, o.Err
+		if o.Status == leaderboard.Duplicate && valid[i].Assigned {
+			if record, err := s.store.Result(ctx, valid[i].ResultKey); err == nil && record.Result != nil {
+				r.AchievedAt = record.Result.AchievedAt // that of the first try stands
+			}
+		}
 		if r.HasScore = o.Entry.Key != ""; r.HasScore {
 			r.Score = b.ScoreOf(o.Entry.Key, s.scoredAt(b, r.Season))
 		}
@@ -87,19 +92,30 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 
 // Apply makes complete results durable and brings the ranks in step. A season
 // that is sealed is amended.
-func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	report, err := s.store.Apply(ctx, b, results)
 	if err != nil {
-		return nil, err
+		return report, err
 	}
 	reason := "late correction"
 	if len(results) == 1 && results[0].Retracted {
 		reason = fmt.Sprintf("retract %s of %s", results[0].Match, results[0].User)
 	}
-	if err := s.settle(ctx, report.Changes, reason); err != nil {
-		return nil, err
-	}
-	return report.Outcomes, nil
+	return report, s.settle(ctx, report.Changes, reason)
+}
+
+// RanksOf returns the competition ranks that the given rank keys have in the
+// overall ladder of a scope, or would have.
+func (s *Service) RanksOf(ctx context.Context, scope leaderboard.Scope, keys []leaderboard.RankKey) ([]int64, error) {
+	ranks := make([]int64, len(keys))
+	err := s.ask(ctx, Query{Board: scope.Board, Season: scope.Season}, func(v *view) error {
+		counts, _, err := v.Count(ctx, v.ladder, keys)
+		for i, c := range counts {
+			ranks[i] = c.Standings + 1
+		}
+		return err
+	})
+	return ranks, err
 }
 
 // Refresh makes a user's entry anew from results that are in the store already,

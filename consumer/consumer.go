@@ -1,0 +1,629 @@
+// Package consumer takes match results from Kafka to the service: it polls,
+// decodes, applies, reports, and commits.
+//
+// A partition's messages are applied in batches, one batch after another, each
+// made of whatever has come meanwhile: results of different users in parallel,
+// those of one user in their order, and a burst on one user as one. Offsets are
+// marked once everything before them is durable, reported, or in the
+// dead-letter topic. So a message may be applied again, which changes nothing, and is never skipped.
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/wire"
+	"github.com/open-leaderboard/leaderboard/producer"
+)
+
+// service is what the consumer needs of the ranking service.
+type service interface {
+	Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error)
+	Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error)
+	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error)
+	RanksOf(ctx context.Context, s leaderboard.Scope, keys []leaderboard.RankKey) ([]int64, error)
+	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error
+}
+
+// sender publishes messages, and returns once all are acknowledged.
+type sender interface {
+	Send(ctx context.Context, messages []*sarama.ProducerMessage) error
+}
+
+// Options are the settings of a [Consumer].
+type Options struct {
+	Brokers []string
+	// Group is the consumer group, one a region. Default "leaderboard".
+	Group string
+	// InstanceID makes the group membership static if it is not empty: a process that comes
+	// back under it within SessionTimeout gets its partitions back without a rebalance.
+	InstanceID string
+	// SessionTimeout is after how much silence the group gives a consumer's
+	// partitions to others. Default 10s.
+	SessionTimeout time.Duration
+	// BatchResults bounds the results applied as one. Default 512.
+	BatchResults int
+	// ApplyTimeout bounds one try to apply a batch. Default 10s.
+	ApplyTimeout time.Duration
+	// StuckAfter is how long a partition may make no progress, other than that a
+	// store is down, before its consumer gives it up. Default 2m.
+	StuckAfter time.Duration
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	o.Group = cmp.Or(o.Group, "leaderboard")
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 10*time.Second)
+	o.BatchResults = cmp.Or(o.BatchResults, 512)
+	o.ApplyTimeout = cmp.Or(o.ApplyTimeout, 10*time.Second)
+	o.StuckAfter = cmp.Or(o.StuckAfter, 2*time.Minute)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	return o
+}
+
+// mirrored are the topics that other regions' results come on.
+var mirrored = regexp.MustCompile(`^[A-Za-z0-9_-]+\.` + regexp.QuoteMeta(producer.Results) + `$`)
+
+// topicsEvery is how often new mirrored topics are looked for.
+const topicsEvery = 30 * time.Second
+
+// Consumer is one member of the group. Create it with [New] and run it once.
+type Consumer struct {
+	o       Options
+	service service
+	sender  sender
+	client  sarama.Client
+	group   sarama.ConsumerGroup
+	metrics metrics
+}
+
+type metrics struct {
+	results    *prometheus.CounterVec
+	dead       *prometheus.CounterVec
+	retries    prometheus.Counter
+	misplaced  prometheus.Counter
+	applyTime  prometheus.Histogram
+	batch      prometheus.Histogram
+	lagSeconds *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer) metrics {
+	f := promauto.With(reg)
+	const namespace, subsystem = "leaderboard", "consumer"
+	return metrics{
+		results: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "results_total",
+			Help: "Results that were read and settled, by status."}, []string{"status"}),
+		dead: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "dead_letters_total",
+			Help: "Messages that were moved to the dead-letter topic, by cause."}, []string{"cause"}),
+		retries: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "retries_total",
+			Help: "Batches that were tried again because a server did not answer."}),
+		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
+			Help: "Messages on another partition than the murmur2 hash of their user: their producer partitions otherwise."}),
+		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
+			Help: "Time from taking a batch to its offsets being marked.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}),
+		batch: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "batch_results",
+			Help: "Messages in a batch.", Buckets: prometheus.ExponentialBuckets(1, 2, 12)}),
+		lagSeconds: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "delay_seconds",
+			Help: "Age of the oldest message of the last batch when it was taken, by topic."}, []string{"topic"}),
+	}
+}
+
+// New joins the brokers, and checks that the topics are there. s applies
+// results; send publishes updates and dead letters.
+func New(o Options, s service, send sender) (*Consumer, error) {
+	o = o.withDefaults()
+	c := producer.Config("leaderboard-consumer")
+	c.Consumer.Offsets.Initial = sarama.OffsetOldest
+	c.Consumer.Group.ResetInvalidOffsets = false
+	c.Consumer.Offsets.AutoCommit.Interval = time.Second
+	c.Consumer.Group.Session.Timeout = o.SessionTimeout
+	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4
+	c.Consumer.Group.InstanceId = o.InstanceID
+	// Range gives partition n of every topic to one member, so that a user's
+	// results of all regions meet in one process.
+	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
+	c.Consumer.Return.Errors = true
+	c.ChannelBufferSize = o.BatchResults
+	client, err := sarama.NewClient(o.Brokers, c)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: brokers %v: %w: %w", o.Brokers, leaderboard.ErrUnavailable, err)
+	}
+	group, err := sarama.NewConsumerGroupFromClient(o.Group, client)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("consumer: group %q: %w: %w", o.Group, leaderboard.ErrUnavailable, err), client.Close())
+	}
+	return &Consumer{o: o, service: s, sender: send, client: client, group: group, metrics: newMetrics(o.Registerer)}, nil
+}
+
+// Run consumes until ctx is done; then it finishes the batches under way,
+// commits, and leaves the group.
+func (c *Consumer) Run(ctx context.Context) error {
+	var logging sync.WaitGroup
+	logging.Go(func() {
+		for err := range c.group.Errors() {
+			c.o.Log.Warn("kafka", "err", err)
+		}
+	})
+	retry := backoff.NewExponentialBackOff()
+	for ctx.Err() == nil {
+		topics, err := c.topics()
+		if err == nil {
+			err = c.session(ctx, topics)
+		}
+		if err == nil {
+			retry.Reset()
+			continue
+		}
+		wait := retry.NextBackOff()
+		c.o.Log.Warn("not consuming, trying again", "err", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	err := errors.Join(c.group.Close(), c.client.Close())
+	logging.Wait()
+	return err
+}
+
+// topics returns the results topic and those mirrored from other regions.
+func (c *Consumer) topics() ([]string, error) {
+	if err := c.client.RefreshMetadata(); err != nil {
+		return nil, err
+	}
+	all, err := c.client.Topics()
+	if err != nil {
+		return nil, err
+	}
+	topics := slices.DeleteFunc(all, func(t string) bool { return t != producer.Results && !mirrored.MatchString(t) })
+	if !slices.Contains(topics, producer.Results) {
+		return nil, fmt.Errorf("consumer: there is no topic %q; make it with `leaderboard topics`", producer.Results)
+	}
+	slices.Sort(topics)
+	return topics, nil
+}
+
+// session consumes topics through one rebalance, and ends early when there are others.
+func (c *Consumer) session(ctx context.Context, topics []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		ticker := time.NewTicker(topicsEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if now, err := c.topics(); err == nil && !slices.Equal(now, topics) {
+					cancel()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err := c.group.Consume(ctx, topics, handler{c})
+	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// handler is the consumer as sarama sees it.
+type handler struct{ *Consumer }
+
+func (handler) Setup(sarama.ConsumerGroupSession) error { return nil }
+
+// Cleanup commits what was marked, so that the next owner begins behind it.
+func (handler) Cleanup(s sarama.ConsumerGroupSession) error {
+	s.Commit()
+	return nil
+}
+
+// ConsumeClaim applies a partition's messages until the session ends.
+func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for {
+		batch := h.take(s.Context(), claim)
+		if len(batch) == 0 {
+			return nil
+		}
+		began := time.Now()
+		h.metrics.lagSeconds.WithLabelValues(claim.Topic()).Set(began.Sub(batch[0].Timestamp).Seconds())
+		// The session's end does not stop a batch under way: what it did would
+		// have to be done again.
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(s.Context()), h.o.StuckAfter, errStuck)
+		err := h.settle(ctx, s.Context(), batch)
+		cancel()
+		if err != nil {
+			if s.Context().Err() != nil {
+				return nil // the next owner does it again
+			}
+			return fmt.Errorf("consumer: partition %d of %s at offset %d: %w", claim.Partition(), claim.Topic(), batch[0].Offset, err)
+		}
+		s.MarkMessage(batch[len(batch)-1], "")
+		h.metrics.applyTime.Observe(time.Since(began).Seconds())
+		h.metrics.batch.Observe(float64(len(batch)))
+	}
+}
+
+var errStuck = errors.New("no progress for too long")
+
+// take waits for a message and returns it with those that are there already,
+// or nothing when the session ends.
+func (h handler) take(ctx context.Context, claim sarama.ConsumerGroupClaim) []*sarama.ConsumerMessage {
+	var batch []*sarama.ConsumerMessage
+	select {
+	case m, ok := <-claim.Messages():
+		if !ok {
+			return nil
+		}
+		batch = append(batch, m)
+	case <-ctx.Done():
+		return nil
+	}
+	for len(batch) < h.o.BatchResults {
+		select {
+		case m, ok := <-claim.Messages():
+			if !ok {
+				return batch
+			}
+			batch = append(batch, m)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// item is a message of a batch on its way.
+type item struct {
+	message *sarama.ConsumerMessage
+	record  *pb.MatchResultRecord
+	board   *leaderboard.Board
+	result  leaderboard.MatchResult
+	outcome leaderboard.Outcome
+	before  leaderboard.RankKey // the user's before the batch
+	// cause is why the message goes to the dead letters, or empty.
+	cause  cause
+	detail error
+}
+
+// cause is why a message could not be a result, a label of metrics.
+type cause string
+
+const (
+	causeForm    cause = "form"    // not decodable
+	causeInvalid cause = "invalid" // a field breaks a limit
+	causeBoard   cause = "board"   // no such board
+	causeSeason  cause = "season"  // the board has no season for it
+)
+
+// settle does all that a batch asks for. While a server does not answer it tries again, until
+// session is done; then it returns an error, as when ctx is done.
+func (h handler) settle(ctx, session context.Context, batch []*sarama.ConsumerMessage) error {
+	items := make([]*item, len(batch))
+	for i, m := range batch {
+		items[i] = &item{message: m}
+		h.checkPlace(m)
+	}
+	if err := h.retry(ctx, session, func(ctx context.Context) error { return h.understand(ctx, items) }); err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.cause != "" })
+	if err := h.retry(ctx, session, func(ctx context.Context) (err error) {
+		left, err = h.apply(ctx, left)
+		return err
+	}); err != nil {
+		return err
+	}
+	messages, err := h.reports(ctx, items)
+	if err != nil {
+		return err
+	}
+	return h.retry(ctx, session, func(ctx context.Context) error { return h.sender.Send(ctx, messages) })
+}
+
+// retry calls f until it succeeds, with growing pauses with jitter.
+func (h handler) retry(ctx, session context.Context, f func(context.Context) error) error {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 50*time.Millisecond, 5*time.Second
+	for {
+		try, cancel := context.WithTimeout(ctx, h.o.ApplyTimeout)
+		err := f(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		wait := pause.NextBackOff()
+		h.metrics.retries.Inc()
+		h.o.Log.WarnContext(ctx, "a batch waits for a server", "err", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-session.Done():
+			return errors.Join(err, session.Err())
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// checkPlace counts messages that are not on their user's partition. They are
+// applied all the same: order across partitions is not needed, only helpful.
+func (h handler) checkPlace(m *sarama.ConsumerMessage) {
+	partitions, err := h.client.Partitions(m.Topic)
+	if err != nil || len(partitions) == 0 {
+		return
+	}
+	want, err := sarama.NewMurmur2Partitioner(m.Topic).Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(m.Key)}, int32(len(partitions)))
+	if err == nil && (len(m.Key) == 0 || want != m.Partition) {
+		h.metrics.misplaced.Inc()
+	}
+}
+
+// understand makes results of messages, or finds out why they are none.
+func (h handler) understand(ctx context.Context, items []*item) error {
+	for _, i := range items {
+		if i.board != nil || i.cause != "" {
+			continue // understood in an earlier try
+		}
+		var err error
+		if i.record, err = decode(i.message); err != nil {
+			i.cause, i.detail = causeForm, err
+			continue
+		}
+		id := cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
+		board, err := h.service.Board(ctx, id)
+		switch {
+		case errors.Is(err, leaderboard.ErrBoardNotFound), errors.Is(err, leaderboard.ErrInvalid):
+			i.cause, i.detail = causeBoard, err
+			continue
+		case err != nil:
+			return err
+		}
+		i.result, err = h.result(ctx, &board, i)
+		switch {
+		case errors.Is(err, leaderboard.ErrSeasonNotFound):
+			i.cause, i.detail = causeSeason, err
+		case errors.Is(err, leaderboard.ErrInvalid):
+			i.cause, i.detail = causeInvalid, err
+		case err != nil:
+			return err
+		default:
+			i.board = &board
+		}
+	}
+	return nil
+}
+
+func (h handler) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
+	r, err := toResult(b, i.record, i.message.Timestamp)
+	if err != nil {
+		return r, err
+	}
+	season := leaderboard.SeasonID(i.record.GetSeason())
+	if season == "" || !r.Retracted && !i.record.GetNotification() {
+		return h.service.Complete(ctx, b, r)
+	}
+	in, err := b.Season.ByID(season)
+	r.Board, r.Season = b.ID, in.ID
+	return r, err
+}
+
+// apply applies items, and returns those that are left to be tried again with
+// the reason.
+func (h handler) apply(ctx context.Context, items []*item) (left []*item, err error) {
+	byBoard := map[leaderboard.BoardID][]*item{}
+	type refresh struct {
+		leaderboard.Scope
+		user leaderboard.UserID
+	}
+	refreshed := map[refresh]error{}
+	for _, i := range items {
+		if !i.record.GetNotification() {
+			byBoard[i.board.ID] = append(byBoard[i.board.ID], i)
+			continue
+		}
+		what := refresh{i.result.Scope, i.result.User}
+		rerr, done := refreshed[what]
+		if !done {
+			rerr = h.service.Refresh(ctx, i.board, what.Season, what.user)
+			refreshed[what] = rerr
+		}
+		if rerr != nil {
+			left, err = append(left, i), rerr
+		}
+	}
+	for _, items := range byBoard {
+		results := make([]leaderboard.MatchResult, len(items))
+		for n, i := range items {
+			results[n] = i.result
+		}
+		report, aerr := h.service.Apply(ctx, items[0].board, results)
+		switch {
+		case errors.Is(aerr, leaderboard.ErrBoardNotFound): // deleted since
+			for _, i := range items {
+				i.cause, i.detail = causeBoard, aerr
+			}
+		case aerr != nil:
+			left, err = append(left, items...), aerr
+		default:
+			type place struct {
+				leaderboard.Scope
+				leaderboard.UserID
+			}
+			before := map[place]leaderboard.RankKey{}
+			for _, c := range report.Changes {
+				before[place{c.Before.Scope, c.Before.User}] = rankedKey(&c.Before)
+			}
+			for n, i := range items {
+				i.outcome = report.Outcomes[n]
+				if i.outcome.Err != nil {
+					left, err = append(left, i), i.outcome.Err
+					continue
+				}
+				var changed bool
+				if i.before, changed = before[place{i.result.Scope, i.result.User}]; !changed {
+					i.before = rankedKey(&i.outcome.Entry)
+				}
+			}
+		}
+	}
+	return left, err
+}
+
+// reports returns the messages that tell of settled items: updates, and dead letters.
+func (h handler) reports(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
+	bands := h.bands(ctx, items)
+	var messages []*sarama.ProducerMessage
+	for _, i := range items {
+		switch {
+		case i.cause != "":
+			h.metrics.dead.WithLabelValues(string(i.cause)).Inc()
+			h.o.Log.Warn("message moved to the dead letters", "topic", i.message.Topic, "partition", i.message.Partition,
+				"offset", i.message.Offset, "cause", i.cause, "err", i.detail)
+			messages = append(messages, deadLetter(i.message, i.cause, i.detail))
+		case i.record.GetNotification():
+			h.metrics.results.WithLabelValues("NOTIFICATION").Inc()
+		default:
+			h.metrics.results.WithLabelValues(i.outcome.Status.String()).Inc()
+			value, err := proto.Marshal(update(i, bands))
+			if err != nil {
+				return nil, err
+			}
+			messages = append(messages, &sarama.ProducerMessage{
+				Topic: producer.Updates, Key: sarama.StringEncoder(i.result.User), Value: sarama.ByteEncoder(value),
+				Headers: []sarama.RecordHeader{{Key: []byte(producer.ContentType), Value: []byte(producer.Protobuf)}},
+			})
+		}
+	}
+	return messages, nil
+}
+
+// rankedKey returns the key of an entry that stands in its ladders.
+func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
+	if !e.Ranked() {
+		return ""
+	}
+	return e.Key
+}
+
+// bandsOf holds the rank bands of keys in scopes.
+type bandsOf map[leaderboard.Scope]map[leaderboard.RankKey]int64
+
+// bands asks for the ranks of all scores of a batch, once a scope. Without
+// ranks the updates go out without bands.
+func (h handler) bands(ctx context.Context, items []*item) bandsOf {
+	bands := bandsOf{}
+	for _, i := range items {
+		if i.cause != "" || i.record.GetNotification() {
+			continue
+		}
+		keys := bands[i.result.Scope]
+		if keys == nil {
+			keys = map[leaderboard.RankKey]int64{}
+			bands[i.result.Scope] = keys
+		}
+		for _, k := range []leaderboard.RankKey{i.before, rankedKey(&i.outcome.Entry)} {
+			if k != "" {
+				keys[k] = 0
+			}
+		}
+	}
+	for scope, band := range bands {
+		keys := slices.Collect(maps.Keys(band))
+		if len(keys) == 0 {
+			continue
+		}
+		ranks, err := h.service.RanksOf(ctx, scope, keys)
+		if err != nil {
+			h.o.Log.WarnContext(ctx, "updates go out without rank bands", "err", err)
+			continue
+		}
+		for n, k := range keys {
+			band[k] = bandOf(ranks[n])
+		}
+	}
+	return bands
+}
+
+// bandOf returns the least of 1, 3, 10, 100, 1000, … that is not below a rank.
+func bandOf(rank int64) int64 {
+	switch {
+	case rank <= 1:
+		return 1
+	case rank <= 3:
+		return 3
+	}
+	band := int64(10)
+	for band < rank {
+		band *= 10
+	}
+	return band
+}
+
+func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
+	now := time.Now()
+	u := &pb.LeaderboardUpdate{
+		BoardId: string(i.result.Board), Season: string(i.result.Season), UserId: string(i.result.User),
+		MatchId: string(i.result.Match), Revision: i.result.Revision, Status: wire.FromStatus(i.outcome.Status),
+		Reason: string(i.outcome.Reason), AppliedAt: wire.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key),
+	}
+	tell := func(k leaderboard.RankKey, score, band **int64) {
+		if k == "" {
+			return
+		}
+		*score = new(int64)
+		**score = int64(i.board.ScoreOf(k, now))
+		if b := bands[i.result.Scope][k]; b != 0 {
+			*band = &b
+		}
+	}
+	tell(i.before, &u.OldScore, &u.OldRankBand)
+	tell(rankedKey(&i.outcome.Entry), &u.NewScore, &u.NewRankBand)
+	return u
+}
+
+// deadLetter returns the message that keeps m, as it was, with why it is there
+// and where it came from in its headers.
+func deadLetter(m *sarama.ConsumerMessage, c cause, detail error) *sarama.ProducerMessage {
+	letter := &sarama.ProducerMessage{
+		Topic: producer.DeadLetters, Value: sarama.ByteEncoder(m.Value),
+		Headers: []sarama.RecordHeader{
+			{Key: []byte("cause"), Value: []byte(c)},
+			{Key: []byte("detail"), Value: []byte(detail.Error())},
+			{Key: []byte("origin-topic"), Value: []byte(m.Topic)},
+			{Key: []byte("origin-partition"), Value: []byte(strconv.Itoa(int(m.Partition)))},
+			{Key: []byte("origin-offset"), Value: []byte(strconv.FormatInt(m.Offset, 10))},
+			{Key: []byte("origin-timestamp"), Value: []byte(m.Timestamp.UTC().Format(time.RFC3339Nano))},
+		},
+	}
+	if m.Key != nil {
+		letter.Key = sarama.ByteEncoder(m.Key)
+	}
+	for _, h := range m.Headers {
+		letter.Headers = append(letter.Headers, *h)
+	}
+	return letter
+}

@@ -1,0 +1,546 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
+)
+
+const partitions = 4
+
+// cluster is an in-process Kafka with the service's topics.
+type cluster struct {
+	t       *testing.T
+	brokers []string
+	admin   sarama.ClusterAdmin
+	*producer.Producer
+}
+
+func start(t *testing.T, topics ...string) *cluster {
+	t.Helper()
+	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kafka.Close)
+	c := &cluster{t: t, brokers: kafka.ListenAddrs()}
+	if c.admin, err = sarama.NewClusterAdmin(c.brokers, producer.Config("test")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.admin.Close() })
+	for _, topic := range append(topics, producer.Results, producer.Updates, producer.DeadLetters) {
+		if err := c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Producer, err = producer.New(c.brokers, producer.Config("test")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Producer.Close() })
+	return c
+}
+
+func (c *cluster) send(messages ...*sarama.ProducerMessage) {
+	c.t.Helper()
+	if err := c.Send(c.t.Context(), messages); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// newService returns the service over an embedded store and index, with board b.
+func newService(t *testing.T, o ranking.Options) (*ranking.Service, leaderboard.Store) {
+	t.Helper()
+	s, store, _ := newServiceIndex(t, o)
+	return s, store
+}
+
+func newServiceIndex(t *testing.T, o ranking.Options) (*ranking.Service, leaderboard.Store, leaderboard.Index) {
+	t.Helper()
+	store, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	index := memory.New()
+	s := ranking.New(store, index, o)
+	if _, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "b", Policy: leaderboard.Sum}); err != nil {
+		t.Fatal(err)
+	}
+	return s, store, index
+}
+
+// consume runs a consumer until the test ends or stop is called.
+func (c *cluster) consume(s serviceAPI) (stop func()) {
+	c.t.Helper()
+	con, err := consumer.New(consumer.Options{
+		Brokers: c.brokers, SessionTimeout: 6 * time.Second, Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+	}, s, c.Producer)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- con.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				c.t.Errorf("Run: %v", err)
+			}
+		})
+	}
+	c.t.Cleanup(stop)
+	return stop
+}
+
+// serviceAPI is what a consumer needs of the service.
+type serviceAPI interface {
+	Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error)
+	Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error)
+	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error)
+	RanksOf(ctx context.Context, s leaderboard.Scope, keys []leaderboard.RankKey) ([]int64, error)
+	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error
+}
+
+// read reads n messages of a topic from its beginning.
+func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
+	c.t.Helper()
+	reader, err := sarama.NewConsumer(c.brokers, producer.Config("reader"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer reader.Close()
+	all := make(chan *sarama.ConsumerMessage)
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	for p := range int32(partitions) {
+		pc, err := reader.ConsumePartition(topic, p, sarama.OffsetOldest)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		done.Go(func() {
+			defer pc.Close()
+			for {
+				select {
+				case m := <-pc.Messages():
+					select {
+					case all <- m:
+					case <-stop:
+						return
+					}
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	var messages []*sarama.ConsumerMessage
+	deadline := time.After(20 * time.Second)
+	for len(messages) < n {
+		select {
+		case m := <-all:
+			messages = append(messages, m)
+		case <-deadline:
+			c.t.Fatalf("%s has %d messages, want %d", topic, len(messages), n)
+		}
+	}
+	close(stop)
+	done.Wait()
+	return messages
+}
+
+func points(user, match string, n int64) *pb.MatchResultRecord {
+	return &pb.MatchResultRecord{BoardId: "b", Result: &pb.Result{UserId: user, MatchId: match, Points: &n}}
+}
+
+func message(record *pb.MatchResultRecord) *sarama.ProducerMessage {
+	value, err := proto.Marshal(record)
+	if err != nil {
+		panic(err)
+	}
+	return &sarama.ProducerMessage{Topic: producer.Results, Key: sarama.StringEncoder(record.GetResult().GetUserId()), Value: sarama.ByteEncoder(value)}
+}
+
+func board(t *testing.T, s *ranking.Service) []string {
+	t.Helper()
+	page, err := s.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{}
+	for _, l := range page.Lines {
+		lines = append(lines, fmt.Sprintf("%s %d", l.User, l.Score))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Results that come twice and in any order are applied as if they came once.
+func TestConsumeShuffledAndDuplicated(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	c := start(t, "eu.match-results")
+	s, _ := newService(t, ranking.Options{})
+	sums := map[string]int64{}
+	var messages []*sarama.ProducerMessage
+	for i := range 600 {
+		user, n := fmt.Sprint("u", rng.IntN(40)), rng.Int64N(9)+1
+		sums[user] += n
+		m := message(points(user, fmt.Sprint("m", i), n))
+		if i%3 == 0 { // from another region, through the mirror
+			m.Topic = "eu.match-results"
+		}
+		messages = append(messages, m)
+		if rng.IntN(5) == 0 {
+			again := *m
+			messages = append(messages, &again)
+		}
+	}
+	rng.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
+	c.consume(s)
+	c.send(messages...)
+	updates := c.read(producer.Updates, len(messages))
+	var want []string
+	for user, n := range sums {
+		want = append(want, fmt.Sprintf("%s %d", user, n))
+	}
+	slices.Sort(want)
+	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
+		t.Errorf("seed %d (-want +got):\n%s", seed, diff)
+	}
+	applied := 0
+	for _, m := range updates {
+		u := &pb.LeaderboardUpdate{}
+		if err := proto.Unmarshal(m.Value, u); err != nil {
+			t.Fatal(err)
+		}
+		if u.GetStatus() == pb.Outcome_APPLIED {
+			applied++
+		}
+	}
+	if applied != 600 {
+		t.Errorf("%d updates say applied, want 600", applied)
+	}
+}
+
+// What is no result goes to the dead letters, with its cause and where it was,
+// and its neighbors are applied.
+func TestDeadLetters(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	if _, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "cup", Season: leaderboard.Schedule{
+		Kind: leaderboard.Explicit, Windows: []leaderboard.Season{{ID: "w", Start: time.Unix(0, 0).UTC(), End: time.Unix(1, 0).UTC()}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	raw := func(value string, headers ...string) *sarama.ProducerMessage {
+		m := &sarama.ProducerMessage{Topic: producer.Results, Key: sarama.StringEncoder("ann"), Value: sarama.StringEncoder(value)}
+		for i := 0; i < len(headers); i += 2 {
+			m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(headers[i]), Value: []byte(headers[i+1])})
+		}
+		return m
+	}
+	score := points("ann", "m3", 0)
+	score.Result.Points, score.Result.Score = nil, new(int64)
+	unknown := points("ann", "m4", 1)
+	unknown.BoardId = "nowhere"
+	noSeason := points("ann", "m5", 1)
+	noSeason.BoardId, noSeason.Result.Points, noSeason.Result.Score = "cup", nil, new(int64)
+	bad := []struct {
+		m     *sarama.ProducerMessage
+		cause string
+	}{
+		{raw("\xff\xff\xff"), "form"},
+		{raw(""), "form"},
+		{raw("{", producer.ContentType, producer.JSON), "form"},
+		{raw(`{"board_id":"b","result":{"user_id":"a","match_id":"m","points":NaN}}`, producer.ContentType, producer.JSON), "form"},
+		{raw(`{"board_id":"b","result":{"user_id":"a","match_id":"m","points":1.5}}`, producer.ContentType, producer.JSON), "form"},
+		{raw(`{"board_id":"b","unknown":1}`, producer.ContentType, producer.JSON), "form"},
+		{raw("x", producer.ContentType, "text/csv"), "form"},
+		{raw(strings.Repeat("x", 600<<10)), "form"},
+		{message(score), "invalid"},
+		{message(points("", "m", 1)), "invalid"},
+		{message(points("ann", "", 1)), "invalid"},
+		{message(points("ann\x00", "m", 1)), "invalid"},
+		{message(unknown), "board"},
+		{message(noSeason), "season"},
+	}
+	c.consume(s)
+	for i, b := range bad {
+		c.send(b.m, message(points("ann", fmt.Sprint("good", i), 1)))
+	}
+	got := map[string]int{}
+	for _, m := range c.read(producer.DeadLetters, len(bad)) {
+		h := map[string]string{}
+		for _, x := range m.Headers {
+			h[string(x.Key)] = string(x.Value)
+		}
+		if h["origin-topic"] != producer.Results || h["origin-offset"] == "" || h["origin-partition"] == "" || h["detail"] == "" {
+			t.Errorf("dead letter with headers %v", h)
+		}
+		got[h["cause"]]++
+	}
+	want := map[string]int{}
+	for _, b := range bad {
+		want[b.cause]++
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	c.read(producer.Updates, len(bad))
+	if diff := gocmp.Diff([]string{fmt.Sprintf("ann %d", len(bad))}, board(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Updates tell the scores and rank bands before and after.
+func TestUpdates(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	for i := range 20 {
+		if _, err := s.Submit(t.Context(), "b", []leaderboard.MatchResult{{
+			ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(fmt.Sprint("u", i)), Match: "m"}, Score: leaderboard.Score(100 - i),
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.consume(s)
+	c.send(message(points("ann", "m1", 90)))
+	c.read(producer.Updates, 1)
+	c.send(message(points("ann", "m2", 50)))
+	updates := map[string]*pb.LeaderboardUpdate{}
+	for _, m := range c.read(producer.Updates, 2) {
+		u := &pb.LeaderboardUpdate{}
+		if err := proto.Unmarshal(m.Value, u); err != nil {
+			t.Fatal(err)
+		}
+		updates[u.GetMatchId()] = u
+	}
+	if u := updates["m1"]; u.OldScore != nil || u.GetNewScore() != 90 || u.GetNewRankBand() != 100 {
+		t.Errorf("the first: %v", u)
+	}
+	if u := updates["m2"]; u.GetOldScore() != 90 || u.GetNewScore() != 140 || u.GetOldRankBand() != 100 || u.GetNewRankBand() != 1 {
+		t.Errorf("the second: %v", u)
+	}
+}
+
+// A result that a limit of the board forbids is refused on the record.
+func TestRefusalsAreAnswered(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	c.consume(s)
+	c.send(message(points("ann", "m", 1<<53+1)))
+	u := &pb.LeaderboardUpdate{}
+	if err := proto.Unmarshal(c.read(producer.Updates, 1)[0].Value, u); err != nil || u.GetReason() != string(leaderboard.ReasonInvalid) {
+		t.Errorf("update %v, %v", u, err)
+	}
+	got, err := s.Result(t.Context(), leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "ann", Match: "m"}, nil)
+	if err != nil || got.Status != leaderboard.Rejected {
+		t.Errorf("result %+v, %v", got, err)
+	}
+}
+
+// The JSON form, a retraction, and the bare notification of a result that its
+// owner wrote into the store.
+func TestForms(t *testing.T) {
+	c := start(t)
+	s, store := newService(t, ranking.Options{})
+	c.consume(s)
+	json := &sarama.ProducerMessage{
+		Topic: producer.Results, Key: sarama.StringEncoder("ann"),
+		Value:   sarama.StringEncoder(`{"board_id":"b","result":{"user_id":"ann","match_id":"m1","points":5,"achieved_at":"2026-11-20T10:00:00Z"}}`),
+		Headers: []sarama.RecordHeader{{Key: []byte(producer.ContentType), Value: []byte(producer.JSON)}},
+	}
+	undo := points("bob", "m1", 7)
+	undo.Retracted, undo.Result.Revision, undo.Result.Points = true, 1, nil
+	c.send(json, message(points("bob", "m1", 7)), message(points("bob", "m2", 2)), message(undo))
+	c.read(producer.Updates, 4)
+	if diff := gocmp.Diff([]string{"ann 5", "bob 2"}, board(t, s)); diff != "" {
+		t.Error(diff)
+	}
+
+	b, err := s.Board(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := leaderboard.MatchResult{
+		ResultKey: leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}, User: "eve", Match: "m"},
+		Score:     9, AchievedAt: time.Now().UTC(), ReceivedAt: time.Now().UTC(),
+	}
+	if _, err := store.Apply(t.Context(), &b, []leaderboard.MatchResult{written}); err != nil {
+		t.Fatal(err)
+	}
+	note := points("eve", "m", 0)
+	note.Notification, note.Result.Points = true, nil
+	c.send(message(note), message(points("eve", "m2", 1)))
+	c.read(producer.Updates, 5)
+	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, board(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// flaky is a service whose store is down at first, and now and then for one
+// result of a batch. It records what it applied.
+type flaky struct {
+	*ranking.Service
+	mu      sync.Mutex
+	down    int
+	rng     *rand.Rand
+	applied []leaderboard.MatchID
+}
+
+func (f *flaky) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down > 0 {
+		f.down--
+		return leaderboard.ApplyReport{}, fmt.Errorf("flaky: %w", leaderboard.ErrUnavailable)
+	}
+	report, err := f.Service.Apply(ctx, b, results)
+	for i := range report.Outcomes {
+		f.applied = append(f.applied, results[i].Match)
+		if f.rng.IntN(10) == 0 {
+			report.Outcomes[i] = leaderboard.Outcome{Err: leaderboard.ErrUnavailable} // it was, or was not
+		}
+	}
+	return report, err
+}
+
+func TestStoreOutageLosesNothing(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	f := &flaky{Service: s, down: 6, rng: rand.New(rand.NewPCG(1, 1))}
+	c.consume(f)
+	var messages []*sarama.ProducerMessage
+	for i := range 100 {
+		messages = append(messages, message(points(fmt.Sprint("u", i%3), fmt.Sprint("m", i), 1)))
+	}
+	c.send(messages...)
+	c.read(producer.Updates, 100)
+	if diff := gocmp.Diff([]string{"u0 34", "u1 33", "u2 33"}, board(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A consumer that leaves in order hands its partitions over where it stood, and
+// reading the whole log again changes nothing.
+func TestHandOverAndReplay(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	first := &flaky{Service: s, rng: rand.New(rand.NewPCG(1, 1))}
+	stop := c.consume(first)
+	send := func(from, to int) {
+		var messages []*sarama.ProducerMessage
+		for i := from; i < to; i++ {
+			messages = append(messages, message(points(fmt.Sprint("u", i%7), fmt.Sprint("m", i), 1)))
+		}
+		c.send(messages...)
+	}
+	send(0, 50)
+	c.read(producer.Updates, 50)
+	stop()
+	before := board(t, s)
+
+	second := &flaky{Service: s, rng: rand.New(rand.NewPCG(1, 2))}
+	stop = c.consume(second)
+	send(50, 60)
+	c.read(producer.Updates, 60)
+	stop()
+	for _, m := range second.applied {
+		if slices.Contains(first.applied, m) {
+			t.Errorf("%s was applied by the first consumer, and delivered to the second", m)
+		}
+	}
+
+	want := board(t, s)
+	if slices.Equal(before, want) {
+		t.Fatal("the second consumer applied nothing")
+	}
+	if err := c.admin.DeleteConsumerGroup("leaderboard"); err != nil {
+		t.Fatal(err)
+	}
+	c.consume(s)
+	c.read(producer.Updates, 120)
+	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
+		t.Errorf("the replay changed the board:\n%s", diff)
+	}
+}
+
+// A submit by way of the log answers with the score, and reads see it.
+func TestSubmitThroughTheLog(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, 20*time.Second)
+	s, store, index := newServiceIndex(t, ranking.Options{Submit: submitter.Submit})
+	applying := ranking.New(store, index, ranking.Options{})
+	follower, err := producer.Follow(c.brokers, producer.Config("api"), slog.New(slog.DiscardHandler), submitter.Deliver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := follower.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.consume(applying)
+	result := func(match string, n leaderboard.Score) []leaderboard.MatchResult {
+		return []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: leaderboard.MatchID(match)}, Score: n}}
+	}
+	for i, want := range []leaderboard.Score{5, 10, 15} {
+		got, err := s.Submit(t.Context(), "b", result(fmt.Sprint("m", i), 5))
+		if err != nil || got[0].Status != leaderboard.Applied || got[0].Score != want || got[0].Err != nil {
+			t.Fatalf("submit %d: %+v, %v; want %d", i, got, err, want)
+		}
+	}
+	got, err := s.Submit(t.Context(), "b", result("m1", 5))
+	if err != nil || got[0].Status != leaderboard.Duplicate || got[0].Score != 15 {
+		t.Errorf("sent again: %+v, %v", got, err)
+	}
+	key := leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "ann", Match: "m0"}
+	if got, err := s.Retract(t.Context(), key, nil); err != nil || got.Status != leaderboard.Applied || got.Score != 10 {
+		t.Errorf("retract: %+v, %v", got, err)
+	}
+}
+
+// Without a consumer nobody applies the result: the answer is accepted, never a
+// false success.
+func TestSubmitInVainIsAccepted(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, 50*time.Millisecond)
+	s, _ := newService(t, ranking.Options{Submit: submitter.Submit})
+	got, err := s.Submit(t.Context(), "b", []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 1}})
+	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore {
+		t.Errorf("submit: %+v, %v", got, err)
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Send(given, []*sarama.ProducerMessage{message(points("a", "m", 1))}); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("a send that is given up: %v", err)
+	}
+}
