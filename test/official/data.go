@@ -1,6 +1,7 @@
 package official
 
 import (
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"encoding/csv"
@@ -19,9 +20,9 @@ import (
 //go:embed testdata/*.csv.gz
 var bundled embed.FS
 
-// DatasetsVariable names the environment variable that holds the folder of the
+// datasetsVariable names the environment variable that holds the folder of the
 // data sets that are not bundled.
-const DatasetsVariable = "LEADERBOARD_DATASETS"
+const datasetsVariable = "LEADERBOARD_DATASETS"
 
 // row is a line of a table, by the names in its header.
 type row map[string]string
@@ -57,14 +58,20 @@ func readBundled(t *testing.T, name string) []row {
 	return readTable(t, f)
 }
 
+// datasetsRequired says whether tests without the folder fail rather than skip:
+// as REQUIRE_DATASETS says, 1 or 0, or if that is not set, as REQUIRE_INTEGRATION.
+func datasetsRequired() bool {
+	return cmp.Or(os.Getenv("REQUIRE_DATASETS"), os.Getenv("REQUIRE_INTEGRATION")) == "1"
+}
+
 // readDataset returns the rows of a data set that is not bundled. Without the
-// folder the test is skipped, or fails if REQUIRE_INTEGRATION is 1.
+// folder the test is skipped, or fails if [datasetsRequired].
 func readDataset(t *testing.T, name string) []row {
 	t.Helper()
-	dir := os.Getenv(DatasetsVariable)
+	dir := os.Getenv(datasetsVariable)
 	if dir == "" {
-		message := fmt.Sprintf("%s names no folder that holds %s", DatasetsVariable, name)
-		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+		message := fmt.Sprintf("%s names no folder that holds %s", datasetsVariable, name)
+		if datasetsRequired() {
 			t.Fatal(message)
 		}
 		t.Skip(message)

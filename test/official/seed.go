@@ -7,21 +7,21 @@ import (
 	"testing"
 )
 
-// SeedVariable names the environment variable that repeats a run's random
+// seedVariable names the environment variable that repeats a run's random
 // choices.
-const SeedVariable = "LEADERBOARD_TEST_SEED"
+const seedVariable = "LEADERBOARD_TEST_SEED"
 
 // seed returns the seed of a test's random choices, a new one unless the
 // environment names it, and logs how to repeat it.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	s := rand.Uint64()
-	if text := os.Getenv(SeedVariable); text != "" {
+	if text := os.Getenv(seedVariable); text != "" {
 		var err error
 		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", SeedVariable, err)
+			t.Fatalf("%s: %v", seedVariable, err)
 		}
 	}
-	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' ./test/official", s, SeedVariable, s, t.Name())
+	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' ./test/official", s, seedVariable, s, t.Name())
 	return s
 }

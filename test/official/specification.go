@@ -27,7 +27,50 @@ func Specification(t *testing.T, d Deployment) {
 		b := c.createBoard(t, board{ID: "examples", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "MONTHLY"}})
 		checkExamples(t, c, boardPath(b))
 	})
+	t.Run("largest requests", func(t *testing.T) { checkLargest(t, c) })
 	t.Run("read your writes", func(t *testing.T) { checkReadYourWrites(t, c) })
+}
+
+// checkLargest checks that a batch and a lookup of 5,000 with the longest ids go
+// through, and one more does not.
+func checkLargest(t *testing.T, c *client) {
+	const most = 5000
+	b := c.createBoard(t, board{ID: "largest", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
+	var results []Result
+	var users []string
+	for i := range most + 1 {
+		users = append(users, fmt.Sprintf("%0128d", i))
+		results = append(results, Result{User: users[i], Match: users[i], Points: new(int64(i)), AchievedAt: time.Unix(int64(i), 0).UTC()})
+	}
+	outcomes, err := c.submit(t.Context(), b, results[:most])
+	if err == nil {
+		err = c.settle(t.Context(), b, results[:most], outcomes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.lookup(t.Context(), query{board: b}, users[:most])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ladder(sums(results[:most]), higherFirst)
+	if err := compareLadder(want, p.Entries, "competition"); err != nil {
+		t.Error(err)
+	}
+
+	_, batchErr := c.submit(t.Context(), b, results)
+	_, lookupErr := c.lookup(t.Context(), query{board: b}, users)
+	for what, err := range map[string]error{"batch": batchErr, "lookup": lookupErr} {
+		var status *statusError
+		if !errors.As(err, &status) || status.code != http.StatusBadRequest {
+			t.Errorf("a %s of %d: %v, want status 400", what, most+1, err)
+		}
+	}
+	if entries, _, err := c.list(t.Context(), query{board: b}, 1000); err != nil {
+		t.Error(err)
+	} else if err := compareLadder(want, entries, "competition"); err != nil {
+		t.Errorf("after a batch that was refused: %v", err)
+	}
 }
 
 // example is a submit in order of arrival. Some ids are not plain words.

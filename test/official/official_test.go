@@ -1,0 +1,28 @@
+package official
+
+import "testing"
+
+const batch = 1000
+
+func TestSpecification(t *testing.T) { Specification(t, deployment(t, batch)) }
+
+func TestBoston(t *testing.T) { Boston(t, deployment(t, batch)) }
+
+func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
+
+// A season is fed result by result.
+func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
+
+// The same with a fifth of the results twice, and in another order.
+func TestF1ShuffledAndDuplicated(t *testing.T) {
+	d := deployment(t, 10)
+	s := seed(t)
+	d.Feeder = Shuffled(Duplicated(d.Feeder, 0.2, s), 40, s)
+	F1(t, d)
+}
+
+func TestFootball(t *testing.T) { Football(t, deployment(t, batch)) }
+
+func TestDecay(t *testing.T) { Decay(t, deployment(t, batch)) }
+
+func TestIMO(t *testing.T) { IMO(t, deployment(t, batch)) }

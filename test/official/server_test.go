@@ -1,0 +1,177 @@
+package official
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The tests run against the deployment whose address serverVariable names, with
+// the API key of keyVariable if it needs one; without, against a server of their
+// own, embedded, which they build and start.
+const (
+	serverVariable = "LEADERBOARD_TEST_SERVER"
+	keyVariable    = "LEADERBOARD_TEST_KEY"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := child.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// server returns the address of the service under test.
+func server(t *testing.T) string {
+	t.Helper()
+	if url := os.Getenv(serverVariable); url != "" {
+		return url
+	}
+	url, err := child.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// deployment is the service under test, fed over REST in batches of a size.
+func deployment(t *testing.T, batch int) Deployment {
+	url, key := server(t), os.Getenv(keyVariable)
+	return Deployment{URL: url, Key: key, Feeder: REST(url, key, batch)}
+}
+
+// child is the server that the tests of this process share.
+var child process
+
+type process struct {
+	once    sync.Once
+	url     string
+	err     error
+	dir     string
+	cmd     *exec.Cmd
+	exited  chan struct{}
+	waitErr error
+}
+
+// start starts the server unless it runs, and returns its address.
+func (p *process) start() (string, error) {
+	p.once.Do(func() { p.url, p.err = p.run() })
+	return p.url, p.err
+}
+
+const startTimeout = 5 * time.Minute // most of it for a build from nothing
+
+func (p *process) run() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	var err error
+	if p.dir, err = os.MkdirTemp("", "leaderboard-official-"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(p.dir, "leaderboard")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../cmd/leaderboard")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	addr, err := freeAddress()
+	if err != nil {
+		return "", err
+	}
+	log, err := os.Create(p.log())
+	if err != nil {
+		return "", err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(binary, "serve", "--data", filepath.Join(p.dir, "data"), "--http", addr, "--grpc", "127.0.0.1:0", "--insecure")
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.exited = make(chan struct{})
+	if err := startWithParent(p.cmd); err != nil {
+		return "", err
+	}
+	go func() {
+		p.waitErr = p.cmd.Wait()
+		close(p.exited)
+	}()
+	url := "http://" + addr
+	return url, p.ready(ctx, url)
+}
+
+// freeAddress returns a loopback address that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func (p *process) log() string { return filepath.Join(p.dir, "server.log") }
+
+// ready returns once the server says that it is.
+func (p *process) ready(ctx context.Context, url string) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		resp, err := http.Get(url + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-p.exited:
+			return p.failed("the server ended by itself")
+		case <-ctx.Done():
+			return p.failed("the server is not ready")
+		}
+	}
+}
+
+// failed is an error with the end of the server's log.
+func (p *process) failed(what string) error {
+	b, err := os.ReadFile(p.log())
+	return errors.Join(fmt.Errorf("%s: %v; the end of its log:\n%s", what, p.waitErr, b[max(0, len(b)-4<<10):]), err)
+}
+
+// stop ends the server, if it was started, as an operator would.
+func (p *process) stop() error {
+	if p.dir == "" {
+		return nil
+	}
+	defer os.RemoveAll(p.dir)
+	if p.exited == nil {
+		return nil
+	}
+	select {
+	case <-p.exited:
+		return p.failed("the server ended by itself")
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(time.Minute):
+		err := p.cmd.Process.Kill()
+		<-p.exited
+		return errors.Join(p.failed("the server did not end within a minute and was killed"), err)
+	}
+	if p.waitErr != nil {
+		return p.failed("the server ended badly")
+	}
+	return nil
+}
