@@ -44,16 +44,25 @@ const (
 // evenly over each data centre, and every acknowledged write is in the
 // commit log. The caller closes the cluster.
 func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
+	logf := orQuiet(cfg.Logf)
+	j, err := newJVM(ctx, "cassandra", logf)
+	if err != nil {
+		return nil, err
+	}
+	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startCassandra(ctx, OneDC(1), j) })
+	if err != nil {
+		return nil, err
+	}
 	dcs := cfg.DataCenters
 	if len(dcs) == 0 {
 		dcs = OneDC(1)
 	}
+	return startCassandra(ctx, dcs, j)
+}
+
+func startCassandra(ctx context.Context, dcs []string, j *jvm) (*Cluster, error) {
 	if len(dcs) > blockSize-portJMX {
 		return nil, fmt.Errorf("cluster: %d Cassandra nodes: at most %d", len(dcs), blockSize-portJMX)
-	}
-	java, lib, err := javaServer(ctx, "cassandra", cfg.Logf)
-	if err != nil {
-		return nil, err
 	}
 	hosts := make([]string, len(dcs))
 	for i := range dcs {
@@ -63,7 +72,7 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	c.founded = func(_ context.Context, s *Server) error { return dial(s.listens[1]) }
+	c.founded = func(_ context.Context, s *Server) error { return dialAll(s.listens[1:2]) }
 	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, addrs(live)) }
 	tokens := ringTokens(dcs)
 	for i, host := range hosts {
@@ -75,7 +84,7 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 		s.jmx = c.ports.addr("127.0.0.1", portJMX+i)
 		s.listens = []string{s.Addr, c.ports.addr(host, portStorage), s.jmx}
 		s.command = func(joins []*Server) (*exec.Cmd, error) {
-			return cassandraCommand(s, java, lib, dcs[i], host, tokens[i], joins)
+			return cassandraCommand(s, j, dcs[i], host, tokens[i], joins)
 		}
 	}
 	return c.begin(ctx)
@@ -106,7 +115,7 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-func cassandraCommand(s *Server, java, lib, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
+func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
 	// The seeds are the nodes that run now, or the node itself: a seed that is
 	// down would hold up the start for the ring delay.
 	if len(joins) == 0 {
@@ -141,12 +150,15 @@ func cassandraCommand(s *Server, java, lib, dc, host, token string, joins []*Ser
 	if err != nil {
 		return nil, err
 	}
-	agent, err := filepath.Glob(filepath.Join(lib, "jamm-*.jar"))
-	if err != nil || len(agent) != 1 {
-		return nil, fmt.Errorf("jamm jar in %s: %v, %w", lib, agent, err)
+	flags := strings.Fields(string(options))
+	if !j.train { // Archives are not made with an agent, but used with one.
+		agent, err := filepath.Glob(filepath.Join(j.lib, "jamm-*.jar"))
+		if err != nil || len(agent) != 1 {
+			return nil, fmt.Errorf("jamm jar in %s: %v, %w", j.lib, agent, err)
+		}
+		flags = append(flags, "-javaagent:"+agent[0])
 	}
-	args := append([]string{"-javaagent:" + agent[0]}, strings.Fields(string(options))...)
-	cmd := exec.Command(java, append(args,
+	cmd := j.command(append(flags,
 		"-Djava.io.tmpdir="+tmp,
 		"-Dcassandra.config=file://"+filepath.Join(s.dir, "cassandra.yaml"),
 		"-Dcassandra-rackdc.properties=file://"+filepath.Join(s.dir, "rackdc.properties"),
@@ -154,7 +166,7 @@ func cassandraCommand(s *Server, java, lib, dc, host, token string, joins []*Ser
 		"-Dcassandra.logdir="+s.dir,
 		"-Dcassandra.storagedir="+filepath.Join(s.dir, "data"),
 		"-Dcassandra.jmx.local.port="+port(s.jmx),
-		"-cp", filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")...)
+	), "org.apache.cassandra.service.CassandraDaemon")
 	cmd.Env = append(os.Environ(), "MALLOC_ARENA_MAX=4")
 	return cmd, nil
 }
@@ -185,10 +197,10 @@ func cassandraAnswers(ctx context.Context, addrs []string) error {
 }
 
 func eachCassandra(addrs []string, check func(addr string, session *gocql.Session) error) error {
+	if err := dialAll(addrs); err != nil {
+		return err // Cheaper than the sessions that are tried next.
+	}
 	for _, addr := range addrs {
-		if err := dial(addr); err != nil {
-			return err // Cheaper than a session, which is tried next.
-		}
 		session, err := nodeSession(addr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", addr, err)
@@ -257,7 +269,7 @@ func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
 	if s.jmx == "" {
 		return "", fmt.Errorf("cluster: nodetool: %s is no Cassandra node", s.Name)
 	}
-	java, lib, err := javaServer(ctx, "cassandra", nil)
+	j, err := newJVM(ctx, "cassandra", orQuiet(nil))
 	if err != nil {
 		return "", err
 	}
@@ -271,34 +283,25 @@ func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
 			flags = append(flags, f)
 		}
 	}
-	flags = append(flags, "-Xmx128m",
+	flags = append(flags, "-Xmx128m", "-XX:TieredStopAtLevel=1",
 		"-Dcassandra.logdir="+s.dir, "-Dcassandra.storagedir="+filepath.Join(s.dir, "nodetool"),
-		"-Dlogback.configurationFile="+filepath.Join(s.dir, "logback.xml"),
-		"-cp", filepath.Join(lib, "*"), "org.apache.cassandra.tools.NodeTool", "-h", host(s.jmx), "-p", port(s.jmx))
-	return runTool(ctx, java, append(flags, args...)...)
-}
-
-// javaServer returns the Java to run kind with, and the folder of its jars.
-func javaServer(ctx context.Context, kind string, logf func(string, ...any)) (java, lib string, err error) {
-	if logf == nil {
-		logf = func(string, ...any) {}
-	}
-	if java, err = findJava(ctx); err != nil {
-		return "", "", err
-	}
-	lib, err = jars(ctx, kind, logf)
-	return java, lib, err
+		"-Dlogback.configurationFile="+filepath.Join(s.dir, "logback.xml"))
+	main := append([]string{"org.apache.cassandra.tools.NodeTool", "-h", host(s.jmx), "-p", port(s.jmx)}, args...)
+	return runTool(ctx, j.command(flags, main...))
 }
 
 func host(addr string) string { h, _, _ := net.SplitHostPort(addr); return h }
 
 func port(addr string) string { _, p, _ := net.SplitHostPort(addr); return p }
 
-// dial returns nil if somebody listens on addr.
-func dial(addr string) error {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
-	if err != nil {
-		return err
+// dialAll returns nil if somebody listens on each of addrs.
+func dialAll(addrs []string) error {
+	for _, addr := range addrs {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return err
+		}
+		conn.Close()
 	}
-	return conn.Close()
+	return nil
 }

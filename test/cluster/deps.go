@@ -38,9 +38,9 @@ func find(program string) (string, error) {
 	return path, nil
 }
 
-// findJava returns a Java 17: Cassandra 5.0 runs on 11 and 17 only, and Kafka
-// 4 from 17 on.
-func findJava(ctx context.Context) (string, error) {
+// findJava returns a Java 17, and what it says of its version: Cassandra 5.0
+// runs on 11 and 17 only, and Kafka 4 from 17 on.
+func findJava(ctx context.Context) (path, version string, err error) {
 	var candidates []string
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		candidates = append(candidates, filepath.Join(home, "bin", "java"))
@@ -50,11 +50,11 @@ func findJava(ctx context.Context) (string, error) {
 	}
 	installed, _ := filepath.Glob("/usr/lib/jvm/*17*/bin/java")
 	for _, java := range append(candidates, installed...) {
-		if out, err := runTool(ctx, java, "-version"); err == nil && strings.Contains(out, `version "17.`) {
-			return java, nil
+		if out, err := runTool(ctx, exec.Command(java, "-version")); err == nil && strings.Contains(out, `version "17.`) {
+			return java, out, nil
 		}
 	}
-	return "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
+	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
 // jars returns the folder of kind's jars, exactly those of its jars.sha256. It
@@ -80,11 +80,7 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 		return "", err
 	}
 	// Of several processes one fetches and the others wait for it.
-	var lock *os.File
-	err = poll(ctx, func(context.Context) error {
-		lock, err = lockFile(filepath.Join(cache, kind+".lock"))
-		return err
-	})
+	lock, err := waitLock(ctx, filepath.Join(cache, kind+".lock"))
 	if err != nil {
 		return "", err
 	}
@@ -114,8 +110,8 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	if err := os.WriteFile(pomPath, pom, 0o644); err != nil {
 		return err
 	}
-	_, err = runTool(ctx, mvn, "--batch-mode", "--no-transfer-progress", "--strict-checksums", "--file", pomPath,
-		copyDependencies, "-DincludeScope=runtime", "-DoutputDirectory="+lib)
+	_, err = runTool(ctx, exec.Command(mvn, "--batch-mode", "--no-transfer-progress", "--strict-checksums", "--file", pomPath,
+		copyDependencies, "-DincludeScope=runtime", "-DoutputDirectory="+lib))
 	if err != nil {
 		return fmt.Errorf("cluster: fetch the jars of %s (is Maven Central, or a mirror in ~/.m2/settings.xml, reachable?): %w", kind, err)
 	}

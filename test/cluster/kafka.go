@@ -35,15 +35,23 @@ const readyTopic = "cluster-ready"
 // its metadata lists every broker and a write to all replicas succeeds. Topics
 // are not made on first use. The caller closes the cluster.
 func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
-	ctx, cancel := withStartTimeout(ctx)
-	defer cancel()
-	n := max(cfg.Brokers, 1)
-	if n > blockSize/2 {
-		return nil, fmt.Errorf("cluster: %d Kafka brokers: at most %d", n, blockSize/2)
-	}
-	java, lib, err := javaServer(ctx, "kafka", cfg.Logf)
+	logf := orQuiet(cfg.Logf)
+	j, err := newJVM(ctx, "kafka", logf)
 	if err != nil {
 		return nil, err
+	}
+	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startKafka(ctx, 1, j) })
+	if err != nil {
+		return nil, err
+	}
+	return startKafka(ctx, max(cfg.Brokers, 1), j)
+}
+
+func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	if n > blockSize/2 {
+		return nil, fmt.Errorf("cluster: %d Kafka brokers: at most %d", n, blockSize/2)
 	}
 	const loopback = "127.0.0.1"
 	c, err := newCluster("kafka", loopback)
@@ -66,15 +74,18 @@ func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 			return nil, errors.Join(err, c.Close())
 		}
 		s.command = func([]*Server) (*exec.Cmd, error) {
-			return exec.Command(java, append(kafkaJVM(s, lib, "-Xms256m", "-Xmx384m"), "kafka.Kafka", s.kafkaProperties())...), nil
+			return j.command(kafkaFlags(s, "-Xms256m", "-Xmx384m"), "kafka.Kafka", s.kafkaProperties()), nil
 		}
 	}
 	id := clusterID()
+	format := *j
+	format.train = false // Of the two programs, the broker makes the archive.
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {
-			_, err := runTool(ctx, java, append(kafkaJVM(s, lib, "-Xmx128m", "-XX:TieredStopAtLevel=1"),
-				"kafka.tools.StorageTool", "format", "-t", id, "-c", s.kafkaProperties())...)
+			cmd := format.command(kafkaFlags(s, "-Xmx128m", "-XX:TieredStopAtLevel=1"),
+				"kafka.tools.StorageTool", "format", "-t", id, "-c", s.kafkaProperties())
+			_, err := runTool(ctx, cmd)
 			return err
 		})
 	}
@@ -118,10 +129,10 @@ func kafkaConfigure(s *Server, id, replicas int, voters []string) error {
 	)
 }
 
-func kafkaJVM(s *Server, lib string, memory ...string) []string {
-	return append(memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+func kafkaFlags(s *Server, more ...string) []string {
+	return append(more, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
 		"-Djava.net.preferIPv4Stack=true",
-		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"), "-cp", filepath.Join(lib, "*"))
+		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"))
 }
 
 // kafkaReady checks that each of addrs lists as many brokers, that readyTopic,
@@ -163,6 +174,9 @@ func kafkaReady(addrs []string, replicas int) error {
 // kafkaListed checks that each of addrs lists as many brokers. Names may
 // differ: a broker in a container advertises its own.
 func kafkaListed(addrs []string) error {
+	if err := dialAll(addrs); err != nil {
+		return err
+	}
 	for _, addr := range addrs {
 		client, err := sarama.NewClient([]string{addr}, kafkaClientConfig())
 		if err != nil {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,4 +26,13 @@ func lockFile(path string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// waitLock is lockFile once no other process holds the lock.
+func waitLock(ctx context.Context, path string) (f *os.File, err error) {
+	err = poll(ctx, func(context.Context) error {
+		f, err = lockFile(path)
+		return err
+	})
+	return f, err
 }

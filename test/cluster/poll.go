@@ -15,19 +15,22 @@ const StartTimeout = 5 * time.Minute
 var errFatal = errors.New("giving up")
 
 // poll tries a condition until it holds, fails with errFatal, or ctx ends; then
-// the error says what was still missing.
+// the error says what was still missing. It tries less and less often, for the
+// attempts take processor time from the servers that they wait for.
 func poll(ctx context.Context, try func(context.Context) error) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	const first, last = 20 * time.Millisecond, 400 * time.Millisecond
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := first; ; pause = min(pause*5/4, last) {
 		err := try(ctx)
 		if err == nil || errors.Is(err, errFatal) {
 			return err
 		}
+		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; still: %w", context.Cause(ctx), err)
-		case <-tick.C:
+		case <-timer.C:
 		}
 	}
 }

@@ -170,11 +170,14 @@ func received(t *testing.T, addrs []string, n int) []int {
 	consumer, err := sarama.NewConsumer(addrs, cfg)
 	must(t, err)
 	defer consumer.Close()
-	part, err := consumer.ConsumePartition(testTopic, 0, sarama.OffsetOldest)
-	must(t, err)
-	defer part.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	var part sarama.PartitionConsumer
+	must(t, poll(ctx, func(context.Context) error { // A broker may still name a dead leader.
+		part, err = consumer.ConsumePartition(testTopic, 0, sarama.OffsetOldest)
+		return err
+	}))
+	defer part.Close()
 	seen := make([]int, n)
 	for missing := n; missing > 0; {
 		select {

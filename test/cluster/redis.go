@@ -50,7 +50,8 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 		return nil, err
 	}
 	create := append([]string{"--cluster", "create"}, c.Addrs()...)
-	if _, err := runTool(ctx, cli, append(create, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")...); err != nil {
+	create = append(create, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")
+	if _, err := runTool(ctx, exec.Command(cli, create...)); err != nil {
 		return nil, errors.Join(fmt.Errorf("cluster: join Redis servers: %w", err), c.Close())
 	}
 	c.ready = func(ctx context.Context, live []*Server) error { return redisClusterReady(ctx, addrs(live)) }

@@ -282,10 +282,9 @@ func startChild(cmd *exec.Cmd) error {
 
 // runTool runs a short command to its end and returns its output; an error
 // carries the end of it.
-func runTool(ctx context.Context, name string, args ...string) (string, error) {
+func runTool(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
-	cmd := exec.Command(name, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
 	if err := startChild(cmd); err != nil {
@@ -295,7 +294,7 @@ func runTool(ctx context.Context, name string, args ...string) (string, error) {
 	defer kill()
 	if err := cmd.Wait(); err != nil {
 		b := out.Bytes()
-		return out.String(), fmt.Errorf("%s: %w: %s", filepath.Base(name), errors.Join(err, context.Cause(ctx)), b[max(0, len(b)-4<<10):])
+		return out.String(), fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), errors.Join(err, context.Cause(ctx)), b[max(0, len(b)-4<<10):])
 	}
 	return out.String(), nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,18 +38,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	var exit *exec.ExitError
+	var status exitStatus
 	switch {
 	case err == nil:
-	case errors.As(err, &exit):
-		os.Exit(max(exit.ExitCode(), 1))
+	case errors.As(err, &status):
+		os.Exit(int(status))
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)
 	default:
-		fmt.Fprintln(os.Stderr, "cluster:", err)
+		fmt.Fprintln(os.Stderr, "cluster:", strings.TrimPrefix(err.Error(), "cluster: "))
 		os.Exit(1)
 	}
 }
+
+// exitStatus is the error of a command that ran beside the servers and failed,
+// and has said why itself.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
@@ -164,5 +171,14 @@ func runWith(ctx context.Context, s servers, command []string, stderr io.Writer)
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return errors.Join(cmd.Run(), stop())
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		err = exitStatus(exit.ExitCode())
+	}
+	if stopErr := stop(); stopErr != nil {
+		fmt.Fprintln(stderr, "cluster: stop:", stopErr) // An exitStatus would hide it.
+		err = errors.Join(err, stopErr)
+	}
+	return err
 }

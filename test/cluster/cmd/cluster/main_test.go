@@ -155,6 +155,27 @@ func TestUpFailsWithWhatTheBackgroundSaid(t *testing.T) {
 	}
 }
 
+// A tool's own exit status must not pass for that of a command beside servers,
+// which has spoken for itself.
+func TestAFailingToolIsNamed(t *testing.T) {
+	bin := t.TempDir()
+	for name, script := range map[string]string{
+		"java": `echo 'openjdk version "17.0.1"'`,
+		"mvn":  `echo could not transfer artifact; exit 3`,
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd, stderr := command(t, "run", "-cassandra=0", "-redis=false", "-redis-cluster=false", "--", "true")
+	cmd.Env = append(cmd.Env, "PATH="+bin, "JAVA_HOME=", "LEADERBOARD_TEST_CACHE="+t.TempDir())
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(stderr.String(), "could not transfer artifact") {
+		t.Errorf("run with a failing mvn: %v, want exit status 1 and what mvn said\n%s", err, stderr)
+	}
+}
+
 func TestBadCommands(t *testing.T) {
 	for _, args := range [][]string{{}, {"fly"}, {"up", "-nodes", "3"}, {"run"}, {"run", "--"}} {
 		var stderr bytes.Buffer

@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// jvm runs one kind of server.
+type jvm struct {
+	java    string // the program
+	lib     string // the folder of jars
+	archive string // where the archive of loaded classes is, or is to be
+	train   bool   // make the archive at exit, instead of using it
+}
+
+// newJVM finds Java and the jars of kind, fetching them if need be.
+func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, error) {
+	java, version, err := findJava(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lib, err := jars(ctx, kind, logf)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(java + version))
+	return &jvm{java: java, lib: lib, archive: lib + "-" + hex.EncodeToString(sum[:6]) + ".jsa"}, nil
+}
+
+// command returns the command for a main class and its arguments.
+func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
+	all := append([]string{}, flags...)
+	if j.train {
+		all = append(all, "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-XX:ArchiveClassesAtExit="+j.archive)
+	} else if _, err := os.Stat(j.archive); err == nil {
+		all = append(all, "-XX:SharedArchiveFile="+j.archive)
+	}
+	return exec.Command(j.java, append(append(all, "-cp", filepath.Join(j.lib, "*")), mainAndArgs...)...)
+}
+
+// prepare makes the archive of loaded classes if it is not there yet: it starts
+// a server as a trainee and stops it. The archive saves every later start a
+// third to a half of its processor time.
+func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
+	if _, err := os.Stat(j.archive); err == nil || j.train {
+		return nil
+	}
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	lock, err := waitLock(ctx, j.archive+".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if _, err := os.Stat(j.archive); err == nil {
+		return nil
+	}
+	logf("archiving the classes of %s (about 15 s, once)", filepath.Base(j.lib))
+	trainee := *j
+	trainee.train, trainee.archive = true, j.archive+".tmp"
+	c, err := start(ctx, &trainee)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.Servers[0].Stop(ctx), c.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(trainee.archive, j.archive); err != nil {
+		return fmt.Errorf("cluster: archive of classes: %w", err)
+	}
+	return nil
+}
+
+// orQuiet returns logf, or one that says nothing.
+func orQuiet(logf func(string, ...any)) func(string, ...any) {
+	if logf == nil {
+		return func(string, ...any) {}
+	}
+	return logf
+}
