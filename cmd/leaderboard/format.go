@@ -126,7 +126,7 @@ func clockSeconds(s string) (int64, error) {
 	parts := strings.Split(s, ":")
 	var seconds int64
 	for i, part := range parts {
-		n, err := strconv.ParseInt(part, 10, 32)
+		n, err := strconv.ParseInt(part, 10, 50) // so that as many hours are no overflow
 		if err != nil || !isDigits(part) || len(parts) > 3 || i > 0 && (len(part) != 2 || n > 59) {
 			return 0, fmt.Errorf("%.40q is not a time as h:mm:ss or m:ss", s)
 		}

@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// parsed reads the JSON that a command printed.
+func parsed(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%q is not a JSON object: %v", text, err)
+	}
+	return v
+}
+
+// standings are user, score and rank of what top or export said.
+func standings(t *testing.T, s *server, args ...string) []string {
+	t.Helper()
+	data := parsed(t, s.ok(t, append([]string{"top", "--limit", "1000", "--json"}, args...)...))["data"].(map[string]any)
+	var list []string
+	for _, e := range data["leaderboard"].([]any) {
+		b, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, string(b))
+	}
+	return list
+}
+
+func contains(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("nothing of %q in:\n%s", w, text)
+		}
+	}
+}
+
+func TestSubmitAndRead(t *testing.T) {
+	s := startInsecure(t)
+	contains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m1", "--metadata", `{"map":"dust"}`),
+		"applied: ada has 3 points, rank 1", "match m1", "revision 0")
+	contains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m1", "--metadata", `{"map":"dust"}`), "duplicate: ada has 3 points")
+	s.ok(t, "submit", "bob", "--points", "5", "--match", "m1")
+	s.ok(t, "submit", "eve", "--points", "5", "--match", "m1")
+	answer := parsed(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--json"))
+	if answer["success"] != true || answer["new_score"] != 7.0 || answer["rank"] != 1.0 || answer["status"] != "APPLIED" {
+		t.Errorf("submit --json = %v", answer)
+	}
+
+	top := s.ok(t, "top")
+	contains(t, top, "RANK", "POINTS", "3 entries", "competition ranks", "board default")
+	if lines := strings.Split(top, "\n"); !strings.Contains(lines[1], "ada") || !strings.Contains(lines[2], "bob") || !strings.Contains(lines[3], "eve") {
+		t.Errorf("top is not ada, bob, eve:\n%s", top)
+	}
+	contains(t, s.ok(t, "top", "--limit", "2"), "next page: --page-token ")
+	page := parsed(t, s.ok(t, "top", "--limit", "2", "--json"))["data"].(map[string]any)
+	contains(t, s.ok(t, "top", "--page-token", page["next_page_token"].(string)), "eve")
+	contains(t, s.ok(t, "top", "--from", "3", "--method", "ordinal"), "3  eve")
+
+	rank := s.ok(t, "rank", "bob", "--neighbors", "1")
+	contains(t, rank, "▶     2  bob", "bob has 5 points, rank 2 of 3", "ada", "eve")
+	contains(t, s.ok(t, "user", "ada"), "default", "7 points")
+	contains(t, s.ok(t, "user", "nobody"), "no score on any board")
+	contains(t, s.ok(t, "result", "ada", "m1"), "status", "applied", "points", "metadata", `{"map":"dust"}`)
+	contains(t, s.ok(t, "season", "list"), "open, current")
+
+	contains(t, s.ok(t, "retract", "ada", "m2"), "applied: ada has 3 points, rank 3")
+	contains(t, s.ok(t, "result", "ada", "m2"), "retracted")
+	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "2"), "ada has 7 points, rank 1")
+	s.ok(t, "retract", "eve", "m1")
+	contains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no result left")
+
+	s.fails(t, exitFailure, []string{"entry not found", "leaderboard user"}, "rank", "nobody")
+	s.fails(t, exitFailure, []string{"board not found", "leaderboard board list"}, "top", "--board", "nope")
+	s.fails(t, exitFailure, []string{"season", "leaderboard season list"}, "top", "--season", "2026W47")
+	s.fails(t, exitFailure, []string{"score"}, "submit", "ada", "--score", "3") // the board adds up points
+	s.fails(t, exitFailure, []string{"match result not found"}, "result", "ada", "m9")
+	s.fails(t, exitFailure, []string{"limit"}, "top", "--limit", "0")
+}
+
+func TestBoards(t *testing.T) {
+	s := startInsecure(t)
+	contains(t, s.ok(t, "board", "create", "marathon", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender",
+		"--title", "City marathon", "--min", "1", "--max", "100000"), "LOWER_FIRST", "gender", "City marathon", "100000")
+	s.ok(t, "board", "create", "marathon", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender",
+		"--title", "City marathon", "--min", "1", "--max", "100000") // again changes nothing
+	s.fails(t, exitFailure, []string{"board exists with other rules"}, "board", "create", "marathon", "--policy", "latest")
+
+	contains(t, s.ok(t, "board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--tie-breaker", "losses:lower-first",
+		"--season", "explicit", "--window", "2026=2026-01-01/2027-01-01", "--window", "2027=2027-01-01/2028-01-01T00:00:00Z", "--grace", "48h"),
+		"wins HIGHER_FIRST", "losses LOWER_FIRST", "2026  2026-01-01 00:00:00 to 2027-01-01 00:00:00", "48h0m0s")
+	contains(t, s.ok(t, "board", "create", "trend", "--policy", "decay", "--half-life", "24h", "--season", "monthly", "--time-zone", "Europe/Berlin"),
+		"DECAY", "24h0m0s", "Europe/Berlin")
+	contains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
+
+	// What show prints as JSON, create reads; YAML too.
+	shown := s.ok(t, "board", "show", "cup", "--json")
+	cup := parsed(t, shown)
+	delete(cup, "created_at")
+	cup["board_id"] = "cup2"
+	asJSON, err := json.Marshal(cup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	s.ok(t, "board", "create", "-f", write("cup2.json", string(asJSON)))
+	again := parsed(t, s.ok(t, "board", "show", "cup2", "--json"))
+	delete(again, "created_at")
+	if diff := cmp.Diff(cup, again); diff != "" {
+		t.Errorf("a board made of another's JSON (-want +got):\n%s", diff)
+	}
+	yaml := write("y.yaml", `
+policy: SUM
+season:
+  schedule: EXPLICIT
+  grace: 3600s
+  windows:
+    - {id: spring, start: 2026-03-01T00:00:00Z, end: 2026-06-01T00:00:00Z}
+divisions: [country]
+`)
+	contains(t, s.ok(t, "board", "create", "from-yaml", "-f", yaml), "spring  2026-03-01 00:00:00", "country", "1h0m0s")
+
+	contains(t, s.ok(t, "board", "update", "marathon", "--title", "Marathon", "--decimals", "1", "--grace", "1h"), "Marathon", "1h0m0s")
+	shown = s.ok(t, "board", "show", "marathon")
+	contains(t, shown, "Marathon", "100000", "gender") // and the rest as it was
+	contains(t, s.ok(t, "board", "update", "from-yaml", "-f", write("u.yaml", "title: Spring cup\nunit: points\n")), "Spring cup", "spring")
+
+	s.fails(t, exitFailure, []string{"window"}, "board", "update", "cup", "--window", "2027=2027-01-01/2028-01-01") // 2026 removed
+	s.fails(t, exitFailure, []string{"half_life"}, "board", "create", "bad", "--policy", "decay")
+	s.fails(t, exitFailure, []string{"policyy", "is unknown"}, "board", "create", "bad", "-f", write("bad.yaml", "policyy: SUM\n"))
+	s.fails(t, exitFailure, []string{"bad2.yaml", "yaml"}, "board", "create", "bad", "-f", write("bad2.yaml", "a: [\n"))
+	s.fails(t, exitUsage, []string{"is of board"}, "board", "create", "other", "-f", write("cup3.json", string(asJSON)))
+	s.fails(t, exitFailure, []string{"no such file"}, "board", "create", "bad", "-f", filepath.Join(dir, "none"))
+
+	contains(t, s.ok(t, "board", "delete", "cup", "--yes"), "cup is deleted")
+	s.fails(t, exitFailure, []string{"board not found"}, "board", "show", "cup")
+}
+
+func TestScoresShowAsTimesAndTieBreakers(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "run", "--policy", "best", "--order", "lower-first", "--unit", "s", "--tie-breaker", "shots", "--division", "gender")
+	contains(t, s.ok(t, "submit", "ann", "--board", "run", "--score", "7717", "--tie-breakers", "4", "--attribute", "gender=F", "--achieved-at", "2026-04-20"), "ann has 2:08:37")
+	s.ok(t, "submit", "bob", "--board", "run", "--score", "7717", "--tie-breakers", "5", "--attribute", "gender=M")
+	top := s.ok(t, "top", "--board", "run")
+	contains(t, top, "TIME", "SHOTS", "2:08:37", "2026-04-20 00:00:00")
+	if strings.Index(top, "bob") > strings.Index(top, "ann") {
+		t.Errorf("bob hit more, and stands after ann:\n%s", top)
+	}
+	contains(t, s.ok(t, "top", "--board", "run", "--division", "gender:F"), "gender:F", "1 entry")
+	s.fails(t, exitFailure, []string{"division"}, "top", "--board", "run", "--division", "age:7")
+}
+
+func TestModeration(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	s.ok(t, "submit", "bob", "--points", "1", "--match", "m1")
+	contains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")
+	if got := s.ok(t, "top"); strings.Contains(got, "ada") {
+		t.Errorf("a banned user stands on the board:\n%s", got)
+	}
+	contains(t, s.ok(t, "user", "ada"), "ada is banned")
+	contains(t, s.ok(t, "unban", "ada"), "ada is not banned")
+	contains(t, s.ok(t, "rank", "ada"), "rank 1 of 2")
+	contains(t, s.ok(t, "erase", "ada", "--yes"), "ada is erased")
+	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "ada")
+}
+
+func TestVerifyRebuildAndBackup(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil, "--insecure")
+	for _, user := range []string{"ada", "bob", "eve"} {
+		s.ok(t, "submit", user, "--points", "3", "--match", "m1")
+	}
+	contains(t, s.ok(t, "verify"), "3 entries in 1 season compared from 3 results: 0 differences, 0 mended")
+	contains(t, s.ok(t, "verify", "--board", "default", "--repair", "--json"), `"summary"`)
+	contains(t, s.ok(t, "rebuild"), "3 entries remade")
+	s.fails(t, exitFailure, []string{"board not found"}, "verify", "--board", "nope")
+	before := standings(t, s)
+	contains(t, s.ok(t, "backup", "first"), "backup first is complete")
+	s.fails(t, exitFailure, []string{"exists", "choose another name"}, "backup", "first")
+	s.fails(t, exitFailure, []string{"name"}, "backup", "../first")
+	contains(t, s.ok(t, "backup"), "is complete")
+	s.ok(t, "submit", "bob", "--points", "9", "--match", "m2")
+	if code := s.stop(); code != exitOK {
+		t.Fatalf("serve exited with %d: %s", code, s.stderr)
+	}
+
+	restored := startServer(t, filepath.Join(data, "backups", "first"), nil, "--insecure")
+	if diff := cmp.Diff(before, standings(t, restored)); diff != "" {
+		t.Errorf("the backup's board (-then +now):\n%s", diff)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil)
+	_, rest, ok := strings.Cut(s.stdout.String(), "export LEADERBOARD_KEY=")
+	if !ok {
+		t.Fatalf("the first start shows no key: %q", s.stdout)
+	}
+	key := strings.Fields(rest)[0]
+	with := func(key string, args ...string) commandResult {
+		return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
+	}
+	if r := with(key, "submit", "ada", "--points", "1"); r.code != exitOK {
+		t.Errorf("the first key may not submit: %s", r.stderr)
+	}
+	with("", "top").mustFail(t, exitFailure, []string{"valid key", "LEADERBOARD_KEY"}, []string{"top"})
+	with("lbk_wrong", "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+
+	reader := with(key, "key", "create", "--name", "site", "--scope", "read", "--expires-in", "1h")
+	readKey := strings.TrimSpace(reader.stdout)
+	if reader.code != exitOK || len(strings.Fields(readKey)) != 1 {
+		t.Fatalf("key create = %+v, want the key alone on stdout", reader)
+	}
+	contains(t, reader.stderr, "scope read", "not shown again")
+	if r := with(readKey, "top"); r.code != exitOK {
+		t.Errorf("the read key may not read: %s", r.stderr)
+	}
+	with(readKey, "submit", "ada", "--points", "1").mustFail(t, exitFailure, []string{"submit scope is required", "key create --scope"}, []string{"submit"})
+	with(key, "key", "create", "--name", "x", "--scope", "write").mustFail(t, exitFailure, []string{"read, submit and admin"}, []string{"key", "create"})
+
+	list := with(key, "key", "list")
+	contains(t, list.stdout, "site", "first admin key", "never")
+	var id string
+	for line := range strings.Lines(list.stdout) {
+		if strings.Contains(line, "site") {
+			id = strings.Fields(line)[0]
+		}
+	}
+	if r := with(key, "key", "revoke", id); r.code != exitOK {
+		t.Errorf("key revoke: %s", r.stderr)
+	}
+	with(readKey, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	with(key, "key", "revoke", id).mustFail(t, exitFailure, []string{"api key not found", "key list"}, []string{"key", "revoke"})
+	s.stop()
+
+	// The key shows once, and neither log nor folder hold it.
+	if strings.Contains(s.stderr.String(), key) || strings.Contains(s.stderr.String(), readKey) {
+		t.Error("the log holds a key")
+	}
+	for _, secret := range []string{key, readKey} {
+		if path := fileWith(t, data, secret); path != "" {
+			t.Errorf("%s holds a key", path)
+		}
+	}
+	const chosen = "an-admin-key-of-my-own"
+	second := startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + chosen})
+	if out := second.stdout.String(); strings.Contains(out, "LEADERBOARD_KEY") {
+		t.Errorf("the second start shows a key again: %s", out)
+	}
+	for _, k := range []string{key, chosen} {
+		if r := command(t, "", []string{"LEADERBOARD_SERVER=" + second.grpc, "LEADERBOARD_KEY=" + k}, "key", "list"); r.code != exitOK {
+			t.Errorf("after the second start: %s", r.stderr)
+		}
+	}
+	second.stop()
+	if strings.Contains(second.stderr.String(), chosen) || fileWith(t, data, chosen) != "" {
+		t.Error("the chosen key is in the log or the folder")
+	}
+}
+
+// fileWith returns a file under dir that holds text.
+func fileWith(t *testing.T, dir, text string) string {
+	t.Helper()
+	found := ""
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if strings.Contains(string(data), text) {
+			found = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// hasRow says whether a table has a row that begins with these fields.
+func hasRow(text string, fields ...string) bool {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= len(fields) && slices.Equal(f[:len(fields)], fields) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWatch(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil, "--insecure")
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	ctx, cancel := context.WithCancel(t.Context())
+	watch := func(args ...string) (*output, chan int) {
+		out, done := &output{}, make(chan int, 1)
+		go func() {
+			done <- run(ctx, &world{stdin: strings.NewReader(""), stdout: out, stderr: out, environ: []string{"LEADERBOARD_SERVER=" + s.grpc}}, append([]string{"watch"}, args...))
+		}()
+		return out, done
+	}
+	human, humanDone := watch()
+	lines, linesDone := watch("--json", "--limit", "1")
+	eventually(t, "both show ada", func() bool {
+		return strings.Contains(human.String(), "ada") && strings.Contains(lines.String(), `"user_id":"ada"`)
+	})
+	s.ok(t, "submit", "bob", "--points", "5", "--match", "m1")
+	eventually(t, "bob overtakes", func() bool {
+		return hasRow(human.String(), "★", "1", "bob") && hasRow(human.String(), "▼1", "2", "ada") && strings.Contains(lines.String(), `"user_id":"bob"`)
+	})
+	for line := range strings.Lines(lines.String()) {
+		parsed(t, line)
+	}
+
+	// The server goes, and comes back at the same address.
+	s.stop()
+	eventually(t, "the lost connection is told", func() bool { return strings.Contains(human.String(), "connection lost, trying again") })
+	old := s.grpc
+	s = startServer(t, data, nil, "--insecure", "--grpc", old)
+	s.ok(t, "submit", "eve", "--points", "50", "--match", "m1")
+	eventually(t, "eve shows after the restart", func() bool {
+		return strings.Contains(human.String(), "eve") && strings.Contains(lines.String(), `"user_id":"eve"`)
+	})
+	cancel()
+	if a, b := <-humanDone, <-linesDone; a != exitOK || b != exitOK {
+		t.Errorf("interrupted watches exited with %d and %d, want 0", a, b)
+	}
+	s.fails(t, exitFailure, []string{"board not found"}, "watch", "--board", "nope")
+}
+
+func TestExportEntries(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--division", "team")
+	for i, user := range []string{"ann", "bob", `c"d,e`} {
+		s.ok(t, "submit", user, "--board", "cup", "--points", []string{"5", "5", "2"}[i], "--tie-breakers", []string{"1", "2", "0"}[i],
+			"--match", "m1", "--attribute", "team=red", "--achieved-at", "2026-01-02T03:04:05Z")
+	}
+	got := s.ok(t, "export", "entries", "--board", "cup", "--format", "csv")
+	want := `rank,user_id,score,tie_breakers.wins,achieved_at,match_id,divisions
+1,bob,5,2,2026-01-02T03:04:05Z,m1,"[""team:red""]"
+2,ann,5,1,2026-01-02T03:04:05Z,m1,"[""team:red""]"
+3,"c""d,e",2,0,2026-01-02T03:04:05Z,m1,"[""team:red""]"
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("export entries (-want +got):\n%s", diff)
+	}
+	path := filepath.Join(t.TempDir(), "out.ndjson.gz")
+	s.ok(t, "export", "entries", "--board", "cup", "-o", path)
+	if files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); err != nil || !slices.Equal(files, []string{path}) {
+		t.Errorf("files after the export: %v, %v", files, err)
+	}
+	s.fails(t, exitFailure, []string{"board not found"}, "export", "results", "--board", "nope")
+	s.fails(t, exitFailure, []string{"no such file or directory"}, "export", "entries", "-o", "/no/such/dir/x")
+}
