@@ -95,6 +95,9 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	report, err := s.store.Apply(ctx, b, results)
 	if err != nil {
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			s.boards.Delete(b.ID) // what was known of it is of a board that is gone
+		}
 		return report, err
 	}
 	reason := "late correction"
