@@ -140,7 +140,7 @@ func (k *kind) share(t testing.TB, n int) []string {
 	named := os.Getenv(k.env)
 	if named == "" && !required() {
 		t.Skipf("no servers: name running ones in %s=host:port,…, or set %s=1 to have them started, "+
-			"or run `go run ./test/cluster/cmd/cluster run -- go test ./...`", k.env, envRequire)
+			"or run `go run ./test/cluster/cmd run -- go test ./...`", k.env, envRequire)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -160,7 +160,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 // runWith runs a command beside servers.
 func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
 	if len(command) == 0 {
-		return errors.New(`run: no command; as in: cluster run -- go test ./...`)
+		return errors.New("run: no command; put it after --")
 	}
 	env, stop, err := s.start(ctx, stderr)
 	if err != nil {
