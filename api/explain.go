@@ -56,7 +56,7 @@ func (e explainer) value(path string, fd protoreflect.FieldDescriptor, element b
 	switch {
 	case fd.IsMap() && !element:
 		return e.object(path, func(key string) error {
-			return e.value(path+"."+key, fd.MapValue(), true)
+			return e.value(join(path, key), fd.MapValue(), true)
 		})
 	case fd.IsList() && !element:
 		return e.list(path, fd)
@@ -126,6 +126,9 @@ func (e explainer) object(path string, each func(key string) error) error {
 }
 
 func join(path, key string) string {
+	if key == "" {
+		key = `""`
+	}
 	if path == "" {
 		return key
 	}
@@ -184,7 +187,9 @@ func scalarProblem(fd protoreflect.FieldDescriptor, token json.Token, element bo
 			return "must be true or false"
 		}
 	case protoreflect.EnumKind:
-		if name, ok := token.(string); !ok || fd.Enum().Values().ByName(protoreflect.Name(name)) == nil {
+		name, isName := token.(string)
+		number, isNumber := token.(json.Number) // protocol buffers take the number too
+		if isName && fd.Enum().Values().ByName(protoreflect.Name(name)) == nil || isNumber && integerProblem(fd, string(number)) != "" || !isName && !isNumber {
 			return "must be " + enumNames(fd.Enum())
 		}
 	default:
@@ -207,7 +212,7 @@ func enumNames(ed protoreflect.EnumDescriptor) string {
 // integerProblem says what is wrong with a text as an integer of fd, or "".
 func integerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	bits, limits := 64, "within ±2^53"
-	if fd.Kind() == protoreflect.Int32Kind {
+	if kind := fd.Kind(); kind == protoreflect.Int32Kind || kind == protoreflect.EnumKind {
 		bits, limits = 32, "within ±2^31"
 	}
 	if _, err := strconv.ParseInt(text, 10, bits); err == nil {

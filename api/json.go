@@ -36,7 +36,8 @@ func AppendJSON(dst []byte, m proto.Message) ([]byte, error) {
 // DecodeJSON reads a message as REST clients send it. Nothing is the empty
 // message. It returns a [leaderboard.FieldError] that names what is wrong.
 func DecodeJSON(data []byte, m proto.Message) error {
-	if len(bytes.TrimSpace(data)) == 0 || protojson.Unmarshal(data, m) == nil {
+	// protojson takes 5e for a number.
+	if len(bytes.TrimSpace(data)) == 0 || json.Valid(data) && protojson.Unmarshal(data, m) == nil {
 		return nil
 	}
 	if problem := explain(data, m.ProtoReflect().Descriptor()); problem != nil {
@@ -205,7 +206,7 @@ func appendString(dst []byte, s string) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', byte(r))
-		case r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029':
+		case r < ' ' || r == 0x7f:
 			dst = fmt.Appendf(dst, `\u%04x`, r)
 		default:
 			dst = utf8.AppendRune(dst, r)
