@@ -31,7 +31,7 @@ bench: ## Run the benchmarks of the rank index and the store.
 
 .PHONY: cluster-up
 cluster-up: ## Start Cassandra, Kafka and Redis for tests, and print their addresses.
-	go run ./test/cluster/cmd up
+	go run ./test/cluster/cmd up -d
 
 .PHONY: cluster-down
 cluster-down: ## Stop them.
