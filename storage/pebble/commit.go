@@ -92,7 +92,7 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 // applied, which the error says.
 //
 // A goroutine of its own does the work, because the engine waits without end
-// while it cannot flush, and panics where it cannot write its log.
+// while it cannot write (see guardFS).
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
 	done := make(chan error, 1)
 	s.commits.Add(1)

@@ -102,13 +102,13 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 			err = fmt.Errorf("%w: panic: %v", leaderboard.ErrUnavailable, r)
 		}
 	}()
-	logger := quiet{func(err error) error { return s.fail(err) }}
+	guard := newGuardFS(opts.FS, dir, func(err error) { _ = s.fail(err) })
 	cache := pebble.NewCache(opts.CacheBytes)
 	defer cache.Unref()
 	o := &pebble.Options{
-		FS:                          opts.FS,
+		FS:                          guard,
 		Cache:                       cache,
-		Logger:                      logger,
+		Logger:                      quiet{s.fail},
 		FormatMajorVersion:          pebble.FormatTableFormatV6,
 		MemTableSize:                memTableBytes,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
@@ -116,12 +116,8 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 		L0StopWritesThreshold:       1000,
 		MemTableStopWritesThreshold: 4,
 		EventListener: &pebble.EventListener{
-			FlushEnd: func(info pebble.FlushInfo) {
-				if info.Err != nil {
-					_ = s.fail(fmt.Errorf("flush: %w", info.Err)) // whoever writes next returns it
-				}
-			},
 			CompactionEnd: func(info pebble.CompactionInfo) {
+				// What fails there by reading, as of a damaged file.
 				if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
 					_ = s.fail(fmt.Errorf("compaction: %w", info.Err)) // whoever writes next returns it
 				}
@@ -137,6 +133,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 	if db, err = pebble.Open(dir, o); err != nil {
 		return nil, err
 	}
+	guard.armed.Store(true)
 	return db, s.failure()
 }
 
@@ -198,11 +195,20 @@ func (s *Store) Close() error {
 	if err := s.failure(); err != nil {
 		return err
 	}
-	s.commits.Wait()
-	if err := s.db.Close(); err != nil {
-		return unavailable("close", err)
+	done := make(chan error, 1)
+	go func() {
+		s.commits.Wait()
+		done <- s.db.Close()
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return unavailable("close", err)
+		}
+		return nil
+	case <-s.failed:
+		return s.failErr
 	}
-	return nil
 }
 
 // Backup makes a copy of the store in dir, which must not exist: all that was

@@ -1,0 +1,77 @@
+package cql
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// PutAPIKey keeps a key.
+func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
+	k.CreatedAt = leaderboard.Truncate(k.CreatedAt)
+	if !k.ExpiresAt.IsZero() {
+		k.ExpiresAt = leaderboard.Truncate(k.ExpiresAt)
+	}
+	text, err := json.Marshal(&k)
+	if err != nil {
+		return fmt.Errorf("cql: api key: %w", err)
+	}
+	body, hash := string(text), k.Hash[:]
+	for {
+		ok, err := s.conn.swap(ctx, op{createKey, []any{k.ID, hash, body}}, map[string]any{})
+		if ok || err != nil {
+			return err
+		}
+		var old string
+		if err := s.conn.read(ctx, op{selectKey, []any{k.ID}}, []any{&old}, func() bool { return true }); err != nil || old == body {
+			return err
+		}
+		if old == "" {
+			continue // deleted meanwhile
+		}
+		if ok, err = s.conn.swap(ctx, op{changeKey, []any{hash, body, k.ID, old}}, map[string]any{}); ok || err != nil {
+			return err
+		}
+	}
+}
+
+func decodeKey(body string) (leaderboard.APIKey, error) {
+	var k leaderboard.APIKey
+	if err := json.Unmarshal([]byte(body), &k); err != nil {
+		return leaderboard.APIKey{}, fmt.Errorf("cql: api key: %w: %w", leaderboard.ErrFormat, err)
+	}
+	return k, nil
+}
+
+// APIKey returns the key with a hash.
+func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
+	var body string
+	keys, err := gather(ctx, s.conn, op{selectKeyHash, []any{hash[:]}}, []any{&body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })
+	if err != nil {
+		return leaderboard.APIKey{}, err
+	}
+	for _, k := range keys {
+		// A replica that missed a change may offer the old hash's row.
+		if k.Hash == hash {
+			return k, nil
+		}
+	}
+	return leaderboard.APIKey{}, fmt.Errorf("cql: %w", leaderboard.ErrAPIKeyNotFound)
+}
+
+// APIKeys returns all keys by id.
+func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
+	var id, body string
+	return gather(ctx, s.conn, op{stmt: selectKeys}, []any{&id, &body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })
+}
+
+// DeleteAPIKey removes a key.
+func (s *Store) DeleteAPIKey(ctx context.Context, id string) error {
+	ok, err := s.conn.swap(ctx, op{removeKey, []any{id}}, map[string]any{})
+	if err == nil && !ok {
+		err = fmt.Errorf("cql: api key %q: %w", id, leaderboard.ErrAPIKeyNotFound)
+	}
+	return err
+}

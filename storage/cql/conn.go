@@ -1,0 +1,82 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gocql/gocql"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// pageRows is how many rows are fetched at a time.
+const pageRows = 1000
+
+// An op is a statement with its arguments.
+type op struct {
+	stmt string
+	args []any
+}
+
+// conn is all that the store does with a session. Tests put faults and stops
+// between the two.
+type conn interface {
+	// read scans each row into dest, and then calls row, until that is false.
+	read(ctx context.Context, q op, dest []any, row func() bool) error
+	// write runs statements on one partition as one, once a quorum has them.
+	write(ctx context.Context, ops ...op) error
+	// swap runs a statement with a condition. If that does not hold, have is
+	// given the row as it is.
+	swap(ctx context.Context, q op, have map[string]any) (bool, error)
+	close()
+}
+
+type session struct{ *gocql.Session }
+
+func (s session) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	iter := s.Query(q.stmt, q.args...).WithContext(ctx).Iter()
+	for iter.Scan(dest...) {
+		if !row() {
+			break
+		}
+	}
+	return fault(ctx, "read", iter.Close())
+}
+
+func (s session) write(ctx context.Context, ops ...op) error {
+	if len(ops) == 1 {
+		return fault(ctx, "write", s.Query(ops[0].stmt, ops[0].args...).WithContext(ctx).Exec())
+	}
+	b := s.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+	for _, o := range ops {
+		b.Query(o.stmt, o.args...)
+	}
+	for i := range b.Entries {
+		b.Entries[i].Idempotent = true
+	}
+	return fault(ctx, "write", s.ExecuteBatch(b))
+}
+
+func (s session) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+	ok, err := s.Query(q.stmt, q.args...).WithContext(ctx).Idempotent(false).RetryPolicy(nil).MapScanCAS(have)
+	return ok, fault(ctx, "swap", err)
+}
+
+func (s session) close() { s.Close() }
+
+// fault wraps an error of the driver. Whatever may pass, and whatever leaves
+// open what became of a write, is [leaderboard.ErrUnavailable].
+func fault(ctx context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var request gocql.RequestError
+	if errors.As(err, &request) && !mayPass(request.Code()) {
+		return fmt.Errorf("cql: %s: %w", what, err)
+	}
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return fmt.Errorf("cql: %s: %w: %w", what, leaderboard.ErrUnavailable, err)
+}

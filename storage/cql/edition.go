@@ -1,0 +1,205 @@
+package cql
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// edition is what the row of a season says. All that is kept of a season is
+// under its edition; deleting the season ends it, so that what comes later
+// begins anew, whatever timestamps the old rows and their deletions have.
+type edition struct {
+	number  int
+	open    bool  // there were results in this edition
+	made    int64 // CreatedAt of the board that opened it, Unix microseconds
+	buckets int
+	swept   int // editions below it have been removed
+}
+
+// of says whether e is open, by board b.
+func (e *edition) of(b *leaderboard.Board) bool {
+	return e.open && e.made == b.CreatedAt.UnixMicro()
+}
+
+func (s *Store) readEdition(ctx context.Context, scope leaderboard.Scope) (edition, error) {
+	var row seasonRow
+	err := s.conn.read(ctx, op{selectSeason, []any{string(scope.Board), string(scope.Season)}}, row.dest(), func() bool { return true })
+	return row.edition(), err
+}
+
+// seasonRow is a row of table seasons but for its key.
+type seasonRow struct {
+	number, opened *int
+	made           *int64
+	buckets, swept *int
+}
+
+func (r *seasonRow) dest() []any { return []any{&r.number, &r.opened, &r.made, &r.buckets, &r.swept} }
+
+func (r *seasonRow) edition() edition {
+	e := edition{number: orZero(r.number), swept: orZero(r.swept), made: orZero(r.made), buckets: orZero(r.buckets)}
+	e.open = r.opened != nil && *r.opened == e.number
+	return e
+}
+
+func orZero[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// editions keeps the editions of scopes as last read.
+//
+// A season may be deleted by another process at any time. So who works from a
+// kept edition reads it again, while or after the work is done, and does the
+// work anew if it changed: then the work was as if done before the deletion, or
+// after. These reads are shared by all who wait for one, so that a busy scope is
+// not read more often than one read takes.
+type editions struct {
+	read func(context.Context, leaderboard.Scope) (edition, error)
+
+	mu    sync.Mutex
+	kept  map[leaderboard.Scope]edition
+	reads map[leaderboard.Scope]*reading
+}
+
+// reading is a read under way, and the one that will follow it if anybody waits
+// for that. Who comes meanwhile waits for the next: this one may have seen what
+// was before.
+type reading struct {
+	done chan struct{}
+	e    edition
+	err  error
+	next *reading
+}
+
+// last returns the edition as last read, and reads it if it never was.
+func (es *editions) last(ctx context.Context, s leaderboard.Scope) (edition, error) {
+	es.mu.Lock()
+	e, ok := es.kept[s]
+	es.mu.Unlock()
+	if ok {
+		return e, nil
+	}
+	return es.fresh(ctx, s)
+}
+
+// fresh returns the edition by a read that began after the call.
+func (es *editions) fresh(ctx context.Context, s leaderboard.Scope) (edition, error) {
+	es.mu.Lock()
+	r := es.reads[s]
+	switch {
+	case r == nil:
+		r = &reading{done: make(chan struct{})}
+		if es.reads == nil {
+			es.reads, es.kept = map[leaderboard.Scope]*reading{}, map[leaderboard.Scope]edition{}
+		}
+		es.reads[s] = r
+		go es.run(context.WithoutCancel(ctx), s, r)
+	case r.next == nil:
+		r.next = &reading{done: make(chan struct{})}
+		r = r.next
+	default:
+		r = r.next
+	}
+	es.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.e, r.err
+	case <-ctx.Done():
+		return edition{}, fmt.Errorf("cql: season %q of board %q: %w", s.Season, s.Board, ctx.Err())
+	}
+}
+
+func (es *editions) run(ctx context.Context, s leaderboard.Scope, r *reading) {
+	for r != nil {
+		r.e, r.err = es.read(ctx, s)
+		es.mu.Lock()
+		if r.err == nil {
+			delete(es.kept, s)
+			if r.e.open { // so that no more are kept than there are
+				es.kept[s] = r.e
+			}
+		}
+		close(r.done)
+		if r = r.next; r == nil {
+			delete(es.reads, s)
+		} else {
+			es.reads[s] = r
+		}
+		es.mu.Unlock()
+	}
+}
+
+// opened returns the open edition of a scope, which it opens if need be. It
+// returns [leaderboard.ErrBoardNotFound] if b was deleted.
+func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (edition, error) {
+	scope := leaderboard.Scope{Board: b.ID, Season: season}
+	e, err := s.editions.last(ctx, scope)
+	if err != nil || e.of(b) {
+		return e, err
+	}
+	if e, err = s.editions.fresh(ctx, scope); err != nil || e.of(b) {
+		return e, err
+	}
+	k, err := s.readBoard(ctx, b.ID)
+	if err != nil {
+		return edition{}, err
+	}
+	if e.open || !sameBoard(&k.board, b) {
+		return edition{}, notFound(b.ID)
+	}
+	e.open, e.made, e.buckets = true, b.CreatedAt.UnixMicro(), k.buckets
+	key := []any{string(scope.Board), string(scope.Season)}
+	err = s.conn.write(ctx, op{openSeason, append([]any{int64(e.number) + 1, e.number, e.made, e.buckets}, key...)})
+	if err != nil {
+		return edition{}, err
+	}
+	// A deletion of the board that did not see this season has removed the
+	// board before.
+	if k, err = s.readBoard(ctx, b.ID); err != nil {
+		return edition{}, err
+	}
+	if !sameBoard(&k.board, b) {
+		return edition{}, notFound(b.ID)
+	}
+	if e, err = s.editions.fresh(ctx, scope); err == nil && !e.of(b) {
+		return edition{}, notFound(b.ID)
+	}
+	return e, err
+}
+
+func notFound(id leaderboard.BoardID) error {
+	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
+}
+
+// within runs a read of what is kept of a scope, in its edition, once or, if the
+// edition changes meanwhile, again. A scope that is not open has nothing to
+// read; then f is not called.
+func (s *Store) within(ctx context.Context, scope leaderboard.Scope, f func(context.Context, edition) error) error {
+	e, err := s.editions.last(ctx, scope)
+	for {
+		if err != nil {
+			return err
+		}
+		tried := e
+		var failed error
+		// The work and the read of the edition go side by side.
+		err = each(ctx, 2, func(ctx context.Context, i int) (err error) {
+			if i == 0 && tried.open {
+				failed = f(ctx, tried)
+			} else if i == 1 {
+				e, err = s.editions.fresh(ctx, scope)
+			}
+			return err
+		})
+		if err == nil && e.number == tried.number && e.open == tried.open && e.buckets == tried.buckets {
+			return failed
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Result returns what is known of a match result.
+func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
+	var m *match
+	err := s.within(ctx, key.Scope, func(ctx context.Context, e edition) error {
+		st, err := s.readState(ctx, &userKey{key.Scope, e.number, key.User}, []leaderboard.MatchID{key.Match})
+		if err == nil {
+			m = st.matches[key.Match]
+		}
+		return err
+	})
+	if err == nil && m == nil {
+		err = leaderboard.ErrResultNotFound
+	}
+	if err != nil {
+		return leaderboard.Record{}, fmt.Errorf("cql: result %q of user %q: %w", key.Match, key.User, err)
+	}
+	slices.SortFunc(m.refusals, func(x, y leaderboard.Refusal) int {
+		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
+	})
+	return leaderboard.Record{Result: m.result, Refusals: m.refusals}, nil
+}
+
+// Results yields a user's results.
+func (s *Store) Results(ctx context.Context, scope leaderboard.Scope, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
+	return func(yield func(leaderboard.MatchResult, error) bool) {
+		e, err := s.editions.fresh(ctx, scope)
+		more := true
+		if err == nil && e.open {
+			key := &userKey{scope, e.number, user}
+			err = s.eachMatch(ctx, key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
+				if m != nil && m.result != nil {
+					more = yield(*m.result, nil)
+				}
+				return more
+			})
+		}
+		if err != nil && more {
+			yield(leaderboard.MatchResult{}, err)
+		}
+	}
+}

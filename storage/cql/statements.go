@@ -1,0 +1,82 @@
+package cql
+
+// Every statement that the store runs, but for those of package schema. Those
+// without USING TIMESTAMP are conditional: where a row is written by lightweight
+// transactions, it is by nothing else.
+const (
+	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
+	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`
+	createBoard  = `INSERT INTO boards (realm, board, body, buckets) VALUES (0, ?, ?, ?) IF NOT EXISTS`
+	reviveBoard  = `UPDATE boards SET body = ?, buckets = ? WHERE realm = 0 AND board = ? IF body = null AND buckets = ?`
+	amendBoard   = `UPDATE boards SET body = ? WHERE realm = 0 AND board = ? IF body = ?`
+	closeBoard   = `UPDATE boards SET body = null WHERE realm = 0 AND board = ? IF body = ?`
+	removeBoard  = `DELETE FROM boards WHERE realm = 0 AND board = ? IF body = null`
+
+	selectSeasons = `SELECT season, edition, opened, board_made, buckets, swept FROM seasons WHERE board = ?`
+	selectSeason  = `SELECT edition, opened, board_made, buckets, swept FROM seasons WHERE board = ? AND season = ?`
+	openSeason    = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
+	endEdition    = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
+	sweptSeason   = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
+
+	selectUser    = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	selectStatics = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
+	selectMatches = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id IN ?`
+	insertResult  = `INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`
+	insertItem    = `INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	setAccount    = `UPDATE match_results USING TIMESTAMP ? SET account = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	setOwner      = `UPDATE match_results USING TIMESTAMP ? SET owners[?] = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	addDivisions  = `UPDATE match_results USING TIMESTAMP ? SET divisions = divisions + ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	deleteUser    = `DELETE FROM match_results USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+
+	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`
+	selectEntries = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id IN ?`
+	selectBucket  = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
+	selectUsers   = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
+	selectAnyUser = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? LIMIT 1`
+	registerUser  = `INSERT INTO user_entries (board, season, edition, division, bucket, user_id) VALUES (?, ?, ?, '', ?, ?) USING TIMESTAMP ?`
+	insertEntry   = `INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`
+	deleteEntry   = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`
+	deleteEntries = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
+
+	selectTop      = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? LIMIT ?`
+	selectAfter    = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND (standing, user_id) > (?, ?) LIMIT ?`
+	selectUserRows = `SELECT standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND user_id = ?`
+	insertRow      = `INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	deleteRow      = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
+	deleteRows     = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ?`
+
+	selectAccount = `SELECT body, ban FROM accounts WHERE user_hash = ?`
+	createAccount = `INSERT INTO accounts (user_hash, body, ban) VALUES (?, ?, ?) IF NOT EXISTS`
+	changeAccount = `UPDATE accounts SET body = ?, ban = ? WHERE user_hash = ? IF body = ?`
+
+	selectUserScopes = `SELECT board, season, edition FROM user_scopes WHERE user_hash = ?`
+	insertUserScope  = `INSERT INTO user_scopes (user_hash, board, season, edition) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
+	deleteUserScope  = `DELETE FROM user_scopes USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND edition = ?`
+
+	selectSeal = `SELECT body FROM seals WHERE board = ? AND season = ? AND edition = ?`
+	createSeal = `INSERT INTO seals (board, season, edition, body) VALUES (?, ?, ?, ?) IF NOT EXISTS`
+	changeSeal = `UPDATE seals SET body = ? WHERE board = ? AND season = ? AND edition = ? IF body = ?`
+	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND edition = ? IF EXISTS`
+
+	selectFinalLadders  = `SELECT division, standings FROM final_ladders WHERE board = ? AND season = ? AND generation = ?`
+	selectFinalLadder   = `SELECT standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ? AND division = ?`
+	insertFinalLadder   = `INSERT INTO final_ladders (board, season, generation, division, standings) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	eraseFinalPosition  = `UPDATE final_ladders USING TIMESTAMP 1 SET erased = erased + ? WHERE board = ? AND season = ? AND generation = ? AND division = ?`
+	deleteFinalLadders  = `DELETE FROM final_ladders USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ?`
+	selectFinalPage     = `SELECT position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position >= ? LIMIT ?`
+	selectFinalUsers    = `SELECT user_id FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
+	insertFinalStanding = `INSERT INTO final_standings (board, season, generation, division, page, position, user_id, rank_key, achieved_at, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	deleteFinalStanding = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position = ?`
+	deleteFinalPage     = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
+	selectFinalPosition = `SELECT position FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ? AND division = ?`
+	selectFinalPlaces   = `SELECT division, position FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+	insertFinalPosition = `INSERT INTO final_positions (board, season, generation, user_id, division, position) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	deleteFinalPlaces   = `DELETE FROM final_positions USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+
+	selectKeys    = `SELECT id, body FROM api_keys WHERE realm = 0`
+	selectKey     = `SELECT body FROM api_keys WHERE realm = 0 AND id = ?`
+	selectKeyHash = `SELECT body FROM api_keys WHERE realm = 0 AND hash = ?`
+	createKey     = `INSERT INTO api_keys (realm, id, hash, body) VALUES (0, ?, ?, ?) IF NOT EXISTS`
+	changeKey     = `UPDATE api_keys SET hash = ?, body = ? WHERE realm = 0 AND id = ? IF body = ?`
+	removeKey     = `DELETE FROM api_keys WHERE realm = 0 AND id = ? IF EXISTS`
+)

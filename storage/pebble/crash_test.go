@@ -1,0 +1,553 @@
+package pebble
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+var crashSeed = flag.Uint64("crashseed", 0, "the seed of one crash test to repeat; 0 is several new ones")
+
+// seeds calls test with each of n new seeds, or with the one of -crashseed.
+func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
+	first := *crashSeed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	} else {
+		n = 1
+	}
+	for i := range n {
+		seed := first + uint64(i)
+		if !t.Run(fmt.Sprint(i), func(t *testing.T) { test(t, rand.New(rand.NewPCG(seed, 0))) }) {
+			t.Fatalf("seed %d, to be repeated with: go test -run '^%s$' -crashseed %d", seed, t.Name(), seed)
+		}
+	}
+}
+
+var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func testBoard() *leaderboard.Board {
+	return &leaderboard.Board{ID: "b", Policy: leaderboard.Sum, CreatedAt: testEpoch, Divisions: []string{"gender"}}
+}
+
+var testScope = leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}
+
+func testResult(user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
+	return leaderboard.MatchResult{
+		ResultKey: leaderboard.ResultKey{Scope: testScope, User: user, Match: match},
+		Revision:  revision, Score: score, AchievedAt: testEpoch.Add(time.Duration(score) * time.Second),
+		ReceivedAt: testEpoch.Add(time.Hour), Attributes: map[string]string{"gender": []string{"F", "M"}[score&1]},
+		Metadata: `{"pad":"` + strings.Repeat("x", 200) + `"}`,
+	}
+}
+
+func mustOpen(t testing.TB, dir string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustClose(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// log is what writers sent and what was acknowledged to them.
+type log struct {
+	mu    sync.Mutex
+	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult // by key
+	acked map[leaderboard.ResultKey]int64                     // the highest revision
+	last  []leaderboard.MatchResult                           // the batch sent last, perhaps on its way
+}
+
+func newLog() *log {
+	return &log{sent: map[leaderboard.ResultKey][]leaderboard.MatchResult{}, acked: map[leaderboard.ResultKey]int64{}}
+}
+
+func (l *log) send(results []leaderboard.MatchResult) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range results {
+		l.sent[r.ResultKey] = append(l.sent[r.ResultKey], r)
+	}
+	l.last = results
+}
+
+// inFlight returns the batch sent last, by whomever.
+func (l *log) inFlight() []leaderboard.MatchResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *log) ack(results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, r := range results {
+		if outcomes[i].Err == nil {
+			if have, ok := l.acked[r.ResultKey]; !ok || r.Revision > have {
+				l.acked[r.ResultKey] = r.Revision
+			}
+		}
+	}
+}
+
+func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.acked)
+}
+
+// load applies random batches, some of them duplicates and corrections, until
+// the store errs.
+func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, after func()) error {
+	var before []leaderboard.MatchResult
+	for n := 0; ; n++ {
+		var batch []leaderboard.MatchResult
+		for range 1 + rng.IntN(5)*rng.IntN(10) {
+			user := leaderboard.UserID(fmt.Sprint("u", rng.IntN(20)))
+			r := testResult(user, leaderboard.MatchID(fmt.Sprint(writer, "-", n, "-", len(batch))), 0, leaderboard.Score(rng.IntN(1000)))
+			if len(before) > 0 && rng.IntN(4) == 0 {
+				old := before[rng.IntN(len(before))]
+				r = testResult(old.User, old.Match, old.Revision+int64(rng.IntN(2)), leaderboard.Score(rng.IntN(1000)))
+				if r.Revision == old.Revision {
+					r = old
+				}
+			}
+			batch = append(batch, r)
+		}
+		before = append(before, batch...)
+		if again := l.inFlight(); len(again) > 0 && rng.IntN(3) == 0 {
+			batch = again // duplicates of what another writer may be waiting for
+		}
+		l.send(batch)
+		report, err := s.Apply(ctx, testBoard(), batch)
+		if err != nil {
+			return err
+		}
+		l.ack(batch, report.Outcomes)
+		after()
+	}
+}
+
+// verify checks that a store that was opened again holds every result that was
+// acknowledged before the crash, whole, and nothing that was not sent, and that
+// its entries and ladders are what its results say.
+func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, revision := range acked {
+		rec, err := s.Result(t.Context(), key)
+		if err != nil || rec.Result == nil || rec.Result.Revision < revision {
+			t.Fatalf("acknowledged revision %d of %v: %+v, %v", revision, key, rec.Result, err)
+		}
+	}
+	users := 0
+	for user, err := range s.Users(t.Context(), testScope) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := int64(0)
+		for r, err := range s.Results(t.Context(), testScope, user) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+			if !slices.ContainsFunc(l.sent[r.ResultKey], func(o leaderboard.MatchResult) bool { return o.Equal(&r) }) {
+				t.Fatalf("a result that was never sent: %+v", r)
+			}
+		}
+		e, err := s.Entry(t.Context(), testScope, user)
+		if err != nil || e.Results != n {
+			t.Fatalf("entry of %d results, want %d: %v", e.Results, n, err)
+		}
+		users++
+	}
+	wholeLadders(t, s, users)
+}
+
+// wholeLadders checks that every entry is what its results say, and that each
+// ladder holds the rows of n entries and no others.
+func wholeLadders(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for user := range s.Users(t.Context(), testScope) {
+		c, err := s.Recount(t.Context(), testBoard(), testScope.Season, user)
+		if err != nil || c.Before.Version != c.After.Version {
+			t.Fatalf("user %q was not whole: %+v, %v", user, c, err)
+		}
+	}
+	found, err := s.findStrays(t.Context(), s.board("b"), testScope.Season)
+	if err != nil || len(found) > 0 {
+		t.Fatalf("rows that belong to nobody: %v, %v", found, err)
+	}
+	rows := 0
+	for _, err := range s.Entries(t.Context(), leaderboard.Ladder{Scope: testScope}, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows++
+	}
+	if rows != n {
+		t.Fatalf("%d rows in the ladder, want %d", rows, n)
+	}
+}
+
+// What is not synced may be lost at any moment: whatever was acknowledged is
+// there, and every user is whole.
+func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
+	seeds(t, 12, func(t *testing.T, rng *rand.Rand) {
+		fs := vfs.NewCrashableMem()
+		l := newLog()
+		s := mustOpen(t, "data", Options{FS: fs})
+		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // crash, and again after recovery
+			ctx, stop := context.WithCancel(t.Context())
+			enough := make(chan struct{})
+			var once sync.Once
+			var writes sync.WaitGroup
+			var wg sync.WaitGroup
+			writes.Add(1)
+			for w := range 4 {
+				left := 1 + rng.IntN(40)
+				own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+				wg.Go(func() {
+					err := l.load(ctx, s, own, w, func() {
+						if left--; left == 0 {
+							once.Do(func() { close(enough) })
+						}
+					})
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("Apply: %v", err)
+					}
+				})
+			}
+			<-enough
+			if rng.IntN(3) == 0 {
+				// A flush or two make the crash meet more than the log.
+				if _, err := s.db.AsyncFlush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			acked := l.acknowledged()
+			crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+			stop()
+			wg.Wait()
+			mustClose(t, s)
+
+			fs = crashed
+			s = mustOpen(t, "data", Options{FS: fs})
+			l.verify(t, s, acked)
+			l.acked = acked // what came after the crash was acknowledged by a ghost
+		}
+		mustClose(t, s)
+	})
+}
+
+// A seal that a crash cuts short leaves the final standings of before, whole.
+func TestCrashDuringSeal(t *testing.T) {
+	const n = 3000
+	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
+		fs := vfs.NewCrashableMem()
+		s := mustOpen(t, "data", Options{FS: fs})
+		b := testBoard()
+		if err := s.CreateBoard(t.Context(), *b); err != nil {
+			t.Fatal(err)
+		}
+		apply := func(revision int64) {
+			t.Helper()
+			results := make([]leaderboard.MatchResult, n)
+			for i := range results {
+				results[i] = testResult(leaderboard.UserID(fmt.Sprint("u", i)), "m", revision, leaderboard.Score(revision))
+			}
+			if _, err := s.Apply(t.Context(), b, results); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seal := func(day int) error {
+			_, err := s.Seal(t.Context(), b, testScope.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)})
+			return err
+		}
+		apply(1)
+		if err := seal(1); err != nil {
+			t.Fatal(err)
+		}
+		apply(2)
+		done := make(chan error, 1)
+		go func() { done <- seal(2) }()
+		// Crash when some number of the batches are written.
+		commits := rng.IntN(12)
+		for range commits {
+			if err := s.settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sealed := false
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			sealed = true
+		default:
+		}
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+		if !sealed {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustClose(t, s)
+
+		s = mustOpen(t, "data", Options{FS: crashed})
+		standings, total, err := s.FinalStandings(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, n+1)
+		if err != nil || total != n || len(standings) != n {
+			t.Fatalf("%d final standings, %d in all, %v; want %d", len(standings), total, err, n)
+		}
+		scores := map[leaderboard.Score]int{}
+		for _, st := range standings {
+			scores[b.ScoreOf(st.Key, testEpoch)]++
+		}
+		if len(scores) != 1 || sealed && scores[2] != n {
+			t.Fatalf("final standings of scores %v, sealed %v", scores, sealed)
+		}
+		// What the crash left over goes with the next seal.
+		if err := seal(3); err != nil {
+			t.Fatal(err)
+		}
+		key := makeScopeKey(s.board("b").number, testScope.Season)
+		rows := 0
+		if err := s.scan(t.Context(), key.kind(dataFinal), after(key.kind(dataFinal)), func(_, _ []byte) (bool, error) {
+			rows++
+			return true, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want := 2 * (2*n + 1); rows != want { // overall and one division, by place and by user, and their counts
+			t.Fatalf("%d rows of final standings, want %d", rows, want)
+		}
+		mustClose(t, s)
+	})
+}
+
+// Whatever write fails, and whether it goes on failing: nothing is acknowledged
+// that is not kept, and after the first error nothing is acknowledged at all.
+func TestFaults(t *testing.T) {
+	seeds(t, 40, func(t *testing.T, rng *rand.Rand) {
+		mem := vfs.NewCrashableMem()
+		forever := rng.IntN(2) == 0
+		after := rng.IntN(60)
+		var mu sync.Mutex
+		armed, ops := false, 0
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !armed {
+				return nil
+			}
+			if ops++; ops > after && (forever || ops == after+1) {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		s := mustOpen(t, "data", Options{FS: fs})
+		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+			t.Fatal(err)
+		}
+		l := newLog()
+		mu.Lock()
+		armed = true
+		mu.Unlock()
+		var wg sync.WaitGroup
+		for w := range 4 {
+			own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+			wg.Go(func() {
+				n := 0
+				err := l.load(t.Context(), s, own, w, func() {
+					if n++; n%10 == 0 && w == 0 {
+						// Flushes, so that not only the log can fail.
+						go func() {
+							defer func() { _ = recover() }() // the engine may panic when it has failed
+							_, _ = s.db.AsyncFlush()
+						}()
+					}
+				})
+				if !errors.Is(err, leaderboard.ErrUnavailable) {
+					t.Errorf("Apply: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		for name, err := range map[string]error{
+			"a duplicate": func() error {
+				for _, sent := range l.sent {
+					_, err := s.Apply(t.Context(), testBoard(), sent[:1])
+					return err
+				}
+				return errors.New("nothing was sent")
+			}(),
+			"a board that exists": s.CreateBoard(t.Context(), *testBoard()),
+			"a ban":               func() error { _, err := s.SetBan(t.Context(), leaderboard.Ban{User: "u", Banned: true}); return err }(),
+			"Close":               s.Close(),
+		} {
+			if !errors.Is(err, leaderboard.ErrUnavailable) {
+				t.Errorf("%s after a failure: %v", name, err)
+			}
+		}
+		acked := l.acknowledged()
+		again := mustOpen(t, "data", Options{FS: mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})})
+		l.verify(t, again, acked)
+		mustClose(t, again)
+		mu.Lock()
+		armed = false // so that what still retries behind the failed store can end
+		mu.Unlock()
+	})
+}
+
+// A flush that fails makes the store fail, though no write to the log has.
+func TestFaultOfFlush(t *testing.T) {
+	mem := vfs.NewMem()
+	var toggle errorfs.Toggle
+	toggle.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})
+	s := mustOpen(t, "data", Options{FS: errorfs.Wrap(mem, &toggle)})
+	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult("u", "m", 0, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	toggle.On()
+	if _, err := s.db.AsyncFlush(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.failed
+	toggle.Off()
+	if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult("u", "n", 0, 1)}); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("Apply: %v", err)
+	}
+	if e, err := s.Entry(t.Context(), testScope, "u"); err != nil || e.Results != 1 {
+		t.Errorf("reading goes on: %+v, %v", e, err)
+	}
+}
+
+// killDir names the directory to a child that is to be killed.
+const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
+
+// TestKillChild is the process that TestKill kills. It prints what it applied.
+func TestKillChild(t *testing.T) {
+	dir := os.Getenv(killDir)
+	if dir == "" {
+		return // it is no child
+	}
+	s := mustOpen(t, dir, Options{})
+	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+		t.Fatal(err)
+	}
+	var out sync.Mutex
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				user := leaderboard.UserID(fmt.Sprint("u", (n+w)%5))
+				match := leaderboard.MatchID(fmt.Sprint(os.Getpid(), "-", w, "-", n))
+				if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult(user, match, 0, leaderboard.Score(n%100))}); err != nil {
+					t.Errorf("Apply: %v", err)
+					return
+				}
+				out.Lock()
+				fmt.Printf("%s %s %d\n", user, match, n%100)
+				out.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A process that is killed under load has lost nothing that it acknowledged.
+func TestKill(t *testing.T) {
+	dir := t.TempDir()
+	l := newLog()
+	for round := range 4 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
+		cmd.Env = append(os.Environ(), killDir+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for n := 0; lines.Scan(); n++ {
+			var user leaderboard.UserID
+			var match leaderboard.MatchID
+			var score leaderboard.Score
+			if _, err := fmt.Sscanf(lines.Text(), "%s %s %d", &user, &match, &score); err != nil {
+				continue // the line that was being printed
+			}
+			r := testResult(user, match, 0, score)
+			l.send([]leaderboard.MatchResult{r})
+			l.ack([]leaderboard.MatchResult{r}, make([]leaderboard.Outcome, 1))
+			if n == 0 {
+				_, err := Open(dir, Options{})
+				if err == nil || !strings.Contains(err.Error(), "another process") {
+					t.Errorf("Open of a directory in use: %v", err)
+				}
+			}
+			if n == 50+round*100 {
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = cmd.Wait() // it was killed
+	}
+	acked := l.acknowledged()
+	if len(acked) < 4*50 {
+		t.Fatalf("only %d results were acknowledged", len(acked))
+	}
+	s := mustOpen(t, dir, Options{})
+	for key, revision := range acked {
+		rec, err := s.Result(t.Context(), key)
+		if err != nil || rec.Result.Revision != revision || !rec.Result.Equal(&l.sent[key][0]) {
+			t.Fatalf("acknowledged result of %v: %+v, %v", key, rec, err)
+		}
+	}
+	n := 0
+	for range s.Users(t.Context(), testScope) {
+		n++
+	}
+	wholeLadders(t, s, n)
+	mustClose(t, s)
+}
