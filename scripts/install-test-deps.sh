@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the integration tests need on Debian or Ubuntu and is not there yet:
-# Java 17 and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client).
+# Java 17 and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl.
 #
 #   scripts/install-test-deps.sh             what the tests need
 #   scripts/install-test-deps.sh --chromium  and a browser for the test of the web page
@@ -32,6 +32,7 @@ has_java17 || missing="$missing openjdk-17-jre-headless"
 has mvn || missing="$missing maven"
 { has redis-server && has redis-cli; } || missing="$missing redis-server"
 has kcat || missing="$missing kcat"
+has curl || missing="$missing curl"
 if [ $chromium = yes ] && ! has chromium; then
 	missing="$missing chromium"
 fi

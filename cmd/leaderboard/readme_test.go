@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The commands of the README's first five minutes, run as they stand there, one
+// after another, against a new server.
+func TestREADMECommands(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+			t.Fatal("curl is not installed; scripts/install-test-deps.sh installs it")
+		}
+		t.Skip("curl is not installed; scripts/install-test-deps.sh installs it")
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startInsecure(t)
+	answers := []string{}
+	for i, block := range strings.Split(string(readme), "```sh\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if !strings.Contains(block, "curl ") {
+			continue
+		}
+		// Each command's answer on a line of its own.
+		script := strings.ReplaceAll(strings.ReplaceAll(block, "localhost:8080", s.http), "curl ", "echo; curl --fail-with-body ")
+		out, err := exec.CommandContext(t.Context(), "bash", "-euc", script).CombinedOutput()
+		if err != nil {
+			t.Fatalf("block %d fails (%v):\n%s\n%s", i+1, err, block, out)
+		}
+		answers = append(answers, strings.Fields(string(out))...)
+	}
+	all := strings.Join(answers, "\n")
+	for _, want := range []string{
+		`"new_score":30,"rank":1,"status":"DUPLICATE"`, // ann's result counted once
+		`"leaderboard":[{"user_id":"ann","score":30,"rank":1`,
+		`"user_id":"bob","score":20,"rank":2`,
+		`"is_current_user":true`,
+		`"board_id":"10k"`,
+		`{"user_id":"eve","score":2391,"rank":1`,
+		`{"user_id":"bob","score":2405,"rank":2`, // shares ann's rank
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no answer has %s in:\n%s", want, all)
+		}
+	}
+	last := answers[len(answers)-1]
+	if strings.Contains(last, `"eve"`) || !strings.Contains(last, `"user_id":"ann","score":2405,"rank":1`) {
+		t.Errorf("after the retraction: %s", last)
+	}
+}
