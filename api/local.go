@@ -96,9 +96,17 @@ func (c *localConn) Invoke(ctx context.Context, method string, args, reply any, 
 		}
 	}
 	if err != nil {
-		return err
+		return asStatus(err)
 	}
 	return copyMessage(reply, answer)
+}
+
+// asStatus makes of a handler's error what the network would.
+func asStatus(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
 }
 
 func copyMessage(dst, src any) error {
@@ -131,7 +139,7 @@ func (c *localConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method st
 	go func() {
 		defer close(s.done)
 		info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: true}
-		s.err = c.stream(m.impl, (*localServerStream)(s), info, m.desc.Handler)
+		s.err = asStatus(c.stream(m.impl, (*localServerStream)(s), info, m.desc.Handler))
 	}()
 	return (*localClientStream)(s), nil
 }

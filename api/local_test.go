@@ -1,0 +1,257 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// echo is a service whose behavior a request names.
+type echo struct {
+	pb.UnimplementedLeaderboardServiceServer
+	pb.UnimplementedAdminServiceServer
+	left chan struct{} // closed when a watch has ended
+}
+
+func (echo) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
+	if req.GetBoard() == "missing" {
+		return nil, status.Error(codes.NotFound, "missing")
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	if err := grpc.SetHeader(ctx, metadata.Pairs("seen", md.Get("sent")[0])); err != nil {
+		return nil, err
+	}
+	if err := grpc.SetTrailer(ctx, metadata.Pairs("end", "yes")); err != nil {
+		return nil, err
+	}
+	method, _ := grpc.Method(ctx)
+	return &pb.GetBoardResponse{Board: &pb.Board{BoardId: req.GetBoard(), Title: method}}, nil
+}
+
+func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
+	defer close(e.left)
+	m := &pb.WatchScoresResponse{}
+	switch req.GetBoard() {
+	case "missing":
+		return status.Error(codes.NotFound, "missing")
+	case "silent":
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	case "endless":
+		for {
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+		}
+	}
+	for _, id := range []string{"1", "2", "3"} {
+		m.EventId = id // a message may be used again once it is sent
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	if req.GetBoard() == "breaks" {
+		return status.Error(codes.Unavailable, "broken")
+	}
+	return nil
+}
+
+// connections are the same service in process and over the wire: what holds for
+// the one must hold for the other.
+func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) map[string]grpc.ClientConnInterface {
+	local := newLocalConn(unary, stream)
+	serve(local)
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...))
+	serve(server)
+	listener := bufconn.Listen(1 << 16)
+	go server.Serve(listener)
+	wire, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { wire.Close(); server.Stop() })
+	return map[string]grpc.ClientConnInterface{"local": local, "wire": wire}
+}
+
+func TestLocalIsLikeTheWire(t *testing.T) {
+	var order []string
+	note := func(name string) grpc.UnaryServerInterceptor {
+		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			order = append(order, name+info.FullMethod)
+			return next(ctx, req)
+		}
+	}
+	noteStream := func(name string) grpc.StreamServerInterceptor {
+		return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			order = append(order, name+info.FullMethod)
+			return next(srv, ss)
+		}
+	}
+	left := make(chan struct{})
+	conns := connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{left: left}) },
+		[]grpc.UnaryServerInterceptor{note("a"), note("b")}, []grpc.StreamServerInterceptor{noteStream("a"), noteStream("b")})
+	for name, conn := range conns {
+		t.Run(name, func(t *testing.T) {
+			order = nil
+			c := pb.NewLeaderboardServiceClient(conn)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "sent", "yes")
+			var header, trailer metadata.MD
+			res, err := c.GetBoard(ctx, &pb.GetBoardRequest{Board: "b"}, grpc.Header(&header), grpc.Trailer(&trailer))
+			if err != nil || res.GetBoard().GetBoardId() != "b" || res.GetBoard().GetTitle() != pb.LeaderboardService_GetBoard_FullMethodName {
+				t.Errorf("the answer is %v, %v", res, err)
+			}
+			if !slices.Equal(header.Get("seen"), []string{"yes"}) || !slices.Equal(trailer.Get("end"), []string{"yes"}) {
+				t.Errorf("header %v, trailer %v", header, trailer)
+			}
+			if want := []string{"a" + pb.LeaderboardService_GetBoard_FullMethodName, "b" + pb.LeaderboardService_GetBoard_FullMethodName}; !slices.Equal(order, want) {
+				t.Errorf("interceptors %v, want %v", order, want)
+			}
+			if _, err := c.GetBoard(ctx, &pb.GetBoardRequest{Board: "missing"}); status.Code(err) != codes.NotFound {
+				t.Errorf("an error is %v", err)
+			}
+			if _, err := c.ListBoards(ctx, &pb.ListBoardsRequest{}); status.Code(err) != codes.Unimplemented {
+				t.Errorf("a method that is not there: %v", err)
+			}
+			if err := conn.Invoke(ctx, "/nothing/Nothing", &pb.GetBoardRequest{}, &pb.GetBoardResponse{}); status.Code(err) != codes.Unimplemented {
+				t.Errorf("a service that is not there: %v", err)
+			}
+
+			watch := func(board string) ([]string, error) {
+				left = make(chan struct{})
+				conns := connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{left: left}) }, nil, nil)
+				stream, err := pb.NewLeaderboardServiceClient(conns[name]).WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
+				if err != nil {
+					return nil, err
+				}
+				if _, err := stream.Header(); err != nil && status.Code(err) != codes.NotFound {
+					return nil, err
+				}
+				var ids []string
+				for {
+					m, err := stream.Recv()
+					if errors.Is(err, io.EOF) {
+						return ids, nil
+					}
+					if err != nil {
+						return ids, err
+					}
+					ids = append(ids, m.GetEventId())
+				}
+			}
+			if ids, err := watch("b"); err != nil || !slices.Equal(ids, []string{"1", "2", "3"}) {
+				t.Errorf("a stream of three is %v, %v", ids, err)
+			}
+			if ids, err := watch("breaks"); status.Code(err) != codes.Unavailable || len(ids) != 3 {
+				t.Errorf("a stream that breaks is %v, %v", ids, err)
+			}
+			if ids, err := watch("missing"); status.Code(err) != codes.NotFound || len(ids) != 0 {
+				t.Errorf("a stream that fails is %v, %v", ids, err)
+			}
+		})
+	}
+}
+
+// A caller who leaves ends the handler, whether it sends or waits.
+func TestLocalStreamEndsWithItsCaller(t *testing.T) {
+	for _, board := range []string{"silent", "endless"} {
+		left := make(chan struct{})
+		for name, conn := range connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{left: left}) }, nil, nil) {
+			if name != "local" {
+				continue
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			stream, err := pb.NewLeaderboardServiceClient(conn).WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if board == "endless" {
+				if _, err := stream.Recv(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cancel()
+			<-left
+			if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
+				t.Errorf("%s: after leaving: %v", board, err)
+			}
+			if _, err := stream.Header(); board == "silent" && status.Code(err) != codes.Canceled {
+				t.Errorf("%s: the header after leaving: %v", board, err)
+			}
+		}
+	}
+}
+
+// What a handler gets and gives is its own.
+func TestLocalCopies(t *testing.T) {
+	local := newLocalConn(nil, nil)
+	kept := &keeper{}
+	pb.RegisterAdminServiceServer(local, kept)
+	req := &pb.CreateKeyRequest{Scopes: []string{"read"}}
+	res, err := pb.NewAdminServiceClient(local).CreateKey(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Scopes[0], res.Secret = "admin", "changed"
+	if kept.req.GetScopes()[0] != "read" || kept.res.GetSecret() != "s" {
+		t.Errorf("the handler sees %v and %v", kept.req, kept.res)
+	}
+	if err := copyMessage(&pb.Key{}, &pb.Board{}); status.Code(err) != codes.Internal {
+		t.Errorf("messages of two types: %v", err)
+	}
+	if _, err := local.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/nothing/Nothing"); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a stream that is not there: %v", err)
+	}
+}
+
+type keeper struct {
+	pb.UnimplementedAdminServiceServer
+	req *pb.CreateKeyRequest
+	res *pb.CreateKeyResponse
+}
+
+func (k *keeper) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
+	k.req, k.res = req, &pb.CreateKeyResponse{Secret: "s"}
+	return k.res, nil
+}
+
+// The price of a call by each way to the service, without the service.
+func BenchmarkConnections(b *testing.B) {
+	serve := func(r grpc.ServiceRegistrar) { pb.RegisterAdminServiceServer(r, &keeper{}) }
+	local := newLocalConn(nil, nil)
+	serve(local)
+	server := grpc.NewServer()
+	serve(server)
+	listener := bufconn.Listen(1 << 20)
+	go server.Serve(listener)
+	defer server.Stop()
+	wire, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer wire.Close()
+	for name, conn := range map[string]grpc.ClientConnInterface{"local": local, "bufconn": wire} {
+		c := pb.NewAdminServiceClient(conn)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.CreateKey(b.Context(), &pb.CreateKeyRequest{Name: "n", Scopes: []string{"read"}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
