@@ -1,0 +1,240 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gocql/gocql"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+var update = flag.Bool("update", false, "write schema.cql anew")
+
+func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
+
+// connector returns how to connect to the shared cluster.
+func connector(t *testing.T) func(string) (*gocql.Session, error) {
+	addrs := cluster.Cassandra(t, 1)
+	return func(keyspace string) (*gocql.Session, error) {
+		cfg := gocql.NewCluster(addrs...)
+		_, port, _ := strings.Cut(addrs[0], ":")
+		if _, err := fmt.Sscan(port, &cfg.Port); err != nil {
+			return nil, err
+		}
+		cfg.ProtoVersion, cfg.Keyspace, cfg.NumConns = 4, keyspace, 1
+		cfg.Timeout, cfg.ConnectTimeout = 30*time.Second, 10*time.Second
+		cfg.Consistency = gocql.LocalQuorum
+		return cfg.CreateSession()
+	}
+}
+
+// newKeyspace returns a name of t's own, and drops what is made of it.
+func newKeyspace(t *testing.T, connect func(string) (*gocql.Session, error)) string {
+	name := fmt.Sprintf("schema_%x", time.Now().UnixNano())
+	t.Cleanup(func() {
+		s := session(t, connect, "")
+		if err := s.Query("DROP KEYSPACE IF EXISTS " + name).Exec(); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspace string) *gocql.Session {
+	t.Helper()
+	s, err := connect(keyspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+var oneReplica = map[string]int{"dc1": 1}
+
+// tables has one column added by each version.
+func tables(versions int) []Migration {
+	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
+	for v := 2; v <= versions; v++ {
+		all = append(all, Migration{Version: v, Name: "more", Checksum: fmt.Sprint("c", v),
+			statements: []string{fmt.Sprintf("ALTER TABLE t ADD IF NOT EXISTS c%d int", v)}})
+	}
+	return all
+}
+
+func TestApplyBringsAKeyspaceForward(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	var told []int
+	progress := func(m Migration) { told = append(told, m.Version) }
+	if err := apply(t.Context(), connect, ks, oneReplica, tables(1), progress); err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, connect, ks)
+	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "leaderboard schema apply") {
+		t.Errorf("check by newer code: %v, want %v with the command to run", err, ErrOlder)
+	}
+	// Data of the version before lives on.
+	if err := s.Query("INSERT INTO t (k) VALUES (7)").Exec(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := apply(t.Context(), connect, ks, oneReplica, tables(3), progress); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]int{1, 2, 3}, told); d != "" {
+		t.Errorf("versions told (-want +got):\n%s", d)
+	}
+	var k int
+	var c3 *int
+	if err := s.Query("SELECT k, c3 FROM t").Scan(&k, &c3); err != nil || k != 7 || c3 != nil {
+		t.Errorf("row %d, %v: %v", k, c3, err)
+	}
+	if err := check(t.Context(), s, tables(3)); err != nil {
+		t.Error(err)
+	}
+	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrNewer) {
+		t.Errorf("check by older code: %v, want %v", err, ErrNewer)
+	}
+	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); !errors.Is(err, ErrNewer) {
+		t.Errorf("apply by older code: %v, want %v", err, ErrNewer)
+	}
+	other := tables(3)
+	other[1].Checksum = "x"
+	if err := apply(t.Context(), connect, ks, oneReplica, other, nil); !errors.Is(err, ErrChanged) {
+		t.Errorf("apply of another file: %v, want %v", err, ErrChanged)
+	}
+}
+
+func TestApplyByManyAtOnce(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	var mu sync.Mutex
+	told := map[int]int{}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			err := apply(t.Context(), connect, ks, oneReplica, tables(4), func(m Migration) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[m.Version]++
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if d := cmp.Diff(map[int]int{1: 1, 2: 1, 3: 1, 4: 1}, told); d != "" {
+		t.Errorf("how often each version was applied (-want +got):\n%s", d)
+	}
+}
+
+func TestApplyWaitsForTheLock(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	if err := apply(t.Context(), connect, ks, oneReplica, tables(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, connect, ks)
+	holder := lease{session: s, owner: "somebody", time: 10 * time.Second}
+	if err := holder.take(t.Context(), ks); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := apply(ctx, connect, ks, oneReplica, tables(2), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("apply beside a holder of the lock: %v", err)
+	}
+	// The lock of a holder that died ends by itself.
+	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
+		t.Error(err)
+	}
+	// Who has lost the lock goes no further.
+	if err := holder.renew(t.Context()); err == nil {
+		t.Error("a lock that was lost was renewed")
+	}
+}
+
+func TestApplyCutShortIsGoneOnWith(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	broken := tables(2)
+	broken[1].statements = append(broken[1].statements, "ALTER TABLE nowhere ADD x int")
+	if err := apply(t.Context(), connect, ks, oneReplica, broken, nil); err == nil {
+		t.Fatal("a statement that fails was taken")
+	}
+	s := session(t, connect, ks)
+	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) {
+		t.Errorf("check: %v, want %v", err, ErrOlder)
+	}
+	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(t.Context(), s, tables(2)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSchema applies the real migrations, and compares what the server says the
+// schema is with schema.cql.
+func TestSchema(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	s := session(t, connect, "")
+	if err := s.Query("CREATE KEYSPACE " + ks + " WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': 1}").Exec(); err != nil {
+		t.Fatal(err)
+	}
+	in := session(t, connect, ks)
+	if err := Check(t.Context(), in); !errors.Is(err, ErrOlder) {
+		t.Errorf("Check of an empty keyspace: %v, want %v", err, ErrOlder)
+	}
+	status, err := Status(t.Context(), in)
+	if err != nil || len(status) == 0 || !status[0].AppliedAt.IsZero() {
+		t.Errorf("Status of an empty keyspace: %+v, %v", status, err)
+	}
+	if err := Apply(t.Context(), connect, ks, oneReplica, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(t.Context(), in); err != nil {
+		t.Error(err)
+	}
+	status, err = Status(t.Context(), in)
+	if err != nil || status[len(status)-1].AppliedAt.IsZero() {
+		t.Errorf("Status: %+v, %v", status, err)
+	}
+	got := "-- What the files in cql/ make. Written by: go test ./schema -run TestSchema -update\n"
+	iter := s.Query("DESCRIBE KEYSPACE " + ks).Iter()
+	row := map[string]any{}
+	for iter.MapScan(row) {
+		if row["type"] != "keyspace" && !strings.HasPrefix(row["name"].(string), "schema_lock") {
+			got += "\n" + strings.ReplaceAll(row["create_statement"].(string), ks+".", "") + "\n"
+		}
+		row = map[string]any{}
+	}
+	if err := iter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("schema.cql", []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("schema.cql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("schema.cql (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,98 @@
+package schema
+
+import (
+	"errors"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSplit(t *testing.T) {
+	const text = "-- a comment;\nCREATE TABLE a (\n    -- of a column;\n    b int PRIMARY KEY\n);\n\nALTER TABLE a ADD c text;  \nDROP TABLE d\n"
+	want := []string{"CREATE TABLE a (\n    b int PRIMARY KEY\n)", "ALTER TABLE a ADD c text", "DROP TABLE d"}
+	if d := cmp.Diff(want, split(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestParseRefusesFilesOutOfOrder(t *testing.T) {
+	file := &fstest.MapFile{Data: []byte("SELECT 1;")}
+	for _, tt := range []struct {
+		name  string
+		files []string
+		ok    bool
+	}{
+		{"in order", []string{"0001_a", "0002_b"}, true},
+		{"a gap", []string{"0001_a", "0003_b"}, false},
+		{"from 2", []string{"0002_a"}, false},
+		{"twice", []string{"0001_a", "0001_b"}, false},
+		{"too short a number", []string{"1_a"}, false},
+		{"no slug", []string{"0001"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fsys := fstest.MapFS{}
+			for _, name := range tt.files {
+				fsys["cql/"+name+".cql"] = file
+			}
+			if _, err := parse(fsys); (err == nil) != tt.ok {
+				t.Errorf("parse: %v", err)
+			}
+		})
+	}
+	if _, err := parse(fstest.MapFS{"cql/0001_a.cql": {Data: []byte("-- nothing\n")}}); err == nil {
+		t.Error("a file without statements was taken")
+	}
+}
+
+func TestCompare(t *testing.T) {
+	m := func(version int, sum string) Migration { return Migration{Version: version, Checksum: sum} }
+	want := []Migration{m(1, "a"), m(2, "b")}
+	for _, tt := range []struct {
+		name string
+		have []Migration
+		err  error
+	}{
+		{"nothing yet", nil, nil},
+		{"a part", want[:1], nil},
+		{"all", want, nil},
+		{"newer", []Migration{m(1, "a"), m(2, "b"), m(3, "c")}, ErrNewer},
+		{"other content", []Migration{m(1, "a"), m(2, "x")}, ErrChanged},
+		{"one left out", []Migration{m(2, "b")}, ErrChanged},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := compare(want, tt.have); !errors.Is(err, tt.err) {
+				t.Errorf("compare: %v, want %v", err, tt.err)
+			}
+		})
+	}
+}
+
+func TestCreateKeyspace(t *testing.T) {
+	stmt, err := createKeyspace("lb", map[string]int{"eu": 3, "asia": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "CREATE KEYSPACE IF NOT EXISTS lb WITH replication = {'class': 'NetworkTopologyStrategy', 'asia': 2, 'eu': 3}"
+	if stmt != want {
+		t.Errorf("statement %s", stmt)
+	}
+	for _, tt := range []struct {
+		name     string
+		keyspace string
+		replicas map[string]int
+	}{
+		{"upper case", "Lb", map[string]int{"dc1": 1}},
+		{"a quote", "l'b", map[string]int{"dc1": 1}},
+		{"empty", "", map[string]int{"dc1": 1}},
+		{"no data center", "lb", nil},
+		{"a quote in a data center", "lb", map[string]int{"d'c": 1}},
+		{"no replica", "lb", map[string]int{"dc1": 0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if stmt, err := createKeyspace(tt.keyspace, tt.replicas); err == nil {
+				t.Errorf("made %s", stmt)
+			}
+		})
+	}
+}
