@@ -1,0 +1,137 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/cachetest"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
+
+// mixed is why several shards cannot show one moment: a question is read from
+// each of them at a moment of its own, and Redis has no snapshot across slots.
+const mixed = "shards are read side by side, not at one moment"
+
+// few makes the suite's random tests fit an index behind a network.
+func few(histories int, mixed string) cachetest.Limits {
+	return cachetest.Limits{Histories: histories, Changes: 40, Moves: 1000, MixedMoments: mixed}
+}
+
+// options are those of a test's own keys on the servers.
+func options(addrs []string, shards int) Options {
+	return Options{
+		Redis:  &goredis.UniversalOptions{Addrs: addrs, DialTimeout: time.Second, ReadTimeout: 2 * time.Second},
+		Shards: shards, Prefix: fmt.Sprintf("test-%08x:", rand.Uint32()), Hints: 64,
+	}
+}
+
+// opened returns an index with options, whose keys are removed when tb ends.
+func opened(tb testing.TB, o Options) *Index {
+	tb.Helper()
+	x, err := Open(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		remove(tb, x)
+		if err := x.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return x
+}
+
+// names returns the names of the index's keys.
+func names(ctx context.Context, x *Index) ([]string, error) {
+	var all []string
+	scan := func(ctx context.Context, c *goredis.Client) error {
+		for it := c.Scan(ctx, 0, x.o.Prefix+"*", 1000).Iterator(); ; {
+			if !it.Next(ctx) {
+				return it.Err()
+			}
+			all = append(all, it.Val())
+		}
+	}
+	switch c := x.client.(type) {
+	case *goredis.ClusterClient:
+		// One after another: scan appends.
+		err := c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { return nil })
+		if err != nil {
+			return nil, err
+		}
+		nodes := make(chan *goredis.Client, 64)
+		if err := c.ForEachMaster(ctx, func(_ context.Context, m *goredis.Client) error { nodes <- m; return nil }); err != nil {
+			return nil, err
+		}
+		close(nodes)
+		for m := range nodes {
+			if err := scan(ctx, m); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	case *goredis.Client:
+		return all, scan(ctx, c)
+	}
+	return nil, fmt.Errorf("client of type %T", x.client)
+}
+
+func remove(tb testing.TB, x *Index) {
+	ctx := context.Background()
+	all, err := names(ctx, x)
+	if err != nil {
+		tb.Logf("keys are left behind: %v", err) // as when the test has ended the server
+		return
+	}
+	for _, name := range all {
+		if err := x.client.Unlink(ctx, name).Err(); err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
+// local returns an index in a Redis of this process, which cannot say who it is.
+func local(tb testing.TB, shards int) *Index {
+	tb.Helper()
+	s := miniredis.RunT(tb)
+	x, err := newIndex(options([]string{s.Addr()}, shards))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return x
+}
+
+func TestIndexOnAServer(t *testing.T) {
+	addrs := []string{cluster.Redis(t)}
+	t.Run("OneShard", func(t *testing.T) {
+		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 1)) }, few(8, ""))
+	})
+	t.Run("Shards", func(t *testing.T) {
+		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 4)) }, few(4, mixed))
+	})
+}
+
+func TestIndexOnACluster(t *testing.T) {
+	addrs := cluster.RedisCluster(t)
+	t.Run("OneShard", func(t *testing.T) {
+		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 1)) }, few(2, ""))
+	})
+	t.Run("Shards", func(t *testing.T) {
+		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 6)) }, few(4, mixed))
+	})
+}

@@ -1,0 +1,70 @@
+package redis
+
+import (
+	"crypto/sha1"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// hash spreads users over shards.
+func hash(s string) uint32 {
+	sum := sha1.Sum([]byte(s))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// escape makes a part of a key's hash tag, legible and without the characters
+// that end a part or the tag.
+func escape(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '%', '/', '{', '}':
+			fmt.Fprintf(&b, "%%%02X", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// controlKey returns the key that a shard's other keys begin with. Shard 0's
+// does not depend on the number of shards, which is recorded there. The others'
+// slots follow at equal distances, so that servers, which have runs of slots,
+// get equal numbers of a scope's shards.
+func controlKey(prefix string, s leaderboard.Scope, shard, shards int) string {
+	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
+	zero := fmt.Sprintf("%s{%s/0}", prefix, name)
+	if shard == 0 {
+		return zero
+	}
+	step := slots / shards
+	want := slot(name+"/0") + shard*step
+	for n := 0; ; n++ {
+		tag := fmt.Sprintf("%s/%d.%d", name, shard, n)
+		if off := (slot(tag) - want + slots) % slots; off < max(step/4, 1) {
+			return prefix + "{" + tag + "}"
+		}
+	}
+}
+
+// slot returns the hash slot of a hash tag: CRC-16/XMODEM.
+func slot(tag string) int {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % slots
+}

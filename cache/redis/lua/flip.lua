@@ -1,0 +1,7 @@
+-- Makes a generation, ARGV[3], the live one.
+local c, refusal = enter()
+if refusal then return refusal end
+if c.live == ARGV[3] then return {OK} end
+if c.next ~= ARGV[3] then return {FENCED, c.fence} end
+flip(c)
+return {OK}

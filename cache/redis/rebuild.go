@@ -1,0 +1,305 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// errOvertaken: a Drop, a newer Rebuild or a loss of data came in between.
+var errOvertaken = fmt.Errorf("overtaken: %w", leaderboard.ErrRankUnavailable)
+
+// leasePoll is how often a Rebuild looks whether another process's is over.
+const leasePoll = 50 * time.Millisecond
+
+// Rebuild implements [leaderboard.Index]. Processes that share the Redis take
+// turns, and a process that dies is followed by another after
+// [Options.LeaseTTL]. One that had to wait for another process is content with a
+// Rebuild that began after it was called, and then does not read entries: all
+// read one store. A Rebuild that was overtaken by a Drop, by a newer Rebuild
+// after its lease ran out, or by a loss of data changes nothing, and returns
+// [leaderboard.ErrRankUnavailable].
+func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.Scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	sc := x.scope(s)
+	select {
+	case <-sc.rebuild:
+		defer func() { sc.rebuild <- struct{}{} }()
+	case <-ctx.Done():
+		return fmt.Errorf("redis: rebuild %v: %w", s, ctx.Err())
+	}
+	if err := x.rebuild(ctx, b, sc, at, entries); err != nil {
+		return fmt.Errorf("redis: rebuild %v: %w", s, err)
+	}
+	return nil
+}
+
+// generation is one that is being built.
+type generation struct {
+	x       *Index
+	sc      *scope
+	control []string
+	token   string // of the lease
+	name    string
+	fence   int64
+
+	pending [][]any // entries, by shard
+	batches []int64 // sent, by shard
+	held    int     // entries that are pending
+}
+
+func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, sc *scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
+	sc.mu.Lock()
+	failures := sc.failures
+	sc.mu.Unlock()
+	g := &generation{x: x, sc: sc, token: rand.Text()}
+	if err := g.begin(ctx, b, at); err != nil || g.name == "" {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	x.background.Go(func() { g.prolong(ctx, cancel) })
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.o.UpdateTimeout)
+		defer cancel()
+		if err != nil {
+			// If that fails too, the next Rebuild, Drop or Update frees what is there.
+			_ = x.abandon(ctx, g.control, g.name)
+		}
+		_ = x.run(ctx, []*call{g.lease(0)}) // or it runs out
+	}()
+	if err := g.fill(ctx, b, entries); err != nil {
+		return err
+	}
+	if err := g.verify(ctx); err != nil {
+		return err
+	}
+	if err := g.flip(ctx); err != nil {
+		return err
+	}
+	sc.settle(failures)
+	return nil
+}
+
+// begin takes the lease and begins the generation in every shard. The name is
+// empty if another process's Rebuild will do.
+func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Time) error {
+	x, nonce := g.x, rand.Text()[:8]
+	var above, newest int64 = 0, math.MaxInt64 >> 12
+	for waited := false; ; {
+		g.control = *g.sc.control.Load()
+		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), above, newest)
+		acquire.keys = append(acquire.keys, x.leaseKey(g.sc))
+		patience, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
+		err := retry(patience, func() error { return x.run(patience, []*call{acquire}) })
+		cancel()
+		if err != nil {
+			return err
+		}
+		if acquire.status == statusFenced {
+			if fence := acquire.int(); !waited {
+				waited, newest = true, fence
+			}
+			if err := sleep(ctx, leasePoll); err != nil {
+				return err
+			}
+			continue
+		}
+		name, fence, shards, live := acquire.str(), acquire.int(), int(acquire.int()), acquire.str()
+		if acquire.status != statusOK || acquire.fault {
+			return fmt.Errorf("acquire: an answer of another form: %w", leaderboard.ErrRankUnavailable)
+		}
+		if name == "" {
+			if loaded, err := x.Loaded(ctx, g.sc.id); loaded || err != nil {
+				return err
+			}
+			newest = math.MaxInt64 >> 12 // not good enough
+			continue
+		}
+		if shards != len(g.control) {
+			x.setShards(g.sc, shards)
+			g.control = *g.sc.control.Load()
+		}
+		g.name, g.fence = name, fence
+		g.pending, g.batches = make([][]any, shards), make([]int64, shards)
+		if shards == 1 {
+			return nil
+		}
+		calls := each(beginScript, g.control, name, fence, b.RankKeyBytes(), instant(at), live)[1:]
+		if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
+			return errors.Join(err, x.abandon(ctx, g.control, g.name))
+		}
+		above = 0
+		for _, c := range calls {
+			if c.status == statusFenced {
+				// Shard 0 was lost and counts anew.
+				above = max(above, c.int())
+			}
+		}
+		if above == 0 {
+			return nil
+		}
+	}
+}
+
+func (g *generation) lease(ttl time.Duration) *call {
+	c := newCall(leaseScript, g.control, 0, g.token, ttl.Milliseconds())
+	c.keys = []string{g.x.leaseKey(g.sc)}
+	return c
+}
+
+// prolong holds the lease until ctx is done, and ends ctx if it is lost.
+func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc) {
+	for sleep(ctx, g.x.o.LeaseTTL/3) == nil {
+		c := g.lease(g.x.o.LeaseTTL)
+		if err := g.x.run(ctx, []*call{c}); err == nil && c.status == statusFenced {
+			cancel(fmt.Errorf("the lease is lost: %w", errOvertaken))
+		}
+	}
+}
+
+// fill writes entries into the generation.
+func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
+	keyBytes, most := b.RankKeyBytes(), 2*batchEntries*len(g.control)
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if e.Ranked() && len(e.Key) != keyBytes {
+			return fmt.Errorf("entry of %q: a rank key of %d bytes, not %d: %w", e.User, len(e.Key), keyBytes, leaderboard.ErrFormat)
+		}
+		shard := shardOf(e.User, len(g.control))
+		g.pending[shard] = append(g.pending[shard], entryArgs(&e)...)
+		if g.held++; g.held == most {
+			if err := g.send(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.send(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// send writes the pending entries.
+func (g *generation) send(ctx context.Context) error {
+	const entryLen = 4
+	var calls []*call
+	for shard, args := range g.pending {
+		for len(args) > 0 {
+			n := min(len(args), batchEntries*entryLen)
+			g.batches[shard]++
+			head := []any{g.name, g.batches[shard], "", 0}
+			calls = append(calls, newCall(updateScript, g.control, shard, append(head, args[:n]...)...))
+			args = args[n:]
+		}
+		g.pending[shard] = g.pending[shard][:0]
+	}
+	g.held = 0
+	if len(calls) == 0 {
+		return nil
+	}
+	return g.write(ctx, calls)
+}
+
+// write makes calls of the update script, and tells other shards what they say.
+func (g *generation) write(ctx context.Context, calls []*call) error {
+	patience, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+	defer cancel()
+	return retry(patience, func() error {
+		if err := g.x.run(patience, calls); err != nil {
+			if ctx.Err() != nil {
+				return errors.Join(err, context.Cause(ctx))
+			}
+			return err
+		}
+		for _, c := range calls {
+			if c.status != statusOK {
+				return errOvertaken
+			}
+		}
+		tellings, _ := outboxes(calls)
+		return g.x.tell(patience, g.sc, g.control, tellings)
+	})
+}
+
+// verify makes sure that every shard was told everything, holds what was
+// written, and still is on the server that it was written to.
+func (g *generation) verify(ctx context.Context) error {
+	if len(g.control) > 1 {
+		var all []*call
+		for shard := range g.control {
+			acks := g.sc.acknowledgements(shard)
+			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / 3}, acks...)...))
+		}
+		if err := g.write(ctx, all); err != nil {
+			return err
+		}
+	}
+	calls := each(checkScript, g.control, g.name)
+	if err := retry(ctx, func() error { return g.x.run(ctx, calls) }); err != nil {
+		return err
+	}
+	for i, c := range calls {
+		if c.status != statusOK {
+			return errOvertaken
+		}
+		for _, what := range []string{"users", "standings", "rank keys"} {
+			if written, there := c.int(), c.int(); written != there {
+				return fmt.Errorf("shard %d: %d %s written, %d there: %w", i, written, what, there, leaderboard.ErrRankUnavailable)
+			}
+		}
+		if batches := c.int(); batches != g.batches[i] {
+			return fmt.Errorf("shard %d: %d batches sent, %d there: %w", i, g.batches[i], batches, leaderboard.ErrRankUnavailable)
+		}
+	}
+	return fault(calls)
+}
+
+// flip makes the generation live: in shard 0, which decides, and then in the
+// others. Should this process end in between, readers do the rest.
+func (g *generation) flip(ctx context.Context) error {
+	calls := each(flipScript, g.control, g.name)
+	for _, part := range [][]*call{calls[:1], calls[1:]} {
+		if len(part) == 0 {
+			continue
+		}
+		patience, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+		err := retry(patience, func() error { return g.x.run(patience, part) })
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, c := range part {
+			if c.status != statusOK {
+				return errOvertaken
+			}
+		}
+	}
+	return nil
+}
+
+// abandon frees a generation that was being built. If shard 0 has it live, it is
+// made live in the others instead.
+func (x *Index) abandon(ctx context.Context, control []string, name string) error {
+	first := newCall(dropScript, control, 0, "abort", name)
+	if err := x.run(ctx, []*call{first}); err != nil || len(control) == 1 {
+		return err
+	}
+	if first.int() == 1 {
+		return x.run(ctx, each(flipScript, control, name)[1:])
+	}
+	return x.run(ctx, each(dropScript, control, "abort", name)[1:])
+}

@@ -1,0 +1,168 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"fmt"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// script is a Lua script that works on one shard. A server that has not seen it
+// since its start is sent the text.
+type script struct{ name, text, sha string }
+
+func load(name string) *script {
+	text := ""
+	for _, file := range []string{"prelude", name} {
+		b, err := luaFiles.ReadFile("lua/" + file + ".lua")
+		if err != nil {
+			panic(err) // embedded: no such file is a fault of the build
+		}
+		text += string(b)
+	}
+	sum := sha1.Sum([]byte(text))
+	return &script{name, text, hex.EncodeToString(sum[:])}
+}
+
+var (
+	updateScript    = load("update")
+	tellScript      = load("tell")
+	standingsScript = load("standings")
+	windowScript    = load("window")
+	pivotsScript    = load("pivots")
+	acquireScript   = load("acquire")
+	beginScript     = load("begin")
+	checkScript     = load("check")
+	flipScript      = load("flip")
+	dropScript      = load("drop")
+	leaseScript     = load("lease")
+	ownerScript     = load("owner")
+)
+
+// The first element of every answer of a script.
+const (
+	statusOK     = iota
+	statusNone   // the shard holds nothing
+	statusShards // the scope has another number of shards, which follows
+	statusLost   // the server is not the one that was written to
+	statusFenced // a newer generation is there; its fence follows
+	statusFormat // a rank key is not as long as the board's
+)
+
+// call is one run of a script on one shard, and its answer.
+type call struct {
+	script *script
+	shard  int
+	keys   []string // the shard's control key first
+	args   []any
+	cmd    *goredis.Cmd
+	status int
+	failed bool // no answer
+	reply
+}
+
+// reply is read from front to back. What is not there or of another type is
+// remembered as a fault.
+type reply struct {
+	rest  []any
+	fault bool
+}
+
+func (r *reply) next() any {
+	if len(r.rest) == 0 {
+		r.fault = true
+		return nil
+	}
+	v := r.rest[0]
+	r.rest = r.rest[1:]
+	return v
+}
+
+func (r *reply) int() int64 {
+	v, ok := r.next().(int64)
+	r.fault = r.fault || !ok
+	return v
+}
+
+func (r *reply) str() string {
+	v, ok := r.next().(string)
+	r.fault = r.fault || !ok
+	return v
+}
+
+func (r *reply) list() []any {
+	v, ok := r.next().([]any)
+	r.fault = r.fault || !ok
+	return v
+}
+
+func (r *reply) strings() []string {
+	list := reply{rest: r.list()}
+	out := make([]string, len(list.rest))
+	for i := range out {
+		out[i] = list.str()
+	}
+	r.fault = r.fault || list.fault
+	return out
+}
+
+// run makes calls in one trip: calls to one server in one pipeline, the servers
+// side by side. A second trip sends the text of scripts to servers that do not
+// know them. It returns the first error, but every call that has none is done.
+func (x *Index) run(ctx context.Context, calls []*call) error {
+	x.send(ctx, calls, (*call).sha)
+	var unknown []*call
+	for _, c := range calls {
+		if goredis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			unknown = append(unknown, c)
+		}
+	}
+	if len(unknown) > 0 {
+		x.send(ctx, unknown, (*call).text)
+	}
+	var first error
+	for _, c := range calls {
+		v, err := c.cmd.Slice()
+		c.status, c.reply = statusNone, reply{rest: v}
+		if err == nil {
+			if c.status = int(c.int()); c.fault {
+				err = fmt.Errorf("answer %v", v)
+			}
+		}
+		if c.failed = err != nil; c.failed && first == nil {
+			first = fmt.Errorf("%s: %w: %w", c.script.name, leaderboard.ErrRankUnavailable, err)
+		}
+	}
+	return first
+}
+
+func (c *call) sha(ctx context.Context, to goredis.Cmdable) *goredis.Cmd {
+	return to.EvalSha(ctx, c.script.sha, c.keys, c.args...)
+}
+
+func (c *call) text(ctx context.Context, to goredis.Cmdable) *goredis.Cmd {
+	return to.Eval(ctx, c.script.text, c.keys, c.args...)
+}
+
+// send makes calls in one trip and leaves the outcome of each in it.
+func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.Context, goredis.Cmdable) *goredis.Cmd) {
+	x.trips.Add(1)
+	if len(calls) == 1 {
+		calls[0].cmd = do(calls[0], ctx, x.client)
+		return
+	}
+	pipe := x.client.Pipeline()
+	for _, c := range calls {
+		c.cmd = do(c, ctx, pipe)
+	}
+	// Its error is that of one of the calls.
+	_, _ = pipe.Exec(ctx)
+}
