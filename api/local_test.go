@@ -22,7 +22,7 @@ import (
 type echo struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
-	left chan struct{} // closed when a watch has ended
+	begun, left chan struct{} // closed when a watch has begun, and ended; nil is not told
 }
 
 func (echo) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
@@ -41,7 +41,10 @@ func (echo) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoard
 }
 
 func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
-	defer close(e.left)
+	if e.begun != nil {
+		close(e.begun)
+		defer close(e.left)
+	}
 	m := &pb.WatchScoresResponse{}
 	switch req.GetBoard() {
 	case "missing":
@@ -100,8 +103,7 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 			return next(srv, ss)
 		}
 	}
-	left := make(chan struct{})
-	conns := connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{left: left}) },
+	conns := connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{}) },
 		[]grpc.UnaryServerInterceptor{note("a"), note("b")}, []grpc.StreamServerInterceptor{noteStream("a"), noteStream("b")})
 	for name, conn := range conns {
 		t.Run(name, func(t *testing.T) {
@@ -130,9 +132,7 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 			}
 
 			watch := func(board string) ([]string, error) {
-				left = make(chan struct{})
-				conns := connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{left: left}) }, nil, nil)
-				stream, err := pb.NewLeaderboardServiceClient(conns[name]).WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
+				stream, err := c.WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
 				if err != nil {
 					return nil, err
 				}
@@ -167,29 +167,27 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 // A caller who leaves ends the handler, whether it sends or waits.
 func TestLocalStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
-		left := make(chan struct{})
-		for name, conn := range connections(t, func(r grpc.ServiceRegistrar) { pb.RegisterLeaderboardServiceServer(r, &echo{left: left}) }, nil, nil) {
-			if name != "local" {
-				continue
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			stream, err := pb.NewLeaderboardServiceClient(conn).WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
-			if err != nil {
+		service := &echo{begun: make(chan struct{}), left: make(chan struct{})}
+		local := newLocalConn(nil, nil)
+		pb.RegisterLeaderboardServiceServer(local, service)
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := pb.NewLeaderboardServiceClient(local).WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-service.begun
+		if board == "endless" {
+			if _, err := stream.Recv(); err != nil {
 				t.Fatal(err)
 			}
-			if board == "endless" {
-				if _, err := stream.Recv(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cancel()
-			<-left
-			if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-				t.Errorf("%s: after leaving: %v", board, err)
-			}
-			if _, err := stream.Header(); board == "silent" && status.Code(err) != codes.Canceled {
-				t.Errorf("%s: the header after leaving: %v", board, err)
-			}
+		}
+		cancel()
+		<-service.left
+		if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
+			t.Errorf("%s: after leaving: %v", board, err)
+		}
+		if _, err := stream.Header(); board == "silent" && status.Code(err) != codes.Canceled {
+			t.Errorf("%s: the header after leaving: %v", board, err)
 		}
 	}
 }
