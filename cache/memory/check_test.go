@@ -33,6 +33,15 @@ func (t *table) check() error {
 	return t.dict.check()
 }
 
+// row returns row i of r.
+func row(r rows, i int) []uint64 {
+	var words []uint64
+	for c := range r.columns() {
+		words = append(words, r.column(c)[i])
+	}
+	return words
+}
+
 func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) error {
 	tr, f := &t.ladders[n], &t.forest
 	if tr.root == 0 {
@@ -50,7 +59,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 	var walk func(level, node, parent uint32) (tally, error)
 	walk = func(level, node, parent uint32) (tally, error) {
 		if level > 0 {
-			in := f.inners.get(node)
+			in := f.inner(node)
 			if seenInners[node] {
 				return 0, fmt.Errorf("inner %d is there twice", node)
 			}
@@ -60,22 +69,22 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			}
 			var sum tally
 			for k, c := range in.child[:in.n] {
-				row, ref := f.first(level-1, c)
-				if in.refs[k] != ref || !slices.Equal(f.row(f.innerWords.at(node), k), row) {
+				rows, u := f.first(level-1, c)
+				if in.users[k] != u || !slices.Equal(row(f.innerRows(node), k), row(rows, 0)) {
 					return 0, fmt.Errorf("inner %d does not know the first entry of child %d", node, k)
 				}
 				s, err := walk(level-1, c, node)
 				if err != nil {
 					return 0, err
 				}
-				if in.sums[k] != s {
-					return 0, fmt.Errorf("inner %d: sum of child %d is %x, counted %x", node, k, uint64(in.sums[k]), uint64(s))
-				}
 				sum += s
+				if in.sums[k] != sum {
+					return 0, fmt.Errorf("inner %d: sum up to child %d is %x, counted %x", node, k, uint64(in.sums[k]), uint64(sum))
+				}
 			}
 			return sum, nil
 		}
-		lf := f.leaves.get(node)
+		lf := f.leaf(node)
 		if seenLeaves[node] {
 			return 0, fmt.Errorf("leaf %d is there twice", node)
 		}
@@ -83,31 +92,35 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
 			return 0, fmt.Errorf("leaf %d below %d after %d: parent %d, n %d, prev %d", node, parent, lastLeaf, lf.parent, lf.n, lf.prev)
 		}
-		if lastLeaf != 0 && f.leaves.get(lastLeaf).next != node {
-			return 0, fmt.Errorf("leaf %d: next is %d, not %d", lastLeaf, f.leaves.get(lastLeaf).next, node)
+		if lastLeaf != 0 && f.leaf(lastLeaf).next != node {
+			return 0, fmt.Errorf("leaf %d: next is %d, not %d", lastLeaf, f.leaf(lastLeaf).next, node)
 		}
 		lastLeaf = node
 		if lf.heads>>lf.n != 0 && lf.n < fan {
 			return 0, fmt.Errorf("leaf %d: heads beyond the end", node)
 		}
-		for i, ref := range lf.refs[:lf.n] {
-			row, id := f.row(f.leafWords.at(node), i), string(f.users.id(ref))
+		for i, u := range lf.users[:lf.n] {
+			ref := u.ref
+			row, id := row(f.leafRows(node), i), string(f.users.id(ref))
 			if lastRow != nil {
 				if c := slices.Compare(lastRow, row); c > 0 || c == 0 && lastID >= id {
 					return 0, fmt.Errorf("leaf %d: entry %d is out of order", node, i)
 				}
 			}
-			if isHead := lastRow == nil || !sameKey(lastRow, row); isHead != (lf.heads>>i&1 != 0) {
+			if isHead := lastRow == nil || !slices.Equal(lastRow[:len(row)-1], row[:len(row)-1]); isHead != (lf.heads>>i&1 != 0) {
 				return 0, fmt.Errorf("leaf %d: entry %d: head is %v", node, i, !isHead)
 			}
-			if t.users.field(ref, tr.field) != node {
+			if u.hash != t.dict.hash(id) {
+				return 0, fmt.Errorf("leaf %d: entry %d has another hash than its user", node, i)
+			}
+			if n != 0 && t.users.field(ref, tr.field) != node {
 				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in leaf %d", node, i, t.users.field(ref, tr.field))
 			}
 			if n != 0 && t.users.field(ref, tr.field-4) != n {
 				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in ladder %d", node, i, t.users.field(ref, tr.field-4))
 			}
-			if t.dict.find(id) != ref {
-				return 0, fmt.Errorf("leaf %d: entry %d's user is not in the dictionary", node, i)
+			if known, p := t.known(u.hash, id); known != ref || n == 0 && p != (place{node, i}) {
+				return 0, fmt.Errorf("leaf %d: the user of entry %d is said to be %d at %v", node, i, known, p)
 			}
 			lastRow, lastID = row, id
 		}
@@ -120,7 +133,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 	if sum != tr.sum {
 		return fmt.Errorf("sum is %x, counted %x", uint64(tr.sum), uint64(sum))
 	}
-	if f.leaves.get(lastLeaf).next != 0 {
+	if f.leaf(lastLeaf).next != 0 {
 		return fmt.Errorf("the last leaf has a next")
 	}
 	return nil
@@ -141,7 +154,7 @@ func (d *dict) check() error {
 			continue
 		}
 		last, empty := uint64(0), -1
-		for i := range part.c.end() {
+		for i := range len(part.c.chunks) << cellShift {
 			cell := part.c.get(i)
 			if cell == 0 {
 				empty = i
@@ -161,11 +174,13 @@ func (d *dict) check() error {
 			if home := part.c.home(uint32(last)); home > i || home <= empty {
 				return fmt.Errorf("dictionary: cell %d has home %d and the cell at %d is empty", i, home, empty)
 			}
-			id := string(d.users.id(uint32(cell)))
-			if d.hash(id) != uint32(last) || d.find(id) != uint32(cell) {
-				return fmt.Errorf("dictionary: user %q is not found", id)
+			if !d.has(uint32(last), uint32(cell)) {
+				return fmt.Errorf("dictionary: cell %d is not found", i)
 			}
 		}
+	}
+	if uint64(d.count)*20 > 19*d.cur.size && d.count > 100 {
+		return fmt.Errorf("dictionary: %d in %d cells while %d of %d are moved", d.count, d.cur.size, d.cursor, d.old.size)
 	}
 	if count != d.count {
 		return fmt.Errorf("dictionary: %d counted, %d said", count, d.count)

@@ -2,16 +2,19 @@ package memory
 
 import "hash/maphash"
 
-// dict finds a user's record by id. It is a hash table by linear probing whose
+// dict leads from the hash of a user's id to the leaf in which the user stands
+// overall, or else to the user's record. There may be several users of a hash:
+// the ids are in the records, and the hashes in the leaves too.
+//
+// It is a hash table by linear probing whose
 // cells are in the order of their hashes, so that a search ends at the first
 // greater hash, and so that the table grows by moving its cells, from the left
 // on, into a larger one: a few with each insertion, while the part already moved
 // and the part to come both answer, and the chunks behind are let go. No
 // insertion waits for the whole table, and there are never two whole tables.
 type dict struct {
-	seed  maphash.Seed
-	users *users
-	cur   cells
+	seed maphash.Seed
+	cur  cells
 	// While the table grows, hashes from frontier on are still in old.
 	old      cells
 	frontier uint64
@@ -19,7 +22,10 @@ type dict struct {
 	count    int
 }
 
-// cells is an array of hash<<32 | ref, 0 if empty, as long as it was written
+// A target is a leaf, or a ref with notStanding set.
+const notStanding = 1 << 31
+
+// cells is an array of hash<<32 | target, 0 if empty, as long as it was written
 // to; what lies beyond is empty.
 type cells struct {
 	chunks [][]uint64
@@ -38,9 +44,7 @@ const (
 	minCells               = 16
 )
 
-func newDict(u *users) dict {
-	return dict{seed: maphash.MakeSeed(), users: u, cur: cells{size: minCells}}
-}
+func newDict() dict { return dict{seed: maphash.MakeSeed(), cur: cells{size: minCells}} }
 
 func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) }
 
@@ -71,9 +75,6 @@ func (c *cells) set(i int, v uint64) {
 	}
 	c.chunks[chunk][within] = v
 }
-
-// end is a position from which on all cells are empty.
-func (c *cells) end() int { return len(c.chunks) << cellShift }
 
 // insert puts a cell in its place and moves those of greater hashes on.
 func (c *cells) insert(cell uint64) {
@@ -120,23 +121,47 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// find returns a user's ref, 0 if it is not there.
-func (d *dict) find(id string) uint32 {
-	hash := d.hash(id)
+// first returns the first cell of a hash or, if there is none, of a greater one.
+func (d *dict) first(hash uint32) (*cells, int) {
 	c := d.part(hash)
-	for i := c.home(hash); ; i++ {
-		cell := c.get(i)
-		if cell == 0 || uint32(cell>>32) > hash {
-			return 0
+	i := c.home(hash)
+	for {
+		if cell := c.get(i); cell == 0 || uint32(cell>>32) >= hash {
+			return c, i
 		}
-		if uint32(cell>>32) == hash && string(d.users.id(uint32(cell))) == id {
-			return uint32(cell)
+		i++
+	}
+}
+
+// seek returns the cell of a hash and target, which must be there.
+func (d *dict) seek(hash, target uint32) (*cells, int) {
+	c, i := d.first(hash)
+	for c.get(i) != uint64(hash)<<32|uint64(target) {
+		i++
+	}
+	return c, i
+}
+
+// has says whether a hash has a target.
+func (d *dict) has(hash, target uint32) bool {
+	for c, i := d.first(hash); ; i++ {
+		switch cell := c.get(i); {
+		case cell == uint64(hash)<<32|uint64(target):
+			return true
+		case cell == 0 || uint32(cell>>32) != hash:
+			return false
 		}
 	}
 }
 
-// add puts in a user who is not there.
-func (d *dict) add(id string, ref uint32) {
+// lead makes the cell of a hash and target lead to another one.
+func (d *dict) lead(hash, from, to uint32) {
+	c, i := d.seek(hash, from)
+	c.set(i, uint64(hash)<<32|uint64(to))
+}
+
+// add adds a target to those of a hash.
+func (d *dict) add(hash, target uint32) {
 	if d.old.size == 0 && uint64(d.count+1)*maxLoadDen > d.cur.size*maxLoadNum {
 		d.old, d.cur = d.cur, cells{size: d.cur.size*growthNum/growthDen + 1}
 		d.frontier, d.cursor = 0, 0
@@ -144,27 +169,24 @@ func (d *dict) add(id string, ref uint32) {
 	if d.old.size != 0 {
 		d.move()
 	}
-	hash := d.hash(id)
-	d.part(hash).insert(uint64(hash)<<32 | uint64(ref))
+	d.part(hash).insert(uint64(hash)<<32 | uint64(target))
 	d.count++
 }
 
 // move moves some of old's cells, up to an empty one: no cell behind that was
 // pushed there from before it, so a frontier can be drawn between them.
 func (d *dict) move() {
-	end := d.old.end()
-	for moved := 0; d.cursor < end; d.cursor++ {
+	for moved := 0; ; moved++ {
 		cell := d.old.get(d.cursor)
 		if cell != 0 {
 			d.cur.insert(cell)
+		} else if d.cursor >= int(d.old.size) { // nothing was pushed further
+			d.old, d.frontier = cells{}, 0
+			return
 		} else if moved >= moveCells {
 			break
 		}
-		moved++
-	}
-	if d.cursor >= end {
-		d.old, d.frontier = cells{}, 0
-		return
+		d.cursor++
 	}
 	// The least hash whose home is at or behind the cursor.
 	d.frontier = (uint64(d.cursor)<<32 + d.old.size - 1) / d.old.size
@@ -173,14 +195,9 @@ func (d *dict) move() {
 	}
 }
 
-// remove takes a user out.
-func (d *dict) remove(id string, ref uint32) {
-	hash := d.hash(id)
-	c := d.part(hash)
-	i := c.home(hash)
-	for c.get(i) != uint64(hash)<<32|uint64(ref) {
-		i++
-	}
+// remove takes away a target of a hash, which must be there.
+func (d *dict) remove(hash, target uint32) {
+	c, i := d.seek(hash, target)
 	c.remove(i)
 	d.count--
 }

@@ -40,8 +40,9 @@ func (t *table) forget(ref uint32, version uint64) {
 	for t.users.count-t.standing > limit || t.removed.len() > 2*limit {
 		r := t.removed.pop()
 		// Else the user has come back, or was removed again.
-		if t.users.field(r.ref, overallField) == 0 && t.users.version(r.ref) == r.version {
-			t.dict.remove(string(t.users.id(r.ref)), r.ref)
+		hash := t.dict.hash(string(t.users.id(r.ref)))
+		if t.users.version(r.ref) == r.version && t.dict.has(hash, r.ref|notStanding) {
+			t.dict.remove(hash, r.ref|notStanding)
 			t.users.drop(r.ref)
 		}
 	}

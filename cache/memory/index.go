@@ -6,23 +6,31 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Index is a [leaderboard.Index] in memory. The zero Index is ready for use.
+// Index is a [leaderboard.Index] in memory. Use [New] to make one.
 type Index struct {
-	mu     sync.RWMutex
-	scopes map[leaderboard.Scope]*scope
+	mu sync.Mutex // of those who change scopes
+	// scopes is copied to be changed, which is rare, so that a read of one scope
+	// waits for nobody who is busy with another.
+	scopes atomic.Pointer[map[leaderboard.Scope]*scope]
 }
 
 var _ leaderboard.Index = (*Index)(nil)
 
 // New returns an empty index.
-func New() *Index { return &Index{scopes: map[leaderboard.Scope]*scope{}} }
+func New() *Index {
+	x := &Index{}
+	x.scopes.Store(&map[leaderboard.Scope]*scope{})
+	return x
+}
 
 // scope is the state of one scope. Its lock is held for reads of a few
 // microseconds, and for writes of a few entries at a time.
@@ -67,10 +75,15 @@ func later(x, y time.Time) time.Time {
 // updateChunk is how many entries an Update applies before it lets readers in.
 const updateChunk = 16
 
-func (x *Index) scope(s leaderboard.Scope) *scope {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.scopes[s]
+func (x *Index) scope(s leaderboard.Scope) *scope { return (*x.scopes.Load())[s] }
+
+// setScope sets or, if sc is nil, forgets a scope. x.mu is held.
+func (x *Index) setScope(s leaderboard.Scope, sc *scope) {
+	scopes := maps.Clone(*x.scopes.Load())
+	if scopes[s] = sc; sc == nil {
+		delete(scopes, s)
+	}
+	x.scopes.Store(&scopes)
 }
 
 // Update implements [leaderboard.Index].
@@ -224,11 +237,11 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 func (x *Index) join(s leaderboard.Scope) *scope {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	sc := x.scopes[s]
+	sc := x.scope(s)
 	if sc == nil {
 		sc = &scope{rebuild: make(chan struct{}, 1)}
 		sc.rebuild <- struct{}{}
-		x.scopes[s] = sc
+		x.setScope(s, sc)
 	}
 	sc.rebuilds++
 	return sc
@@ -246,7 +259,7 @@ func (x *Index) tidy(s leaderboard.Scope, sc *scope) {
 	sc.mu.RLock()
 	defer sc.mu.RUnlock()
 	if sc.table == nil && sc.rebuilds == 0 {
-		delete(x.scopes, s)
+		x.setScope(s, nil)
 	}
 }
 
@@ -265,7 +278,7 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.Scope) (bool, error) {
 func (x *Index) Drop(ctx context.Context, s leaderboard.Scope) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	sc := x.scopes[s]
+	sc := x.scope(s)
 	if sc == nil {
 		return nil
 	}
@@ -280,6 +293,6 @@ func (x *Index) Drop(ctx context.Context, s leaderboard.Scope) error {
 func (x *Index) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.scopes = nil
+	x.scopes.Store(&map[leaderboard.Scope]*scope{})
 	return nil
 }

@@ -2,44 +2,31 @@ package memory
 
 // This file splits, joins and frees the nodes of trees.
 
-func (f *forest) newLeaf() uint32 {
-	leaf := f.leaves.take()
-	if words := f.leafWords.take(); words != leaf {
-		panic("memory: leaves and their words are out of step")
-	}
-	return leaf
-}
+func (f *forest) newLeaf() uint32 { return f.leaves.take() }
 
 func (f *forest) newInner(level uint32) uint32 {
 	node := f.inners.take()
-	if words := f.innerWords.take(); words != node {
-		panic("memory: inner nodes and their words are out of step")
-	}
-	f.inners.get(node).level = level
+	f.inner(node).level = level
 	return node
 }
 
 // freeLeaf frees a leaf and takes it out of the chain of leaves.
 func (f *forest) freeLeaf(leaf uint32) {
-	lf := f.leaves.get(leaf)
+	lf := f.leaf(leaf)
 	if lf.prev != 0 {
-		f.leaves.get(lf.prev).next = lf.next
+		f.leaf(lf.prev).next = lf.next
 	}
 	if lf.next != 0 {
-		f.leaves.get(lf.next).prev = lf.prev
+		f.leaf(lf.next).prev = lf.prev
 	}
 	f.leaves.release(leaf)
-	f.leafWords.release(leaf)
 }
 
-func (f *forest) freeInner(node uint32) {
-	f.inners.release(node)
-	f.innerWords.release(node)
-}
+func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
 // makeRoom makes room in the full leaf of p and returns where p is then.
 func (f *forest) makeRoom(t *tree, p place) place {
-	lf := f.leaves.get(p.leaf)
+	lf := f.leaf(p.leaf)
 	switch {
 	case lf.next == 0 && p.i == fan:
 		return f.splitLeaf(t, p, fan-endSplit)
@@ -48,14 +35,14 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	case lf.parent == 0:
 		return f.splitLeaf(t, p, fan/2)
 	}
-	in := f.inners.get(lf.parent)
+	in := f.inner(lf.parent)
 	k := in.childAt(p.leaf)
 	if k+1 < int(in.n) {
 		right := in.child[k+1]
-		if n := int(f.leaves.get(right).n); n <= roomy {
+		if n := int(f.leaf(right).n); n <= roomy {
 			keep := fan - (fan-n+1)/2
 			f.passRight(t, p.leaf, right, keep)
-			in.move(k, k+1, f.leaves.get(right).within(fan-keep))
+			in.sums[k] -= f.leaf(right).within(fan - keep)
 			f.fixFirst(right)
 			if p.i > keep {
 				return place{right, p.i - keep}
@@ -65,11 +52,10 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	}
 	if k > 0 {
 		left := in.child[k-1]
-		if n := int(f.leaves.get(left).n); n <= roomy {
+		if n := int(f.leaf(left).n); n <= roomy {
 			pass := (fan - n + 1) / 2
-			sum := lf.within(pass)
+			in.sums[k-1] += lf.within(pass)
 			f.passLeft(t, p.leaf, left, pass)
-			in.move(k, k-1, sum)
 			f.fixFirst(p.leaf)
 			if p.i <= pass {
 				return place{left, n + p.i}
@@ -80,53 +66,47 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// move notes that entries of a sum went from one child to another.
-func (in *inner) move(from, to int, sum tally) {
-	in.sums[from] -= sum
-	in.sums[to] += sum
-}
-
 // passRight moves the entries of a leaf from keep on to the front of the next.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
-	src, dst := f.leaves.get(from), f.leaves.get(to)
+	src, dst := f.leaf(from), f.leaf(to)
 	pass, n := int(src.n)-keep, int(dst.n)
-	srcRows, dstRows := f.leafWords.at(from), f.leafWords.at(to)
-	copy(dstRows[pass*f.words:], dstRows[:n*f.words])
-	copy(dstRows, srcRows[keep*f.words:int(src.n)*f.words])
-	copy(dst.refs[pass:], dst.refs[:n])
-	copy(dst.refs[:], src.refs[keep:src.n])
+	srcRows, dstRows := f.leafRows(from), f.leafRows(to)
+	dstRows.copy(pass, dstRows, 0, n)
+	dstRows.copy(0, srcRows, keep, pass)
+	copy(dst.users[pass:], dst.users[:n])
+	copy(dst.users[:], src.users[keep:src.n])
 	dst.heads = dst.heads<<pass | src.heads>>keep
 	src.heads &= 1<<keep - 1
 	src.n, dst.n = uint32(keep), uint32(n+pass)
-	for _, ref := range dst.refs[:pass] {
-		f.users.setField(ref, t.field, to)
+	for _, u := range dst.users[:pass] {
+		f.lead(t, u, from, to)
 	}
 }
 
 // passLeft moves the first entries of a leaf to the end of the one before.
 func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
-	src, dst := f.leaves.get(from), f.leaves.get(to)
+	src, dst := f.leaf(from), f.leaf(to)
 	n, have := int(dst.n), int(src.n)
-	srcRows, dstRows := f.leafWords.at(from), f.leafWords.at(to)
-	copy(dstRows[n*f.words:], srcRows[:pass*f.words])
-	copy(srcRows, srcRows[pass*f.words:have*f.words])
-	copy(dst.refs[n:], src.refs[:pass])
-	copy(src.refs[:], src.refs[pass:have])
+	srcRows, dstRows := f.leafRows(from), f.leafRows(to)
+	dstRows.copy(n, srcRows, 0, pass)
+	srcRows.copy(0, srcRows, pass, have-pass)
+	copy(dst.users[n:], src.users[:pass])
+	copy(src.users[:], src.users[pass:have])
 	dst.heads |= src.heads & (1<<pass - 1) << n
 	src.heads >>= pass
 	src.n, dst.n = uint32(have-pass), uint32(n+pass)
-	for _, ref := range dst.refs[n : n+pass] {
-		f.users.setField(ref, t.field, to)
+	for _, u := range dst.users[n : n+pass] {
+		f.lead(t, u, from, to)
 	}
 }
 
 // splitLeaf splits the full leaf of p, which keeps its first keep entries.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
-	lf, r := f.leaves.get(p.leaf), f.leaves.get(right)
+	lf, r := f.leaf(p.leaf), f.leaf(right)
 	r.prev, r.next = p.leaf, lf.next
 	if lf.next != 0 {
-		f.leaves.get(lf.next).prev = right
+		f.leaf(lf.next).prev = right
 	}
 	lf.next = right
 	f.passRight(t, p.leaf, right, keep)
@@ -139,25 +119,25 @@ func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 
 func (f *forest) parent(level, node uint32) *uint32 {
 	if level == 0 {
-		return &f.leaves.get(node).parent
+		return &f.leaf(node).parent
 	}
-	return &f.inners.get(node).parent
+	return &f.inner(node).parent
 }
 
-// first returns the row and user of a node's first entry.
-func (f *forest) first(level, node uint32) ([]uint64, uint32) {
+// first returns a node's rows and the user of its first entry.
+func (f *forest) first(level, node uint32) (rows, user) {
 	if level == 0 {
-		return f.row(f.leafWords.at(node), 0), f.leaves.get(node).refs[0]
+		return f.leafRows(node), f.leaf(node).users[0]
 	}
-	return f.row(f.innerWords.at(node), 0), f.inners.get(node).refs[0]
+	return f.innerRows(node), f.inner(node).users[0]
 }
 
-// setChild makes node, with a sum, child k of a parent.
-func (f *forest) setChild(parent uint32, k int, level, node uint32, sum tally) {
-	in := f.inners.get(parent)
-	row, ref := f.first(level, node)
-	in.child[k], in.refs[k], in.sums[k] = node, ref, sum
-	copy(f.row(f.innerWords.at(parent), k), row)
+// setChild makes node child k of a parent, which knows its sum already.
+func (f *forest) setChild(parent uint32, k int, level, node uint32) {
+	in := f.inner(parent)
+	rows, u := f.first(level, node)
+	in.child[k], in.users[k] = node, u
+	f.innerRows(parent).copy(k, rows, 0, 1)
 	*f.parent(level, node) = parent
 }
 
@@ -166,36 +146,37 @@ func (f *forest) addSibling(t *tree, level, left, node uint32, sum tally) {
 	parent := *f.parent(level, left)
 	if parent == 0 {
 		parent = f.newInner(level + 1)
-		f.inners.get(parent).n = 1
-		f.setChild(parent, 0, level, left, t.sum)
+		f.inner(parent).n, f.inner(parent).sums[0] = 1, t.sum
+		f.setChild(parent, 0, level, left)
 		t.root, t.level = parent, level+1
 	}
-	in := f.inners.get(parent)
+	in := f.inner(parent)
 	if in.n == fan {
 		f.splitInner(t, parent, in.childAt(left))
 		parent = *f.parent(level, left)
-		in = f.inners.get(parent)
+		in = f.inner(parent)
 	}
 	k := in.childAt(left)
-	in.sums[k] -= sum
 	f.shift(parent, k+1, 1)
-	f.setChild(parent, k+1, level, node, sum)
+	in.sums[k+1] = in.sums[k]
+	in.sums[k] -= sum
+	f.setChild(parent, k+1, level, node)
 }
 
 // shift moves the children of a node from k on by 1 or -1.
 func (f *forest) shift(node uint32, k, by int) {
-	in, rows := f.inners.get(node), f.innerWords.at(node)
+	in, rows := f.inner(node), f.innerRows(node)
 	n := int(in.n)
 	copy(in.child[k+by:], in.child[k:n])
-	copy(in.refs[k+by:], in.refs[k:n])
+	copy(in.users[k+by:], in.users[k:n])
 	copy(in.sums[k+by:], in.sums[k:n])
-	copy(rows[(k+by)*f.words:], rows[k*f.words:n*f.words])
+	rows.copy(k+by, rows, k, n-k)
 	in.n = uint32(n + by)
 }
 
 // splitInner splits a full inner node; k is the child that will get a sibling.
 func (f *forest) splitInner(t *tree, node uint32, k int) {
-	in := f.inners.get(node)
+	in := f.inner(node)
 	keep := fan / 2
 	switch k {
 	case fan - 1:
@@ -204,24 +185,24 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 		keep = endSplit
 	}
 	right := f.newInner(in.level)
-	in = f.inners.get(node) // newInner may have moved it
+	in = f.inner(node) // newInner may have moved it
 	f.passChildren(node, right, keep)
-	var sum tally
-	r := f.inners.get(right)
-	for _, s := range r.sums[:r.n] {
-		sum += s
-	}
-	f.addSibling(t, in.level, node, right, sum)
+	f.addSibling(t, in.level, node, right, f.inner(right).sum())
 }
+
+// sum is what all children of in add up to.
+func (in *inner) sum() tally { return in.before(int(in.n)) }
 
 // passChildren moves the children of a node from keep on to the end of another.
 func (f *forest) passChildren(from, to uint32, keep int) {
-	src, dst := f.inners.get(from), f.inners.get(to)
+	src, dst := f.inner(from), f.inner(to)
 	n, have := int(dst.n), int(src.n)
 	copy(dst.child[n:], src.child[keep:have])
-	copy(dst.refs[n:], src.refs[keep:have])
-	copy(dst.sums[n:], src.sums[keep:have])
-	copy(f.innerWords.at(to)[n*f.words:], f.innerWords.at(from)[keep*f.words:have*f.words])
+	copy(dst.users[n:], src.users[keep:have])
+	for k, s := range src.sums[keep:have] {
+		dst.sums[n+k] = dst.sum() + s - src.before(keep)
+	}
+	f.innerRows(to).copy(n, f.innerRows(from), keep, have-keep)
 	src.n, dst.n = uint32(keep), uint32(n+have-keep)
 	for _, c := range dst.child[n:dst.n] {
 		*f.parent(src.level-1, c) = to
@@ -230,7 +211,7 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 
 // thinLeaf joins a leaf that has become thin with a neighbor, or frees it if it is empty.
 func (f *forest) thinLeaf(t *tree, leaf uint32) {
-	lf := f.leaves.get(leaf)
+	lf := f.leaf(leaf)
 	if lf.parent == 0 {
 		if lf.n == 0 {
 			f.freeLeaf(leaf)
@@ -239,26 +220,26 @@ func (f *forest) thinLeaf(t *tree, leaf uint32) {
 		return
 	}
 	parent := lf.parent
-	in := f.inners.get(parent)
+	in := f.inner(parent)
 	k := in.childAt(leaf)
 	if lf.n == 0 {
 		f.freeLeaf(leaf)
 		f.removeChild(t, parent, k)
 		return
 	}
-	if k+1 < int(in.n) && lf.n+f.leaves.get(in.child[k+1]).n <= joined {
+	if k+1 < int(in.n) && lf.n+f.leaf(in.child[k+1]).n <= joined {
 		f.joinLeaves(t, parent, k)
-	} else if k > 0 && lf.n+f.leaves.get(in.child[k-1]).n <= joined {
+	} else if k > 0 && lf.n+f.leaf(in.child[k-1]).n <= joined {
 		f.joinLeaves(t, parent, k-1)
 	}
 }
 
 // joinLeaves joins children k and k+1 of a node.
 func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
-	in := f.inners.get(parent)
+	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]
-	f.passLeft(t, right, left, int(f.leaves.get(right).n))
-	in.sums[k] += in.sums[k+1]
+	f.passLeft(t, right, left, int(f.leaf(right).n))
+	in.sums[k] = in.sums[k+1]
 	f.freeLeaf(right)
 	f.removeChild(t, parent, k+1)
 }
@@ -267,13 +248,13 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 // a neighbor if it has become thin.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
-	in := f.inners.get(node)
+	in := f.inner(node)
 	parent := in.parent
 	if parent == 0 {
 		f.lowerRoot(t)
 		return
 	}
-	up := f.inners.get(parent)
+	up := f.inner(parent)
 	at := up.childAt(node)
 	if in.n == 0 {
 		f.freeInner(node)
@@ -286,19 +267,19 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 	if in.n >= thin {
 		return
 	}
-	if at+1 < int(up.n) && in.n+f.inners.get(up.child[at+1]).n <= joined {
+	if at+1 < int(up.n) && in.n+f.inner(up.child[at+1]).n <= joined {
 		f.joinInners(t, parent, at)
-	} else if at > 0 && in.n+f.inners.get(up.child[at-1]).n <= joined {
+	} else if at > 0 && in.n+f.inner(up.child[at-1]).n <= joined {
 		f.joinInners(t, parent, at-1)
 	}
 }
 
 // lowerRoot drops the root while it has one child or none.
 func (f *forest) lowerRoot(t *tree) {
-	for t.level > 0 && f.inners.get(t.root).n <= 1 {
+	for t.level > 0 && f.inner(t.root).n <= 1 {
 		node := t.root
-		t.root, t.level = f.inners.get(node).child[0], t.level-1
-		if f.inners.get(node).n == 0 {
+		t.root, t.level = f.inner(node).child[0], t.level-1
+		if f.inner(node).n == 0 {
 			t.root, t.level = 0, 0
 		} else {
 			*f.parent(t.level, t.root) = 0
@@ -309,12 +290,12 @@ func (f *forest) lowerRoot(t *tree) {
 
 // fixChildFirst tells the nodes above an inner node of its new first entry.
 func (f *forest) fixChildFirst(node uint32) {
-	row, ref := f.first(1, node)
-	for parent := f.inners.get(node).parent; parent != 0; {
-		in := f.inners.get(parent)
+	rows, u := f.first(1, node)
+	for parent := f.inner(node).parent; parent != 0; {
+		in := f.inner(parent)
 		k := in.childAt(node)
-		in.refs[k] = ref
-		copy(f.row(f.innerWords.at(parent), k), row)
+		in.users[k] = u
+		f.innerRows(parent).copy(k, rows, 0, 1)
 		if k > 0 {
 			return
 		}
@@ -324,10 +305,10 @@ func (f *forest) fixChildFirst(node uint32) {
 
 // joinInners joins children k and k+1, inner nodes, of a node.
 func (f *forest) joinInners(t *tree, parent uint32, k int) {
-	in := f.inners.get(parent)
+	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]
 	f.passChildren(right, left, 0)
-	in.sums[k] += in.sums[k+1]
+	in.sums[k] = in.sums[k+1]
 	f.freeInner(right)
 	f.removeChild(t, parent, k+1)
 }

@@ -51,13 +51,9 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 			if !ok {
 				continue
 			}
-			row := t.forest.row(t.forest.leafWords.at(p.leaf), p.i)
-			out[i].AchievedAt, out[i].Ranks = instant(row), t.rank(tr, p)
-			var key [maxWords * wordBytes]byte
-			for c, w := range row {
-				binary.BigEndian.PutUint64(key[c*wordBytes:], w)
-			}
-			keys.Write(key[:keyBytes])
+			rows := t.forest.leafRows(p.leaf)
+			out[i].AchievedAt, out[i].Ranks = instant(rows.achieved(p.i)), t.rank(tr, p)
+			t.writeKey(&keys, rows, p.i)
 		}
 		return nil
 	})
@@ -75,15 +71,15 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 
 // whereIs returns where a user stands in tr.
 func (t *table) whereIs(tr *tree, user leaderboard.UserID) (place, bool) {
-	ref := t.dict.find(string(user))
-	if ref == 0 {
+	ref, p := t.known(t.dict.hash(string(user)), string(user))
+	if ref == 0 || tr.field == 0 {
+		return p, p.leaf != 0
+	}
+	if n := t.users.field(ref, tr.field-4); n == 0 || &t.ladders[n] != tr {
 		return place{}, false
 	}
 	leaf := t.users.field(ref, tr.field)
-	if leaf == 0 || tr.field != overallField && &t.ladders[t.users.field(ref, tr.field-4)] != tr {
-		return place{}, false
-	}
-	return place{leaf, t.forest.leaves.get(leaf).index(ref)}, true
+	return place{leaf, t.forest.leaf(leaf).index(ref)}, true
 }
 
 // Page implements [leaderboard.Ranker]. A position before the first is the first.
@@ -134,7 +130,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr != nil {
 			if p, ok := t.whereIs(tr, user); ok {
-				position := (t.forest.before(p.leaf) + t.forest.leaves.get(p.leaf).within(p.i)).standings()
+				position := (t.forest.before(p.leaf) + t.forest.leaf(p.leaf).within(p.i)).standings()
 				above := min(int64(max(above, 0)), position)
 				below := min(int64(max(below, 0)), tr.sum.standings())
 				return position - above, int(above + 1 + below), nil

@@ -16,7 +16,7 @@ type slab[T any] struct {
 }
 
 // chunkBytes is about how large a chunk is.
-const chunkBytes = 1 << 17
+const chunkBytes = 1 << 18
 
 func newSlab[T any](width, elementBytes int) slab[T] {
 	shift := uint(0)
@@ -31,9 +31,6 @@ func (s *slab[T]) at(i uint32) []T {
 	at := int(i&(1<<s.shift-1)) * s.width
 	return s.chunks[i>>s.shift][at : at+s.width : at+s.width]
 }
-
-// get returns the one T of number i, if width is 1.
-func (s *slab[T]) get(i uint32) *T { return &s.chunks[i>>s.shift][i&(1<<s.shift-1)] }
 
 // take returns a number whose Ts are zero.
 func (s *slab[T]) take() uint32 {

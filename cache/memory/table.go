@@ -47,8 +47,8 @@ type table struct {
 func newTable(l layout) *table {
 	words := (l.keyBytes+wordBytes-1)/wordBytes + 1
 	t := &table{layout: l, users: newUsers(len(l.attributes)), divisions: map[leaderboard.Division]uint32{}}
-	t.ladders = []tree{{field: overallField}}
-	t.dict, t.forest = newDict(&t.users), newForest(words, &t.users)
+	t.ladders = []tree{{}}
+	t.dict, t.forest = newDict(), newForest(words, &t.users, &t.dict)
 	return t
 }
 
@@ -100,13 +100,14 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.accepts(e); err != nil {
 		return err
 	}
-	ref := t.dict.find(string(e.User))
+	hash := t.dict.hash(string(e.User))
+	ref, overall := t.known(hash, string(e.User))
 	if ref == 0 {
 		var err error
 		if ref, err = t.users.add(string(e.User)); err != nil {
 			return fmt.Errorf("memory: entry of %q: %w", e.User, err)
 		}
-		t.dict.add(string(e.User), ref)
+		t.dict.add(hash, ref|notStanding)
 	} else if e.Version <= t.users.version(ref) {
 		return nil
 	}
@@ -117,14 +118,14 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		words = t.words(scratch[:0], string(e.Key), biased(e.AchievedAt.UnixMicro()))
 	}
 
-	overall := &t.ladders[0]
-	if t.users.field(ref, overallField) != 0 {
-		t.forest.remove(overall, ref)
+	if overall.leaf != 0 {
+		t.forest.remove(&t.ladders[0], overall)
 		t.standing--
 	}
 	for a := range t.attributes {
 		if n := t.users.field(ref, ladderField(a)); n != 0 {
-			t.forest.remove(&t.ladders[n], ref)
+			leaf := t.users.field(ref, ladderField(a)+4)
+			t.forest.remove(&t.ladders[n], place{leaf, t.forest.leaf(leaf).index(ref)})
 			t.users.setField(ref, ladderField(a), 0)
 			t.dropLadder(n)
 		}
@@ -133,15 +134,39 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		t.forget(ref, e.Version)
 		return nil
 	}
-	t.forest.insert(overall, words, ref, string(e.User))
+	t.forest.insert(&t.ladders[0], words, user{hash, ref}, string(e.User))
 	t.standing++
 	for _, d := range e.Divisions {
 		a := slices.Index(t.attributes, d.Attribute)
 		n := t.ladder(d, a)
-		t.forest.insert(&t.ladders[n], words, ref, string(e.User))
+		t.forest.insert(&t.ladders[n], words, user{hash, ref}, string(e.User))
 		t.users.setField(ref, ladderField(a), n)
 	}
 	return nil
+}
+
+// known returns a user's ref and, unless the leaf is 0, place in the overall
+// ladder. The ref is 0 if the user is not known.
+func (t *table) known(hash uint32, id string) (ref uint32, overall place) {
+	for c, at := t.dict.first(hash); ; at++ {
+		cell := c.get(at)
+		if cell == 0 || uint32(cell>>32) != hash {
+			return 0, place{}
+		}
+		target := uint32(cell)
+		if target&notStanding != 0 {
+			if ref := target &^ notStanding; string(t.users.id(ref)) == id {
+				return ref, place{}
+			}
+			continue
+		}
+		lf := t.forest.leaf(target)
+		for i, u := range lf.users[:lf.n] {
+			if u.hash == hash && string(t.users.id(u.ref)) == id {
+				return u.ref, place{target, i}
+			}
+		}
+	}
 }
 
 // ladder returns the number of a division's ladder, made if there is none.
@@ -183,7 +208,7 @@ func (t *table) find(d leaderboard.Division) *tree {
 
 // rank returns the standing of the user at p, without its user and key.
 func (t *table) rank(tr *tree, p place) leaderboard.Ranks {
-	lf := t.forest.leaves.get(p.leaf)
+	lf := t.forest.leaf(p.leaf)
 	sum := t.forest.before(p.leaf) + lf.within(p.i+1)
 	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
 	// The first standing of the rank key is the last head up to here.
@@ -207,20 +232,25 @@ type page struct {
 
 // add appends the standing at p.
 func (t *table) addTo(pg *page, p place) {
-	id := t.users.id(t.forest.leaves.get(p.leaf).refs[p.i])
-	row := t.forest.row(t.forest.leafWords.at(p.leaf), p.i)
+	id := t.users.id(t.forest.leaf(p.leaf).users[p.i].ref)
+	rows := t.forest.leafRows(p.leaf)
 	pg.bytes.WriteByte(byte(len(id)))
 	pg.bytes.Write(id)
-	var key [maxWords * wordBytes]byte
-	for c, w := range row {
-		binary.BigEndian.PutUint64(key[c*wordBytes:], w)
-	}
-	pg.bytes.Write(key[:t.keyBytes])
-	pg.standings = append(pg.standings, leaderboard.Standing{AchievedAt: instant(row)})
+	t.writeKey(&pg.bytes, rows, p.i)
+	pg.standings = append(pg.standings, leaderboard.Standing{AchievedAt: instant(rows.achieved(p.i))})
 }
 
-// instant returns the achieved_at of a row.
-func instant(row []uint64) time.Time { return time.UnixMicro(unbiased(row[len(row)-1])).UTC() }
+// writeKey writes the rank key of row i.
+func (t *table) writeKey(b *strings.Builder, r rows, i int) {
+	var word [wordBytes]byte
+	for c, left := 0, t.keyBytes; left > 0; c, left = c+1, left-wordBytes {
+		binary.BigEndian.PutUint64(word[:], r[c*fan+i])
+		b.Write(word[:min(left, wordBytes)])
+	}
+}
+
+// instant returns the time of an achieved_at word.
+func instant(word uint64) time.Time { return time.UnixMicro(unbiased(word)).UTC() }
 
 // finish returns the standings with ranks, given those of the first.
 func (pg *page) finish(first leaderboard.Ranks) []leaderboard.Standing {
@@ -247,7 +277,7 @@ func (t *table) page(tr *tree, position int64, n int) (*page, leaderboard.Ranks)
 	if n <= 0 {
 		return pg, leaderboard.Ranks{}
 	}
-	p, _ := t.forest.at(tr, position)
+	p := t.forest.at(tr, position)
 	first := t.rank(tr, p)
 	pg.standings = make([]leaderboard.Standing, 0, n)
 	pg.bytes.Grow(n * (t.keyBytes + 24))
@@ -262,7 +292,7 @@ func (t *table) page(tr *tree, position int64, n int) (*page, leaderboard.Ranks)
 // position returns how many standings of tr are before b.
 func (t *table) position(tr *tree, b bound) tally {
 	p, before := t.forest.find(tr, b)
-	return before + t.forest.leaves.get(p.leaf).within(p.i)
+	return before + t.forest.leaf(p.leaf).within(p.i)
 }
 
 // compareEntries orders entries as they stand.

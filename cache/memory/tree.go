@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math/bits"
+	"unsafe"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -10,7 +11,7 @@ import (
 // inner nodes know, for each child, how many standings and how many different
 // rank keys the child holds. All trees of a scope share the nodes of a forest.
 //
-// A user's record names the user's leaf, so a rank is found upwards, from the
+// The dictionary leads to a user's leaf, so a rank is found upwards, from the
 // leaf to the root, adding up what stands to the left. No key is compared on
 // that way. Keys are compared downwards, to find where a standing belongs.
 
@@ -39,42 +40,59 @@ func (s tally) standings() int64 { return int64(s >> 32) }
 func (s tally) heads() int64     { return int64(uint32(s)) }
 
 // leaf is the part of a leaf that ranks are counted from. The sort words of
-// its entries lie apart, in forest.leafWords.
+// its entries are the rows behind it.
 type leaf struct {
 	heads      uint64 // bit i: entry i is a head
 	parent     uint32 // 0 in the root
 	prev, next uint32 // 0 at the ends
 	n          uint32
-	refs       [fan]uint32 // users
+	users      [fan]user
 }
 
-// inner is an inner node. The sort words of each child's first entry lie apart,
-// in forest.innerWords.
+// user is who an entry is of.
+type user struct{ hash, ref uint32 }
+
+// inner is an inner node. The sort words of each child's first entry are the
+// rows behind it.
 type inner struct {
 	parent uint32
 	level  uint32 // 1: children are leaves
 	n      uint32
+	_      uint32
 	child  [fan]uint32
-	refs   [fan]uint32 // the user of each child's first entry
-	sums   [fan]tally  // of each child
+	users  [fan]user  // of each child's first entry
+	sums   [fan]tally // of each child and those before it
 }
 
+// forest holds the nodes of all trees of a scope. A node is a leaf or an inner,
+// with the rows of its entries behind it.
 type forest struct {
-	words      int // sort words an entry: those of the rank key, then achieved_at
-	users      *users
-	leaves     slab[leaf]
-	leafWords  slab[uint64] // fan rows of words
-	inners     slab[inner]
-	innerWords slab[uint64]
+	words  int // columns of rows
+	users  *users
+	dict   *dict
+	leaves slab[uint64]
+	inners slab[uint64]
 }
 
-func newForest(words int, users *users) forest {
+const (
+	leafHead  = int(unsafe.Sizeof(leaf{}) / 8)
+	innerHead = int(unsafe.Sizeof(inner{}) / 8)
+)
+
+func newForest(words int, users *users, dict *dict) forest {
 	return forest{
-		words: words, users: users,
-		leaves: newSlab[leaf](1, 24+4*fan), leafWords: newSlab[uint64](words*fan, 8),
-		inners: newSlab[inner](1, 16+16*fan), innerWords: newSlab[uint64](words*fan, 8),
+		words: words, users: users, dict: dict,
+		leaves: newSlab[uint64](leafHead+words*fan, 8), inners: newSlab[uint64](innerHead+words*fan, 8),
 	}
 }
+
+// A node's head lies in its slab as a struct without pointers, of whole words.
+// Head and rows are in one block because a rank needs both.
+
+func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.at(i)[0])) }
+func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.at(i)[0])) }
+func (f *forest) leafRows(i uint32) rows  { return f.leaves.at(i)[leafHead:] }
+func (f *forest) innerRows(i uint32) rows { return f.inners.at(i)[innerHead:] }
 
 // tree is one ladder.
 type tree struct {
@@ -98,32 +116,21 @@ type bound struct {
 	id    string
 }
 
-func (f *forest) row(words []uint64, i int) []uint64 { return words[i*f.words : (i+1)*f.words] }
-
-// lower returns how many of entries lo to hi-1 are less than b, plus lo.
-func (f *forest) lower(words []uint64, refs *[fan]uint32, lo, hi int, b bound) int {
+// lower returns how many of a node's entries lo to hi-1 are less than b, plus lo.
+func (f *forest) lower(r rows, users *[fan]user, lo, hi int, b bound) int {
 	for c, x := range b.words {
-		n, end := hi-lo, hi
-		for n > 0 {
-			half := n >> 1
-			if words[(lo+half)*f.words+c] < x {
-				lo += half + 1
-				n -= half + 1
-			} else {
-				n = half
-			}
-		}
-		hi = lo
-		for hi < end && words[hi*f.words+c] == x {
-			hi++
+		column := r.column(c)
+		end := hi
+		lo = lower(column, lo, hi, x)
+		for hi = lo; hi < end && column[hi] == x; hi++ {
 		}
 		if hi == lo {
 			return lo
 		}
 	}
-	for lo < hi {
+	for lo < hi { // all words are equal
 		mid := int(uint(lo+hi) >> 1)
-		if string(f.users.id(refs[mid])) < b.id {
+		if string(f.users.id(users[mid].ref)) < b.id {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -137,15 +144,13 @@ func (f *forest) lower(words []uint64, refs *[fan]uint32, lo, hi int, b bound) i
 func (f *forest) find(t *tree, b bound) (place, tally) {
 	node, before := t.root, tally(0)
 	for level := t.level; level > 0; level-- {
-		in := f.inners.get(node)
-		k := f.lower(f.innerWords.at(node), &in.refs, 1, int(in.n), b) - 1
-		for _, s := range in.sums[:k] {
-			before += s
-		}
+		in := f.inner(node)
+		k := f.lower(f.innerRows(node), &in.users, 1, int(in.n), b) - 1
+		before += in.before(k)
 		node = in.child[k]
 	}
-	lf := f.leaves.get(node)
-	return place{node, f.lower(f.leafWords.at(node), &lf.refs, 0, int(lf.n), b)}, before
+	lf := f.leaf(node)
+	return place{node, f.lower(f.leafRows(node), &lf.users, 0, int(lf.n), b)}, before
 }
 
 // within is what entries 0 to i-1 of lf add up to.
@@ -153,39 +158,47 @@ func (lf *leaf) within(i int) tally {
 	return tally(i)<<32 + tally(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
-// at returns the place of the standing with position standings before it, and
-// what stands before its leaf.
-func (f *forest) at(t *tree, position int64) (place, tally) {
-	node, before := t.root, tally(0)
+// at returns the place of the standing with position standings before it.
+func (f *forest) at(t *tree, position int64) place {
+	node := t.root
 	for level := t.level; level > 0; level-- {
-		in := f.inners.get(node)
+		in := f.inner(node)
 		k := 0
-		for (before + in.sums[k]).standings() <= position {
-			before += in.sums[k]
+		for in.sums[k].standings() <= position {
 			k++
 		}
+		position -= in.before(k).standings()
 		node = in.child[k]
 	}
-	return place{node, int(position - before.standings())}, before
+	return place{node, int(position)}
 }
 
 // head returns how many standings are before the nth head, from 1.
 func (f *forest) head(t *tree, nth int64) int64 {
-	node, before := t.root, tally(0)
+	node, before := t.root, int64(0)
 	for level := t.level; level > 0; level-- {
-		in := f.inners.get(node)
+		in := f.inner(node)
 		k := 0
-		for (before + in.sums[k]).heads() < nth {
-			before += in.sums[k]
+		for in.sums[k].heads() < nth {
 			k++
 		}
+		before += in.before(k).standings()
+		nth -= in.before(k).heads()
 		node = in.child[k]
 	}
-	heads := f.leaves.get(node).heads
-	for n := nth - before.heads(); n > 1; n-- {
+	heads := f.leaf(node).heads
+	for ; nth > 1; nth-- {
 		heads &= heads - 1
 	}
-	return before.standings() + int64(bits.TrailingZeros64(heads))
+	return before + int64(bits.TrailingZeros64(heads))
+}
+
+// before is what children 0 to k-1 of in add up to.
+func (in *inner) before(k int) tally {
+	if k == 0 {
+		return 0
+	}
+	return in.sums[k-1]
 }
 
 // childAt returns which child of in a node is.
@@ -200,8 +213,8 @@ func (in *inner) childAt(node uint32) int {
 
 // index returns which entry of lf a user is.
 func (lf *leaf) index(ref uint32) int {
-	for i, r := range lf.refs[:lf.n] {
-		if r == ref {
+	for i, u := range lf.users[:lf.n] {
+		if u.ref == ref {
 			return i
 		}
 	}
@@ -211,14 +224,9 @@ func (lf *leaf) index(ref uint32) int {
 // before is what stands before a leaf.
 func (f *forest) before(leaf uint32) tally {
 	var before tally
-	for node, parent := leaf, f.leaves.get(leaf).parent; parent != 0; {
-		in := f.inners.get(parent)
-		for k, c := range in.child[:in.n] {
-			if c == node {
-				break
-			}
-			before += in.sums[k]
-		}
+	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
+		in := f.inner(parent)
+		before += in.before(in.childAt(node))
 		node, parent = parent, in.parent
 	}
 	return before
@@ -226,58 +234,62 @@ func (f *forest) before(leaf uint32) tally {
 
 // add adds d to the sums above a leaf.
 func (f *forest) add(t *tree, leaf uint32, d tally) {
-	for node, parent := leaf, f.leaves.get(leaf).parent; parent != 0; {
-		in := f.inners.get(parent)
-		in.sums[in.childAt(node)] += d
+	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
+		in := f.inner(parent)
+		sums := in.sums[in.childAt(node):in.n]
+		for k := range sums {
+			sums[k] += d
+		}
 		node, parent = parent, in.parent
 	}
 	t.sum += d
 }
 
-// sameKey says whether two rows have the same rank key.
-func sameKey(x, y []uint64) bool {
-	for c := range len(x) - 1 {
-		if x[c] != y[c] {
-			return false
-		}
+// lead notes that a user's leaf in t is to instead of from; 0 is none.
+func (f *forest) lead(t *tree, u user, from, to uint32) {
+	if t.field != 0 {
+		f.users.setField(u.ref, t.field, to)
+		return
 	}
-	return true
+	if from == 0 {
+		from = u.ref | notStanding
+	}
+	if to == 0 {
+		to = u.ref | notStanding
+	}
+	f.dict.lead(u.hash, from, to)
 }
 
 // insert puts a standing into t, where it must not be.
-func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
+func (f *forest) insert(t *tree, words []uint64, u user, id string) {
 	if t.root == 0 {
-		t.root, t.level, t.sum = f.newLeaf(), 0, 0
+		t.root = f.newLeaf()
 	}
 	p, _ := f.find(t, bound{words, id})
-	f.insertAt(t, p, words, ref)
-}
-
-func (f *forest) insertAt(t *tree, p place, words []uint64, ref uint32) {
 	// What the new standing changes about heads: it is one unless the standing
 	// before it has its key; if so, and the one behind has its key, that was one.
 	isHead := true
 	if before, ok := f.prev(p); ok {
-		isHead = !sameKey(f.row(f.leafWords.at(before.leaf), before.i), words)
+		isHead = !f.leafRows(before.leaf).hasKey(before.i, words)
 	}
 	takesHead := false
 	if isHead {
 		if behind, ok := f.settle(p); ok {
-			takesHead = sameKey(f.row(f.leafWords.at(behind.leaf), behind.i), words)
+			takesHead = f.leafRows(behind.leaf).hasKey(behind.i, words)
 		}
 	}
 
-	lf := f.leaves.get(p.leaf)
+	lf := f.leaf(p.leaf)
 	if lf.n == fan {
 		p = f.makeRoom(t, p)
-		lf = f.leaves.get(p.leaf)
+		lf = f.leaf(p.leaf)
 	}
 	n := int(lf.n)
-	rows := f.leafWords.at(p.leaf)
-	copy(rows[(p.i+1)*f.words:(n+1)*f.words], rows[p.i*f.words:n*f.words])
-	copy(f.row(rows, p.i), words)
-	copy(lf.refs[p.i+1:n+1], lf.refs[p.i:n])
-	lf.refs[p.i] = ref
+	rows := f.leafRows(p.leaf)
+	rows.copy(p.i+1, rows, p.i, n-p.i)
+	rows.set(p.i, words)
+	copy(lf.users[p.i+1:n+1], lf.users[p.i:n])
+	lf.users[p.i] = u
 	low := lf.heads & (1<<p.i - 1)
 	lf.heads = low | (lf.heads&^low)<<1
 	lf.n++
@@ -287,10 +299,10 @@ func (f *forest) insertAt(t *tree, p place, words []uint64, ref uint32) {
 		d++
 	}
 	f.add(t, p.leaf, d)
-	f.users.setField(ref, t.field, p.leaf)
+	f.lead(t, u, 0, p.leaf)
 	if takesHead {
 		behind, _ := f.settle(place{p.leaf, p.i + 1})
-		f.leaves.get(behind.leaf).heads &^= 1 << behind.i
+		f.leaf(behind.leaf).heads &^= 1 << behind.i
 		f.add(t, behind.leaf, ^tally(0)) // one head less
 	}
 	if p.i == 0 {
@@ -303,27 +315,26 @@ func (f *forest) prev(p place) (place, bool) {
 	if p.i > 0 {
 		return place{p.leaf, p.i - 1}, true
 	}
-	prev := f.leaves.get(p.leaf).prev
+	prev := f.leaf(p.leaf).prev
 	if prev == 0 {
 		return place{}, false
 	}
-	return place{prev, int(f.leaves.get(prev).n) - 1}, true
+	return place{prev, int(f.leaf(prev).n) - 1}, true
 }
 
 // settle returns the standing at p, which is in the next leaf if p is a leaf's end.
 func (f *forest) settle(p place) (place, bool) {
-	lf := f.leaves.get(p.leaf)
+	lf := f.leaf(p.leaf)
 	if p.i < int(lf.n) {
 		return p, true
 	}
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove takes a user's standing out of t and returns its leaf to be none.
-func (f *forest) remove(t *tree, ref uint32) {
-	p := place{leaf: f.users.field(ref, t.field)}
-	lf := f.leaves.get(p.leaf)
-	p.i = lf.index(ref)
+// remove takes the standing at p out of t.
+func (f *forest) remove(t *tree, p place) {
+	lf := f.leaf(p.leaf)
+	f.lead(t, lf.users[p.i], p.leaf, 0)
 	var d tally
 	d -= one
 	if lf.heads>>p.i&1 != 0 {
@@ -339,21 +350,20 @@ func (f *forest) remove(t *tree, ref uint32) {
 			lf.heads |= 1 << behind.i
 		default:
 			d--
-			if next := f.leaves.get(behind.leaf); next.heads&1 == 0 {
+			if next := f.leaf(behind.leaf); next.heads&1 == 0 {
 				next.heads |= 1
 				f.add(t, behind.leaf, 1)
 			}
 		}
 	}
 	n := int(lf.n)
-	rows := f.leafWords.at(p.leaf)
-	copy(rows[p.i*f.words:], rows[(p.i+1)*f.words:n*f.words])
-	copy(lf.refs[p.i:], lf.refs[p.i+1:n])
+	rows := f.leafRows(p.leaf)
+	rows.copy(p.i, rows, p.i+1, n-p.i-1)
+	copy(lf.users[p.i:], lf.users[p.i+1:n])
 	low := lf.heads & (1<<p.i - 1)
 	lf.heads = low | lf.heads>>1&^(1<<p.i-1)
 	lf.n--
 	f.add(t, p.leaf, d)
-	f.users.setField(ref, t.field, 0)
 	if p.i == 0 && lf.n > 0 {
 		f.fixFirst(p.leaf)
 	}
@@ -364,13 +374,13 @@ func (f *forest) remove(t *tree, ref uint32) {
 
 // fixFirst tells the nodes above a leaf of its new first entry.
 func (f *forest) fixFirst(leaf uint32) {
-	lf := f.leaves.get(leaf)
-	row := f.row(f.leafWords.at(leaf), 0)
+	lf := f.leaf(leaf)
+	rows := f.leafRows(leaf)
 	for node, parent := leaf, lf.parent; parent != 0; {
-		in := f.inners.get(parent)
+		in := f.inner(parent)
 		k := in.childAt(node)
-		in.refs[k] = lf.refs[0]
-		copy(f.row(f.innerWords.at(parent), k), row)
+		in.users[k] = lf.users[0]
+		f.innerRows(parent).copy(k, rows, 0, 1)
 		if k > 0 {
 			return
 		}

@@ -3,7 +3,6 @@ package memory
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 )
 
 // users holds a record for each known user. A record is named by its place, a
@@ -11,10 +10,11 @@ import (
 // the places of dropped records are used again for others of equal length.
 //
 //	8  version
-//	4  leaf of the overall ladder that holds the user, 0 if none
 //	.. for each of the board's attributes: 4 ladder, 0 if none; 4 leaf
 //	1  length of the id
 //	.. id
+//
+// The leaf of the overall ladder is what the dictionary leads to.
 type users struct {
 	chunks [][]byte
 	next   int // where the next record is made, from the start of the first chunk
@@ -24,14 +24,15 @@ type users struct {
 }
 
 const (
-	refUnit     = 4 // records begin at multiples of it, so that refs reach 16 GiB
+	refUnit     = 4       // records begin at multiples of it
+	maxRef      = 1 << 31 // which leaves the dictionary a bit
 	recordShift = 17
 	recordChunk = 1 << recordShift
-	fixedHeader = 12
+	fixedHeader = 8
 	maxRecord   = fixedHeader + 8*maxAttributes + 1 + maxID + refUnit
 )
 
-var errFull = errors.New("scope is full: 16 GiB of user records")
+var errFull = errors.New("scope is full: 8 GiB of user records")
 
 func newUsers(attributes int) users {
 	return users{next: refUnit, header: fixedHeader + 8*attributes}
@@ -40,9 +41,6 @@ func newUsers(attributes int) users {
 // ladderField is where a record says in which ladder of attribute a (from 0)
 // the user stands; the leaf is at 4 more.
 func ladderField(a int) int { return fixedHeader + 8*a }
-
-// overallField is where a record holds the leaf of the overall ladder.
-const overallField = 8
 
 // record returns the bytes from a record's start to its chunk's end.
 func (u *users) record(ref uint32) []byte {
@@ -80,7 +78,7 @@ func (u *users) add(id string) (uint32, error) {
 		if u.next&(recordChunk-1)+size > recordChunk { // records do not span chunks
 			u.next = (u.next | (recordChunk - 1)) + 1
 		}
-		if u.next+size > math.MaxUint32*refUnit {
+		if u.next+size > maxRef*refUnit {
 			return 0, errFull
 		}
 		u.grow(u.next>>recordShift, u.next&(recordChunk-1)+size)

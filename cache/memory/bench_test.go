@@ -1,0 +1,289 @@
+//go:build unix
+
+package memory
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// benchSizes are the numbers of entries that benchmarks run at: 1 million, and
+// 10 million too if LEADERBOARD_BENCH_LARGE is set.
+func benchSizes() []int {
+	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
+		return []int{1e6, 1e7}
+	}
+	return []int{1e6}
+}
+
+// cpu is the processor time of the process, on which a busy machine bears less
+// than on elapsed time.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+const benchIDBytes = 13
+
+func benchID(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("user-%08d", i)) }
+
+// benchEntry is version v of user i, at a random score.
+func benchEntry(i int, v uint64, rng *rand.Rand) leaderboard.Entry {
+	return leaderboard.Entry{User: benchID(i), Key: key(rng.Uint64N(1 << 53)), AchievedAt: time.UnixMicro(rng.Int64N(1 << 50)), Version: v}
+}
+
+var (
+	benchBoard = &leaderboard.Board{ID: "bench"}
+	benchScope = leaderboard.Scope{Board: "bench", Season: leaderboard.SeasonAll}
+	benchIn    = leaderboard.Ladder{Scope: benchScope}
+)
+
+// inOrder yields n entries in standing order, of users in no order.
+func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		step := uint64(1<<53) / uint64(n)
+		for i := range n {
+			user := int(uint64(i) * 7919 % uint64(n)) // 7919 is prime and divides no power of ten
+			if !yield(leaderboard.Entry{User: benchID(user), Key: key(uint64(i) * step), AchievedAt: time.UnixMicro(int64(user)), Version: 1}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// inNoOrder yields n entries in no order.
+func inNoOrder(n int) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range n {
+			if !yield(benchEntry(i, 1, rng), nil) {
+				return
+			}
+		}
+	}
+}
+
+var bench struct {
+	sync.Mutex
+	n     int
+	x     *Index
+	bytes float64 // an entry, in a heap of its own, without ids
+}
+
+// loaded returns an index of n entries, which benchmarks share.
+func loaded(b *testing.B, n int) *Index {
+	bench.Lock()
+	defer bench.Unlock()
+	if bench.n != n {
+		bench.x = nil
+		before := heap()
+		bench.x, bench.n = New(), n
+		if err := bench.x.Rebuild(b.Context(), benchBoard, benchScope, time.Now(), inNoOrder(n)); err != nil {
+			b.Fatal(err)
+		}
+		bench.bytes = float64(heap()-before)/float64(n) - benchIDBytes
+	}
+	return bench.x
+}
+
+// floor is an array too large for any cache: reading a random word of it, at a
+// place that depends on the word read before, is what a lookup cannot go below.
+var floor = sync.OnceValue(func() []uint64 {
+	words := make([]uint64, 1<<26) // 512 MiB
+	for i := range words {
+		words[i] = uint64(i) * 0x9e3779b97f4a7c15
+	}
+	return words
+})
+
+// measure runs op b.N times on random users. It reports the processor time of
+// one, and how many reads of the floor take as long, which it measures by turns.
+func measure(b *testing.B, n int, op func(i int, user leaderboard.UserID)) {
+	rng := rand.New(rand.NewPCG(uint64(b.N), 1))
+	users := make([]leaderboard.UserID, min(b.N, 1<<20))
+	for i := range users {
+		users[i] = benchID(rng.IntN(n))
+	}
+	words := floor()
+	runtime.GC()
+	b.ReportAllocs()
+	b.ResetTimer()
+	const slice = 1000
+	var ops, reads []float64
+	var word uint64
+	for done := 0; done < b.N; done += slice {
+		start, end := cpu(), min(done+slice, b.N)
+		for i := done; i < end; i++ {
+			op(i, users[i&(1<<20-1)])
+		}
+		middle := cpu()
+		for i := done; i < end; i++ {
+			word = words[(word^uint64(i))*0x9e3779b97f4a7c15>>(64-26)]
+		}
+		ops = append(ops, float64(middle-start)/float64(end-done))
+		reads = append(reads, float64(cpu()-middle)/float64(end-done))
+	}
+	floorWord = word
+	slices.Sort(ops)
+	slices.Sort(reads)
+	tenth, half := len(ops)/10, len(ops)/2
+	b.ReportMetric(ops[half], "cpu-ns/op")
+	b.ReportMetric(ops[tenth], "quiet-ns/op")
+	b.ReportMetric(ops[half]/reads[half], "floors/op")
+	b.ReportMetric(reads[tenth], "quiet-ns/floor")
+	b.ReportMetric(0, "ns/op")
+}
+
+var floorWord uint64
+
+func BenchmarkIndex(b *testing.B) {
+	ctx := b.Context()
+	for _, n := range benchSizes() {
+		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
+			x := loaded(b, n)
+			t := x.scope(benchScope).table
+			b.Run("memory", func(b *testing.B) {
+				for b.Loop() {
+				}
+				b.ReportMetric(bench.bytes, "B/entry")
+				b.ReportMetric(0, "ns/op")
+			})
+			b.Run("rank", func(b *testing.B) {
+				measure(b, n, func(i int, user leaderboard.UserID) {
+					s, _, err := x.Standings(ctx, benchIn, []leaderboard.UserID{user})
+					if err != nil || s[0].Ranks.Ordinal == 0 {
+						b.Fatal(s, err)
+					}
+				})
+			})
+			b.Run("around/4+4", func(b *testing.B) {
+				measure(b, n, func(i int, user leaderboard.UserID) {
+					if s, _, err := x.Around(ctx, benchIn, user, 4, 4); err != nil || len(s) < 5 {
+						b.Fatal(s, err)
+					}
+				})
+			})
+			b.Run("page/10", func(b *testing.B) { pages(b, x, n, 10) })
+			b.Run("page/100", func(b *testing.B) { pages(b, x, n, 100) })
+			b.Run("top/10", func(b *testing.B) {
+				measure(b, n, func(int, leaderboard.UserID) {
+					if s, _, err := x.Page(ctx, benchIn, 1, 10); err != nil || len(s) != 10 {
+						b.Fatal(s, err)
+					}
+				})
+			})
+			b.Run("count", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 1))
+				measure(b, n, func(int, leaderboard.UserID) {
+					if _, _, err := x.Count(ctx, benchIn, []leaderboard.RankKey{key(rng.Uint64N(1 << 53))}); err != nil {
+						b.Fatal(err)
+					}
+				})
+			})
+			b.Run("tree/range100", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 1))
+				tr := &t.ladders[0]
+				var sum uint64
+				measure(b, n, func(i int, _ leaderboard.UserID) {
+					p := t.forest.at(tr, rng.Int64N(int64(n-100)))
+					for range 100 {
+						p, _ = t.forest.settle(p)
+						sum += t.forest.leafRows(p.leaf)[p.i] + uint64(t.forest.leaf(p.leaf).users[p.i].ref)
+						p.i++
+					}
+				})
+			})
+			b.Run("tree/rank", func(b *testing.B) {
+				tr := &t.ladders[0]
+				measure(b, n, func(i int, user leaderboard.UserID) {
+					p, ok := t.whereIs(tr, user)
+					if !ok {
+						b.Fatal(user)
+					}
+					t.rank(tr, p)
+				})
+			})
+			// Last, since it changes the index.
+			b.Run("update", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 1))
+				e := benchEntry(0, 1, rng)
+				at := time.Now()
+				keys := make([]leaderboard.RankKey, 1<<16)
+				for i := range keys {
+					keys[i] = key(rng.Uint64N(1 << 53))
+				}
+				entries := make([]leaderboard.Entry, 1)
+				measure(b, n, func(i int, user leaderboard.UserID) {
+					benchVersion++
+					e.User, e.Key, e.Version = user, keys[i&(1<<16-1)], benchVersion
+					entries[0] = e
+					if err := x.Update(ctx, benchScope, at, entries); err != nil {
+						b.Fatal(err)
+					}
+				})
+				b.ReportMetric(float64(t.standing)/float64(t.forest.leaves.used())/fan, "fill")
+			})
+			b.Run("gc", func(b *testing.B) {
+				start := cpu()
+				for b.Loop() {
+					runtime.GC()
+				}
+				b.ReportMetric(float64(cpu()-start)/float64(b.N), "cpu-ns/op")
+			})
+		})
+	}
+}
+
+var benchVersion = uint64(1)
+
+func pages(b *testing.B, x *Index, n, size int) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	measure(b, n, func(int, leaderboard.UserID) {
+		if s, _, err := x.Page(b.Context(), benchIn, 1+rng.Int64N(int64(n-size)), size); err != nil || len(s) != size {
+			b.Fatal(len(s), err)
+		}
+	})
+}
+
+func BenchmarkRebuild(b *testing.B) {
+	for _, n := range benchSizes() {
+		for name, entries := range map[string]iter.Seq2[leaderboard.Entry, error]{
+			"nothing": func(yield func(leaderboard.Entry, error) bool) {
+				for range inNoOrder(n) {
+				}
+			}, "in-order": inOrder(n), "in-no-order": inNoOrder(n),
+		} {
+			b.Run(fmt.Sprintf("%dM/%s", n/1e6, name), func(b *testing.B) {
+				x := New()
+				start := cpu()
+				for b.Loop() {
+					if err := x.Rebuild(b.Context(), benchBoard, benchScope, time.Now(), entries); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(cpu()-start)/float64(b.N)/float64(n), "cpu-ns/entry")
+			})
+		}
+	}
+}
