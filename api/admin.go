@@ -15,7 +15,7 @@ import (
 
 func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
 	expires, err := toTime("expires_at", req.GetExpiresAt())
-	if err := errors.Join(checkKeyName(req.GetName()), ParseScopes(req.GetScopes()), err); err != nil {
+	if err := errors.Join(checkKeyName(req.GetName()), checkScopes(req.GetScopes()), err); err != nil {
 		return nil, err
 	}
 	secret, key := NewKey(req.GetName(), req.GetScopes(), s.options.Now())

@@ -100,7 +100,6 @@ func (h *harness) in(t testing.TB) *harness {
 }
 
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
-func (h *harness) admin() pb.AdminServiceClient        { return pb.NewAdminServiceClient(h.conn) }
 
 // as returns a context with the key of a scope, for gRPC.
 func (h *harness) as(scope string) context.Context {

@@ -72,7 +72,7 @@ func (g *guard) authenticate(ctx context.Context, authorization []string) (calle
 		}
 		return c, nil
 	}
-	hash := HashKey(Secret(token))
+	hash := hashKey(Secret(token))
 	key, ok := g.cached.Get(hash)
 	if !ok {
 		var err error

@@ -184,10 +184,10 @@ func TestKeys(t *testing.T) {
 	made := h.must("admin", "POST", "/v1/keys", `{"name":"arena 7","scopes":["submit"],"expires_at":"2026-11-21T00:00:00Z"}`)
 	secret := made["secret"].(string)
 	id := get(made, "key", "key_id").(string)
-	if !strings.HasPrefix(secret, KeyPrefix) || len(secret) != len(KeyPrefix)+43 || get(made, "key", "name") != "arena 7" || get(made, "key", "expires_at") != "2026-11-21T00:00:00Z" {
+	if !strings.HasPrefix(secret, keyPrefix) || len(secret) != len(keyPrefix)+43 || get(made, "key", "name") != "arena 7" || get(made, "key", "expires_at") != "2026-11-21T00:00:00Z" {
 		t.Errorf("a new key: %v", made)
 	}
-	stored, err := h.store.APIKey(t.Context(), HashKey(Secret(secret)))
+	stored, err := h.store.APIKey(t.Context(), hashKey(Secret(secret)))
 	if err != nil || strings.Contains(fmt.Sprintf("%+v", stored), secret) {
 		t.Errorf("what is stored: %+v, %v", stored, err)
 	}
@@ -289,7 +289,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	h := newHarness(t, Options{JWT: JWT{Algorithm: "HS256", Secret: Secret(strings.Repeat("jwtsecret", 4)), Issuer: "i", Audience: "a"}})
 	made := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["submit"]}`)
 	h.keys["new"] = Secret(made["secret"].(string))
-	h.keys["wrong"] = Secret(KeyPrefix + "wrongwrongwrongwrongwrong")
+	h.keys["wrong"] = Secret(keyPrefix + "wrongwrongwrongwrongwrong")
 	h.keys["token"] = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJldmUifQ.c2lnbmF0dXJl"
 	var said strings.Builder
 	for scope := range h.keys {
@@ -303,7 +303,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	said.WriteString(h.do("", "GET", "/metrics", nil).raw)
 	said.WriteString(h.log.String())
 	for scope, secret := range h.keys {
-		if strings.Contains(said.String(), string(secret)) || strings.Contains(said.String(), string(secret)[len(KeyPrefix):20]) {
+		if strings.Contains(said.String(), string(secret)) || strings.Contains(said.String(), string(secret)[len(keyPrefix):20]) {
 			t.Errorf("the %s key was shown", scope)
 		}
 	}

@@ -29,7 +29,7 @@ func TestDocs(t *testing.T) {
 		Insecure: true, Now: func() time.Time { return now }, Backup: func(context.Context, string) error { return nil },
 	})
 	for _, secret := range h.keys {
-		key, err := h.store.APIKey(t.Context(), HashKey(secret))
+		key, err := h.store.APIKey(t.Context(), hashKey(secret))
 		if err != nil {
 			t.Fatal(err)
 		}

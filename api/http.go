@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/credentials"
@@ -37,7 +38,9 @@ func (s *Server) newHandler(gw *gateway) http.Handler {
 	// A page of another origin may not make a browser on this machine submit
 	// scores to a server that asks for no keys.
 	crossOrigin := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w := &patientWriter{rw, http.NewResponseController(rw)}
+		w.extend()
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
@@ -59,6 +62,27 @@ func (s *Server) newHandler(gw *gateway) http.Handler {
 		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), httpPeer(r))))
 	})
 }
+
+// writeTimeout is how long a client may take to read a piece of an answer. A
+// timeout of the whole answer would end streams.
+const writeTimeout = 30 * time.Second
+
+type patientWriter struct {
+	http.ResponseWriter
+	*http.ResponseController
+}
+
+// extend begins the time for the next piece. Not every ResponseWriter has
+// deadlines; a server's has.
+func (w *patientWriter) extend() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+
+func (w *patientWriter) Write(p []byte) (int, error) {
+	w.extend()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // httpPeer is the client of an HTTP request as gRPC has it.
 func httpPeer(r *http.Request) *peer.Peer {

@@ -25,7 +25,9 @@ type Rate struct {
 type Limits struct {
 	PerKey  Rate // calls with one API key, or of one JWT subject
 	PerUser Rate // results submitted for one user, by anyone
-	PerPeer Rate // calls without valid credentials from one address, or one IPv6 /64
+	// PerPeer is for calls without valid credentials from one address, or one
+	// IPv6 /64: the connection's own, behind a proxy the proxy's.
+	PerPeer Rate
 }
 
 // buckets are token buckets by name. The least recently used are forgotten, and

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // localConn is a client connection to services in the same process, for the
@@ -109,6 +110,8 @@ func asStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
+// copyMessage makes dst what src is. What they hold they share: once a message
+// has been passed on, neither side may change what is inside it.
 func copyMessage(dst, src any) error {
 	d, ok1 := dst.(proto.Message)
 	s, ok2 := src.(proto.Message)
@@ -116,7 +119,10 @@ func copyMessage(dst, src any) error {
 		return status.Error(codes.Internal, fmt.Sprintf("api: cannot copy %T to %T", src, dst))
 	}
 	proto.Reset(d)
-	proto.Merge(d, s)
+	s.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		d.ProtoReflect().Set(fd, v)
+		return true
+	})
 	return nil
 }
 
@@ -145,7 +151,7 @@ func (c *localConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method st
 }
 
 // localStream is one call. The server's SendMsg waits for the client's RecvMsg
-// and fills its message, so that there is one copy and nothing is queued.
+// and fills its message, so that nothing is queued.
 type localStream struct {
 	client, server context.Context
 	transport      localTransport

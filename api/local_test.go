@@ -192,18 +192,18 @@ func TestLocalStreamEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// What a handler gets and gives is its own.
-func TestLocalCopies(t *testing.T) {
+// A handler has messages of its own; what they hold is handed over.
+func TestLocalHandsOver(t *testing.T) {
 	local := newLocalConn(nil, nil)
 	kept := &keeper{}
 	pb.RegisterAdminServiceServer(local, kept)
-	req := &pb.CreateKeyRequest{Scopes: []string{"read"}}
+	req := &pb.CreateKeyRequest{Name: "n", Scopes: []string{"read"}}
 	res, err := pb.NewAdminServiceClient(local).CreateKey(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || res.GetSecret() != "s" {
+		t.Fatalf("%v, %v", res, err)
 	}
-	req.Scopes[0], res.Secret = "admin", "changed"
-	if kept.req.GetScopes()[0] != "read" || kept.res.GetSecret() != "s" {
+	req.Name, res.Secret = "changed", "changed"
+	if kept.req.GetName() != "n" || kept.req.GetScopes()[0] != "read" || kept.res.GetSecret() != "s" {
 		t.Errorf("the handler sees %v and %v", kept.req, kept.res)
 	}
 	if err := copyMessage(&pb.Key{}, &pb.Board{}); status.Code(err) != codes.Internal {

@@ -22,9 +22,9 @@ var scopeNames = []string{"", "read", "submit", "admin"}
 
 func (s scope) String() string { return scopeNames[s] }
 
-// ParseScopes returns a [leaderboard.FieldError] unless names is one or more of
+// checkScopes returns a [leaderboard.FieldError] unless names is one or more of
 // read, submit and admin.
-func ParseScopes(names []string) error {
+func checkScopes(names []string) error {
 	if len(names) == 0 {
 		return &leaderboard.FieldError{Field: "scopes", Problem: "is required: one or more of read, submit and admin"}
 	}

@@ -41,27 +41,27 @@ func (s *Secret) UnmarshalText(text []byte) error {
 // LogValue hides s from slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// KeyPrefix begins every API key that the service makes, so that a key that was
+// keyPrefix begins every API key that the service makes, so that a key that was
 // published by mistake is recognized as one.
-const KeyPrefix = "lbk_"
+const keyPrefix = "lbk_"
 
 // NewKey makes an API key of 256 random bits. The secret is for its holder; of
-// it only the hash is in the key. scopes are as checked by [ParseScopes].
+// it only the hash is in the key. scopes are as checked by checkScopes.
 func NewKey(name string, scopes []string, now time.Time) (Secret, leaderboard.APIKey) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return KeyFrom(Secret(KeyPrefix+base64.RawURLEncoding.EncodeToString(b[:])), name, scopes, now)
+	return KeyFrom(Secret(keyPrefix+base64.RawURLEncoding.EncodeToString(b[:])), name, scopes, now)
 }
 
 // KeyFrom makes an API key of a secret that was chosen elsewhere. The same
 // secret makes a key of the same id.
 func KeyFrom(s Secret, name string, scopes []string, now time.Time) (Secret, leaderboard.APIKey) {
-	hash := HashKey(s)
+	hash := hashKey(s)
 	return s, leaderboard.APIKey{
 		ID: hex.EncodeToString(hash[:8]), Name: name, Hash: hash, Scopes: scopes, CreatedAt: leaderboard.Truncate(now),
 	}
 }
 
-// HashKey returns what is kept of an API key: its SHA-256. A key has 256 random
+// hashKey returns what is kept of an API key: its SHA-256. A key has 256 random
 // bits, so that a slow hash would add nothing.
-func HashKey(s Secret) [32]byte { return sha256.Sum256([]byte(strings.TrimSpace(string(s)))) }
+func hashKey(s Secret) [32]byte { return sha256.Sum256([]byte(strings.TrimSpace(string(s)))) }

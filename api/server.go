@@ -186,12 +186,14 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
+	serve := func() error { return server.Serve(rest) }
 	if s.options.TLS != nil {
-		rest = tls.NewListener(rest, s.options.TLS)
+		server.TLSConfig = s.options.TLS.Clone()
+		serve = func() error { return server.ServeTLS(rest, "", "") } // with HTTP/2
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := server.Serve(rest); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("api: http: %w", err)
 		}
 		return nil

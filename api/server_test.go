@@ -442,7 +442,7 @@ func TestTLS(t *testing.T) {
 		return res, restErr, grpcErr
 	}
 	res, restErr, grpcErr := call(clients)
-	if restErr != nil || grpcErr != nil || res.StatusCode != http.StatusOK || res.Header.Get("Strict-Transport-Security") == "" {
+	if restErr != nil || grpcErr != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") == "" {
 		t.Errorf("with a client certificate: %v, %v, %v", res, restErr, grpcErr)
 	}
 	for name, client := range map[string]*authority{"none": nil, "of another authority": servers} {
