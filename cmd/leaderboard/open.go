@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
@@ -29,7 +31,13 @@ type node struct {
 	log     *slog.Logger
 	store   leaderboard.Store
 	service *ranking.Service
-	server  *api.Server
+	server  *api.Server // nil if the node is no API
+	metrics *prometheus.Registry
+	// consumer applies results from the log; nil if there is no log, or the node does not.
+	consumer *consumer.Consumer
+	// backup copies the store under a name; nil if the store is not this node's.
+	backup  func(ctx context.Context, name string) error
+	closers []func() error // to be called last to first
 
 	rest, grpc net.Listener
 	// newKey is the admin key that the first start made, for its one showing.
@@ -55,30 +63,59 @@ func (w *world) open(ctx context.Context, c *config.Config, log *slog.Logger) (n
 	if n.grpc, err = listen("grpc", c.GRPC); err != nil {
 		return n, err
 	}
-	store, err := pebble.Open(c.Data, pebble.Options{CacheBytes: int64(c.CacheBytes)})
-	if err != nil {
-		return n, fmt.Errorf("%w; --data names the folder", err)
+	n.metrics = prometheus.NewRegistry()
+	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if c.Distributed() {
+		err = n.openDistributed(ctx)
+	} else {
+		err = n.openEmbedded()
 	}
-	n.store = store
-	n.service = ranking.New(n.store, memory.New(), ranking.Options{Log: log})
+	if err != nil {
+		return n, err
+	}
 	if err := n.service.EnsureDefaultBoard(ctx); err != nil {
 		return n, err
+	}
+	if c.Distributed() && !c.Has(config.RoleAPI) {
+		return n, nil
 	}
 	if err := n.ensureAdminKey(ctx); err != nil {
 		return n, err
 	}
-	n.server, err = n.newServer(ctx, store)
+	n.server, err = n.newServer(ctx)
 	return n, err
 }
 
-func (n *node) newServer(ctx context.Context, store *pebble.Store) (*api.Server, error) {
+// openEmbedded opens the store in the data folder, and an empty index.
+func (n *node) openEmbedded() error {
+	c := n.config
+	store, err := pebble.Open(c.Data, pebble.Options{CacheBytes: int64(c.CacheBytes)})
+	if err != nil {
+		return fmt.Errorf("%w; --data names the folder", err)
+	}
+	n.store = store
+	n.closeLater(store.Close)
+	n.backup = func(ctx context.Context, name string) error { return backup(ctx, store, c, name) }
+	n.service = ranking.New(store, memory.New(), ranking.Options{Log: n.log})
+	n.closeLater(n.finishWrites)
+	return nil
+}
+
+// finishWrites waits for writes whose callers are gone.
+func (n *node) finishWrites() error {
+	n.service.Close()
+	return nil
+}
+
+// closeLater has f called by close, before what was opened earlier is closed.
+func (n *node) closeLater(f func() error) { n.closers = append(n.closers, f) }
+
+func (n *node) newServer(ctx context.Context) (*api.Server, error) {
 	c := n.config
 	tls, err := api.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}.Config()
 	if err != nil {
 		return nil, err
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return api.New(ctx, n.service, n.store, api.Options{
 		Insecure:   c.Insecure,
 		PublicRead: c.PublicRead,
@@ -97,9 +134,9 @@ func (n *node) newServer(ctx context.Context, store *pebble.Store) (*api.Server,
 		MaxWatchers:   int64(c.Limits.Watchers),
 		ShutdownGrace: c.ShutdownGrace,
 		Ready:         n.service.Ready,
-		Backup:        func(ctx context.Context, name string) error { return backup(ctx, store, c, name) },
+		Backup:        n.backup,
 		Log:           n.log,
-		Metrics:       metrics,
+		Metrics:       n.metrics,
 	})
 }
 
@@ -173,8 +210,20 @@ func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func
 		n.log.InfoContext(ctx, "ready", "after", time.Since(begun).Round(time.Millisecond))
 		n.service.SweepEvery(ctx, n.config.SweepInterval)
 	})
-	err := n.server.Serve(ctx, n.rest, n.grpc)
-	n.rest, n.grpc = nil, nil // Serve has closed them
+	if n.consumer != nil {
+		background.Go(func() {
+			if err := n.consumer.Run(ctx); err != nil {
+				n.log.ErrorContext(ctx, "the consumer ended badly", "err", err)
+			}
+		})
+	}
+	var err error
+	if n.server != nil {
+		err = n.server.Serve(ctx, n.rest, n.grpc)
+	} else {
+		err = n.serveProbes(ctx)
+	}
+	n.rest, n.grpc = nil, nil // they are closed
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = errors.Join(cause, err)
 	}
@@ -190,8 +239,8 @@ func (n *node) close() error {
 			errs = append(errs, l.Close())
 		}
 	}
-	if n.store != nil {
-		errs = append(errs, n.store.Close())
+	for _, f := range slices.Backward(n.closers) {
+		errs = append(errs, f())
 	}
 	return errors.Join(errs...)
 }

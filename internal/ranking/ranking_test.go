@@ -982,3 +982,83 @@ func TestBoards(t *testing.T) {
 	f.create(sumBoard)
 	f.wantList(ranking.Query{Board: "b"})
 }
+
+// lateStore is a store whose Apply does its work, and then holds the answer back
+// until it is released; or says that it does not know.
+type lateStore struct {
+	leaderboard.Store
+	applied, release chan struct{}
+	unknown          bool
+}
+
+func (s *lateStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	report, err := s.Store.Apply(ctx, b, results)
+	if s.unknown {
+		s.unknown = false
+		return leaderboard.ApplyReport{}, leaderboard.ErrUnavailable
+	}
+	if s.applied != nil {
+		close(s.applied)
+		s.applied = nil
+		select {
+		case <-s.release:
+		case <-ctx.Done():
+			return leaderboard.ApplyReport{}, ctx.Err()
+		}
+	}
+	return report, err
+}
+
+// A caller that gives up does not leave the index behind the store.
+func TestAbandonedSubmitReachesTheIndex(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	f.submit(b.ID, points("ada", "m1", 1))
+	late := &lateStore{Store: f.store, applied: make(chan struct{}), release: make(chan struct{})}
+	applied := late.applied
+	g := over(t, late, f.index)
+	ctx, giveUp := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.Submit(ctx, b.ID, []leaderboard.MatchResult{points("ada", "m2", 5)})
+		done <- err
+	}()
+	<-applied
+	giveUp()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Submit = %v, want %v at once", err, context.Canceled)
+	}
+	close(late.release)
+	g.Close()
+	g.wantList(ranking.Query{Board: b.ID}, "ada 6 1")
+
+	// A store that does not know whether it applied, did.
+	late.unknown = true
+	if _, err := g.Submit(t.Context(), b.ID, []leaderboard.MatchResult{points("ada", "m3", 2)}); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("Submit = %v, want %v", err, leaderboard.ErrUnavailable)
+	}
+	if got := g.try(b.ID, points("ada", "m3", 2)); got.Status != leaderboard.Duplicate || got.Score != 8 {
+		t.Errorf("the second try is %v with %d, want a duplicate with 8", got.Status, got.Score)
+	}
+	g.wantList(ranking.Query{Board: b.ID}, "ada 8 1")
+}
+
+// A panic of a store reaches the caller, who recovers from it.
+func TestPanicReachesTheCaller(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	g := over(t, panickingStore{f.store}, f.index)
+	defer func() {
+		if got := recover(); got != "boom" {
+			t.Errorf("recovered %v, want boom", got)
+		}
+	}()
+	_, err := g.Submit(t.Context(), b.ID, []leaderboard.MatchResult{points("ada", "m1", 1)})
+	t.Errorf("Submit = %v, want a panic", err)
+}
+
+type panickingStore struct{ leaderboard.Store }
+
+func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	panic("boom")
+}

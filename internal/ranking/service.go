@@ -56,6 +56,8 @@ type Service struct {
 	lastStamp time.Time // the last time that was assigned
 
 	ready atomic.Bool
+	// unfinished are writes that go on, whether or not their callers wait.
+	unfinished sync.WaitGroup
 }
 
 type cachedBoard struct {
@@ -201,8 +203,8 @@ func (s *Service) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error
 // scope, all of them or so far.
 type Progress func(scope leaderboard.Scope, done int64)
 
-// Load fills the index with every season that is not sealed, and then makes
-// [Service.Ready] true.
+// Load fills the index with every season that is not sealed and not in it, and
+// then makes [Service.Ready] true.
 func (s *Service) Load(ctx context.Context, progress Progress) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -219,7 +221,11 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 				s.sealed.Store(r.Scope, r)
 				continue
 			}
-			if err := s.rebuildIndex(ctx, b, r.Scope, progress); err != nil {
+			loaded, err := s.index.Loaded(ctx, r.Scope)
+			if err == nil && !loaded {
+				err = s.rebuildIndex(ctx, b, r.Scope, progress)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -293,9 +299,45 @@ func (s *Service) sealedSeason(ctx context.Context, b *leaderboard.Board, season
 	return leaderboard.SeasonRecord{}, false, nil
 }
 
+// finish runs a write to its end: a caller that gives up stops waiting, not the
+// write. Once the store has changed, the ranks must follow, or they would stay
+// behind until the user's next result.
+func finish[T any](ctx context.Context, s *Service, write func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value    T
+		err      error
+		panicked any
+	}
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	done := make(chan answer, 1)
+	s.unfinished.Go(func() {
+		var a answer
+		defer func() {
+			a.panicked = recover() // for the caller, who may know what to do with it
+			done <- a
+		}()
+		a.value, a.err = write(context.WithoutCancel(ctx))
+	})
+	select {
+	case a := <-done:
+		if a.panicked != nil {
+			panic(a.panicked)
+		}
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// Close waits for writes whose callers gave up. It is called before the store
+// and the index are closed, when nobody calls the service any more.
+func (s *Service) Close() { s.unfinished.Wait() }
+
 // settle brings the ranks in step with changed entries: the index, or the final
-// standings of a sealed season, amended for the reason. An index that is not
-// available is no error: it will be filled from the store when it is back.
+// standings of a sealed season, amended for the reason.
 func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reason string) error {
 	byScope := map[leaderboard.Scope][]leaderboard.Entry{}
 	for _, c := range changes {
@@ -320,15 +362,23 @@ func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reas
 		if sealed {
 			err = s.seal(ctx, b, scope, reason)
 		} else {
-			err = s.index.Update(ctx, scope, leaderboard.Truncate(s.now()), entries)
+			err = s.updateIndex(ctx, scope, leaderboard.Truncate(s.now()), entries)
 		}
-		switch {
-		case errors.Is(err, leaderboard.ErrRankUnavailable):
-			s.log.WarnContext(ctx, "rank index not updated", "err", err)
-		case err != nil:
+		if err != nil {
 			return err
 		}
 		s.hub.notify(scope)
 	}
 	return nil
+}
+
+// updateIndex tells the index of entries. An index that is not available is no
+// error: it will be filled from the store when it is back.
+func (s *Service) updateIndex(ctx context.Context, scope leaderboard.Scope, at time.Time, entries []leaderboard.Entry) error {
+	err := s.index.Update(ctx, scope, at, entries)
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		s.log.WarnContext(ctx, "rank index not updated", "err", err)
+		return nil
+	}
+	return err
 }

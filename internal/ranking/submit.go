@@ -91,20 +91,55 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 }
 
 // Apply makes complete results durable and brings the ranks in step. A season
-// that is sealed is amended.
+// that is sealed is amended. If ctx is done first, that goes on without the caller.
 func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
-	report, err := s.store.Apply(ctx, b, results)
-	if err != nil {
-		if errors.Is(err, leaderboard.ErrBoardNotFound) {
-			s.boards.Delete(b.ID) // what was known of it is of a board that is gone
+	return finish(ctx, s, func(ctx context.Context) (leaderboard.ApplyReport, error) {
+		report, err := s.store.Apply(ctx, b, results)
+		if err != nil {
+			if errors.Is(err, leaderboard.ErrBoardNotFound) {
+				s.boards.Delete(b.ID) // what was known of it is of a board that is gone
+			}
+			return report, err
 		}
-		return report, err
+		reason := "late correction"
+		if len(results) == 1 && results[0].Retracted {
+			reason = fmt.Sprintf("retract %s of %s", results[0].Match, results[0].User)
+		}
+		if err := s.settle(ctx, report.Changes, reason); err != nil {
+			return report, err
+		}
+		return report, s.catchUp(ctx, &report)
+	})
+}
+
+// catchUp gives the index the entries of users for whom nothing changed. The
+// first try of their results may have reached the store and its answer not this
+// service, or this service may have ended before it told the index.
+func (s *Service) catchUp(ctx context.Context, report *leaderboard.ApplyReport) error {
+	type place struct {
+		leaderboard.Scope
+		leaderboard.UserID
 	}
-	reason := "late correction"
-	if len(results) == 1 && results[0].Retracted {
-		reason = fmt.Sprintf("retract %s of %s", results[0].Match, results[0].User)
+	told := make(map[place]bool, len(report.Changes))
+	for i := range report.Changes {
+		e := &report.Changes[i].After
+		told[place{e.Scope, e.User}] = true
 	}
-	return report, s.settle(ctx, report.Changes, reason)
+	byScope := map[leaderboard.Scope][]leaderboard.Entry{}
+	for i := range report.Outcomes {
+		o := &report.Outcomes[i]
+		if at := (place{o.Entry.Scope, o.Entry.User}); o.Err == nil && o.Entry.User != "" && !told[at] {
+			told[at] = true
+			byScope[at.Scope] = append(byScope[at.Scope], o.Entry)
+		}
+	}
+	for scope, entries := range byScope {
+		// At no time: if the index knows them, nothing has changed.
+		if err := s.updateIndex(ctx, scope, time.Time{}, entries); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RanksOf returns the competition ranks that the given rank keys have in the
@@ -124,11 +159,14 @@ func (s *Service) RanksOf(ctx context.Context, scope leaderboard.Scope, keys []l
 // Refresh makes a user's entry anew from results that are in the store already,
 // and brings the ranks in step.
 func (s *Service) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error {
-	change, err := s.store.Recount(ctx, b, season, user)
-	if err != nil {
-		return err
-	}
-	return s.settle(ctx, []leaderboard.Change{change}, "refresh")
+	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
+		change, err := s.store.Recount(ctx, b, season, user)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, s.settle(ctx, []leaderboard.Change{change}, "refresh")
+	})
+	return err
 }
 
 // Complete fills in what a submitted result may leave out: its match id, its

@@ -20,15 +20,17 @@ func (s *Service) SetBan(ctx context.Context, user leaderboard.UserID, banned bo
 		return leaderboard.Ban{}, &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(reason), maxReasonBytes)}
 	}
 	ban := leaderboard.Ban{User: user, Banned: banned, Reason: reason, At: leaderboard.Truncate(s.now())}
-	changes, err := s.store.SetBan(ctx, ban)
-	if err != nil {
-		return leaderboard.Ban{}, err
-	}
 	why := "unban " + string(user)
 	if banned {
 		why = "ban " + string(user)
 	}
-	return ban, s.settle(ctx, changes, why)
+	return finish(ctx, s, func(ctx context.Context) (leaderboard.Ban, error) {
+		changes, err := s.store.SetBan(ctx, ban)
+		if err != nil {
+			return leaderboard.Ban{}, err
+		}
+		return ban, s.settle(ctx, changes, why)
+	})
 }
 
 // Ban returns a user's ban.
@@ -44,11 +46,14 @@ func (s *Service) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
 	}
-	changes, err := s.store.Erase(ctx, user, leaderboard.Truncate(s.now()))
-	if err != nil {
-		return err
-	}
-	return s.settle(ctx, changes, "erase a user")
+	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
+		changes, err := s.store.Erase(ctx, user, leaderboard.Truncate(s.now()))
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, s.settle(ctx, changes, "erase a user")
+	})
+	return err
 }
 
 // UserScore is a user's entry on one board in one season.
