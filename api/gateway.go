@@ -175,6 +175,9 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		r.Body = b
 		r.Header.Set("Content-Type", "application/json") // curl -d says that it is a form
 		r.Header.Del("Accept")
+		if rt.method.IsStreamingServer() {
+			w.Header().Set("Content-Type", ndjson) // of a stream without messages
+		}
 		if method == pb.LeaderboardService_WatchScores_FullMethodName {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // proxies such as nginx would hold events back
@@ -375,13 +378,15 @@ func matches(pattern, path string) bool {
 	return slices.EqualFunc(want, have, func(w, h string) bool { return w == h || strings.HasPrefix(w, "{") })
 }
 
+const ndjson = "application/x-ndjson"
+
 // jsonMarshaler is JSON for the gateway; the messages of a stream are lines.
 type jsonMarshaler struct{}
 
 var _ runtime.StreamContentType = jsonMarshaler{}
 
 func (jsonMarshaler) ContentType(any) string       { return "application/json" }
-func (jsonMarshaler) StreamContentType(any) string { return "application/x-ndjson" }
+func (jsonMarshaler) StreamContentType(any) string { return ndjson }
 func (jsonMarshaler) Delimiter() []byte            { return []byte{'\n'} }
 
 func (jsonMarshaler) Marshal(v any) ([]byte, error) {

@@ -198,6 +198,9 @@ func TestAdminStreams(t *testing.T) {
 	if len(lines) != 5 || get(lines[1], "result", "metadata", "i") != number(1) || get(lines[4], "retracted") != true || get(lines[4], "result", "score") != nil || get(lines[0], "season") != "all" {
 		t.Errorf("export: %v", lines)
 	}
+	if a := h.do("admin", "GET", "/v1/boards/default/results", nil); a.status != http.StatusOK || a.raw != "" || a.header.Get("Content-Type") != "application/x-ndjson" {
+		t.Errorf("an export of nothing: %d %v %q", a.status, a.header, a.raw)
+	}
 	for _, tt := range []struct {
 		method, path, body string
 		status             int

@@ -124,10 +124,10 @@ func describe(operation map[string]any) {
 	result := schema["properties"].(map[string]any)["result"]
 	ok["schema"] = result
 	ok["description"] = "A stream of messages, one a line."
-	operation["produces"] = []any{"application/x-ndjson"}
+	operation["produces"] = []any{"application/x-ndjson", "application/json"} // JSON for errors
 	if operation["operationId"] == "WatchScores" {
 		ok["description"] = "Server-sent events. The data of each is the list."
 		ok["schema"] = map[string]any{"$ref": "#/definitions/Leaderboard"}
-		operation["produces"] = []any{"text/event-stream"}
+		operation["produces"] = []any{"text/event-stream", "application/json"}
 	}
 }
