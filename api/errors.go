@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -67,19 +68,14 @@ func toStatus(err error) error {
 			continue
 		}
 		message := row.err.Error()
-		if row.told {
-			message = packagePrefix.ReplaceAllString(err.Error(), "")
-		}
 		details := []protoadapt.MessageV1{errorInfo(row.reason)}
-		if fields := fieldErrors(err); len(fields) > 0 && row.code == codes.InvalidArgument {
-			bad := &errdetails.BadRequest{}
-			texts := make([]string, len(fields))
-			for i, f := range fields {
-				bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Field, Description: f.Problem})
-				texts[i] = f.Error()
-			}
-			message = strings.Join(texts, "; ")
+		switch fields := fieldErrors(err); {
+		case len(fields) > 0 && row.code == codes.InvalidArgument:
+			var bad *errdetails.BadRequest
+			message, bad = violations(fields)
 			details = append(details, bad)
+		case row.told:
+			message = clip(packagePrefix.ReplaceAllString(err.Error(), ""))
 		}
 		if row.code == codes.Unavailable {
 			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
@@ -87,6 +83,35 @@ func toStatus(err error) error {
 		return newStatus(row.code, message, details...)
 	}
 	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
+}
+
+// violations tells of every field, in words and for programs.
+func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadRequest) {
+	bad := &errdetails.BadRequest{}
+	var texts []string
+	for _, f := range fields[:min(len(fields), maxViolations)] {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: clip(f.Field), Description: clip(f.Problem)})
+		texts = append(texts, clip(f.Error()))
+	}
+	if more := len(fields) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; "), bad
+}
+
+// Over gRPC an error is sent in headers, which proxies bound, but what it quotes
+// of a request may be long.
+const (
+	maxViolations = 20
+	maxTextBytes  = 512
+)
+
+// clip cuts a text that is too long.
+func clip(s string) string {
+	if len(s) > maxTextBytes {
+		return strings.ToValidUTF8(s[:maxTextBytes], "") + "…"
+	}
+	return s
 }
 
 // messageOf is what a caller is told of an error, in words.

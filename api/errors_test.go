@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -106,5 +107,23 @@ func TestFieldErrorsAreAllNamed(t *testing.T) {
 	stored := fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, &leaderboard.FieldError{Field: "a", Problem: "x"})
 	if got := status.Code(toStatus(stored)); got != codes.Internal {
 		t.Errorf("stored bytes that are wrong are %v", got)
+	}
+}
+
+// What an error quotes of a request is bounded.
+func TestErrorsAreBounded(t *testing.T) {
+	long := strings.Repeat("é", 1<<14)
+	var errs []error
+	for i := range 1000 {
+		errs = append(errs, &leaderboard.FieldError{Field: fmt.Sprintf("f%d", i), Problem: long})
+	}
+	for _, err := range []error{errors.Join(errs...), errs[0], fmt.Errorf("season %s: %w", long, leaderboard.ErrSeasonNotFound)} {
+		p := status.Convert(toStatus(err)).Proto()
+		if size := proto.Size(p); size > 64<<10 {
+			t.Errorf("the status of %.20s… has %d bytes", err, size)
+		}
+	}
+	if got := messageOf(errors.Join(errs...)); !strings.HasSuffix(got, "; and 980 more") {
+		t.Errorf("the message ends with %s", got[len(got)-40:])
 	}
 }

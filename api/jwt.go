@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -75,7 +78,7 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 	if o.Refresh == 0 {
 		o.Refresh = defaultRefresh
 	}
-	v := &verifier{alg: alg, o: o, now: now, client: &http.Client{Timeout: jwksTimeout}}
+	v := &verifier{alg: alg, o: o, now: now, client: &http.Client{Timeout: jwksTimeout, CheckRedirect: onlyHTTPS}}
 	sources := 0
 	for _, s := range []string{string(o.Secret), o.PublicKey, o.JWKS} {
 		if s != "" {
@@ -98,6 +101,9 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 		if err != nil {
 			return nil, err
 		}
+		if !goesWith(o.Algorithm, key) {
+			return nil, fmt.Errorf("api: jwt algorithm %s does not go with that kind of key, %T", alg, key)
+		}
 		v.key = key
 	case strings.Contains(o.JWKS, "://") && !strings.HasPrefix(o.JWKS, "https://"):
 		return nil, fmt.Errorf("api: jwks %q: only https URLs and files are read", o.JWKS)
@@ -107,6 +113,27 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 		}
 	}
 	return v, nil
+}
+
+// goesWith says whether a public key is of the kind that an algorithm verifies with.
+func goesWith(algorithm string, key crypto.PublicKey) bool {
+	switch key.(type) {
+	case *rsa.PublicKey:
+		return algorithm[0] == 'R' || algorithm[0] == 'P'
+	case *ecdsa.PublicKey:
+		return strings.HasPrefix(algorithm, "ES")
+	case ed25519.PublicKey:
+		return algorithm == "EdDSA"
+	}
+	return false
+}
+
+// onlyHTTPS refuses to be led away from https.
+func onlyHTTPS(req *http.Request, via []*http.Request) error {
+	if req.URL.Scheme != "https" || len(via) > 3 {
+		return fmt.Errorf("api: jwks: redirected to %s", req.URL.Redacted())
+	}
+	return nil
 }
 
 func readPublicKey(file string) (crypto.PublicKey, error) {

@@ -228,6 +228,7 @@ func TestJWTSettings(t *testing.T) {
 		"a short secret":       {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", "short" }), "at least 32"},
 		"a secret for RS256":   {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "does not go with"},
 		"a public key for HS":  {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "does not go with"},
+		"an RSA key for ES256": {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "ES256", public }), "does not go with"},
 		"a private key":        {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", private }), "RSA PRIVATE KEY"},
 		"no such file":         {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", "missing.pem" }), "missing.pem"},
 		"no PEM":               {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writeFile(t, "x", []byte("x")) }), "no PEM"},
@@ -360,5 +361,21 @@ func TestJWKSFile(t *testing.T) {
 	}
 	if _, err := v.verify(t.Context(), signWithID(t, "k", key)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A JWKS is not read over http, even where its server leads there.
+func TestJWKSRedirect(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write(keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": mustEC(t)}))
+	}))
+	defer plain.Close()
+	server := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer server.Close()
+	client := server.Client()
+	client.CheckRedirect = onlyHTTPS
+	v := &verifier{alg: jwa.ES256(), o: settings(func(o *JWT) { o.JWKS = server.URL }), now: time.Now, client: client}
+	if _, err := v.keySet(t.Context(), false); err == nil || !strings.Contains(err.Error(), "redirected") {
+		t.Errorf("the set was read: %v", err)
 	}
 }
