@@ -30,10 +30,11 @@ const notStanding = 1 << 31
 type cells struct {
 	chunks [][]uint64
 	size   uint64 // home positions
+	alloc  *allocator
 }
 
 const (
-	cellShift = 14
+	cellShift = 15
 	cellChunk = 1 << cellShift
 	// A table grows by growth when more than maxLoad of it is taken. Each
 	// insertion meanwhile moves moveCells cells: the table is moved before the
@@ -44,7 +45,9 @@ const (
 	minCells               = 16
 )
 
-func newDict() dict { return dict{seed: maphash.MakeSeed(), cur: cells{size: minCells}} }
+func newDict(alloc *allocator) dict {
+	return dict{seed: maphash.MakeSeed(), cur: cells{size: minCells, alloc: alloc}}
+}
 
 func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) }
 
@@ -64,14 +67,8 @@ func (c *cells) set(i int, v uint64) {
 	for chunk >= len(c.chunks) {
 		c.chunks = append(c.chunks, nil)
 	}
-	if have := len(c.chunks[chunk]); within >= have {
-		length := cellChunk
-		if chunk == 0 {
-			length = min(length, max(2*have, within+1, minCells))
-		}
-		grown := make([]uint64, length)
-		copy(grown, c.chunks[chunk])
-		c.chunks[chunk] = grown
+	if within >= len(c.chunks[chunk]) {
+		c.chunks[chunk] = grown(c.alloc, c.chunks[chunk], chunk == 0, within+1, cellChunk)
 	}
 	c.chunks[chunk][within] = v
 }
@@ -163,7 +160,7 @@ func (d *dict) lead(hash, from, to uint32) {
 // add adds a target to those of a hash.
 func (d *dict) add(hash, target uint32) {
 	if d.old.size == 0 && uint64(d.count+1)*maxLoadDen > d.cur.size*maxLoadNum {
-		d.old, d.cur = d.cur, cells{size: d.cur.size*growthNum/growthDen + 1}
+		d.old, d.cur = d.cur, cells{size: d.cur.size*growthNum/growthDen + 1, alloc: d.cur.alloc}
 		d.frontier, d.cursor = 0, 0
 	}
 	if d.old.size != 0 {

@@ -3,10 +3,11 @@ package memory
 // keptRemovals is how many removals are remembered at least.
 const keptRemovals = 1 << 16
 
-// queue is a first-in first-out queue.
+// queue holds removals, the oldest first, in a ring that is as long as a power of two.
 type queue struct {
-	items []removal
-	head  int
+	ring []removal
+	head int
+	len  int
 }
 
 type removal struct {
@@ -14,17 +15,21 @@ type removal struct {
 	version uint64
 }
 
-func (q *queue) len() int { return len(q.items) - q.head }
-
-func (q *queue) push(r removal) { q.items = append(q.items, r) }
+func (q *queue) push(r removal) {
+	if q.len == len(q.ring) {
+		grown := make([]removal, max(2*q.len, 16))
+		n := copy(grown, q.ring[q.head:])
+		copy(grown[n:], q.ring[:q.head])
+		q.ring, q.head = grown, 0
+	}
+	q.ring[(q.head+q.len)&(len(q.ring)-1)] = r
+	q.len++
+}
 
 func (q *queue) pop() removal {
-	r := q.items[q.head]
-	q.head++
-	if q.head > len(q.items)/2 {
-		q.items = q.items[:copy(q.items, q.items[q.head:])]
-		q.head = 0
-	}
+	r := q.ring[q.head]
+	q.head = (q.head + 1) & (len(q.ring) - 1)
+	q.len--
 	return r
 }
 
@@ -35,9 +40,8 @@ func (q *queue) pop() removal {
 // an erased user is not kept for good, and the records of users who stand
 // nowhere never outnumber those who stand by more than keptRemovals.
 func (t *table) forget(ref uint32, version uint64) {
-	t.removed.push(removal{ref, version})
 	limit := max(keptRemovals, t.standing)
-	for t.users.count-t.standing > limit || t.removed.len() > 2*limit {
+	for t.users.count-t.standing > limit || t.removed.len >= 2*limit {
 		r := t.removed.pop()
 		// Else the user has come back, or was removed again.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
@@ -46,4 +50,5 @@ func (t *table) forget(ref uint32, version uint64) {
 			t.users.drop(r.ref)
 		}
 	}
+	t.removed.push(removal{ref, version})
 }

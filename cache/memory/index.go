@@ -201,6 +201,8 @@ const loadChunk = 1 << 16
 // load returns a table of entries.
 func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
 	t := newTable(l)
+	t.alloc.loading = true
+	defer func() { t.alloc.loading = false }()
 	var chunk []leaderboard.Entry
 	flush := func() error {
 		order := make([]int32, len(chunk))

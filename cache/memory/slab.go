@@ -13,17 +13,18 @@ type slab[T any] struct {
 	shift  uint // 1<<shift numbers a chunk
 	last   uint32
 	free   []uint32
+	alloc  *allocator
 }
 
 // chunkBytes is about how large a chunk is.
 const chunkBytes = 1 << 18
 
-func newSlab[T any](width, elementBytes int) slab[T] {
+func newSlab[T any](width, elementBytes int, alloc *allocator) slab[T] {
 	shift := uint(0)
 	for elementBytes*width<<(shift+1) <= chunkBytes {
 		shift++
 	}
-	return slab[T]{width: width, shift: shift}
+	return slab[T]{width: width, shift: shift, alloc: alloc}
 }
 
 // at returns the Ts of number i.
@@ -45,14 +46,8 @@ func (s *slab[T]) take() uint32 {
 	if chunk == len(s.chunks) {
 		s.chunks = append(s.chunks, nil)
 	}
-	if have, need := len(s.chunks[chunk]), (within+1)*s.width; have < need {
-		length := s.width << s.shift
-		if chunk == 0 {
-			length = min(length, max(2*have, need, 2*s.width))
-		}
-		grown := make([]T, length)
-		copy(grown, s.chunks[chunk])
-		s.chunks[chunk] = grown
+	if need := (within + 1) * s.width; len(s.chunks[chunk]) < need {
+		s.chunks[chunk] = grown(s.alloc, s.chunks[chunk], chunk == 0, need, s.width<<s.shift)
 	}
 	return s.last
 }

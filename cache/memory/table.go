@@ -33,6 +33,7 @@ func layoutOf(b *leaderboard.Board) layout {
 // table holds the standings of a scope. It is not safe for concurrent use.
 type table struct {
 	layout
+	alloc     allocator
 	users     users
 	dict      dict
 	forest    forest
@@ -46,9 +47,10 @@ type table struct {
 
 func newTable(l layout) *table {
 	words := (l.keyBytes+wordBytes-1)/wordBytes + 1
-	t := &table{layout: l, users: newUsers(len(l.attributes)), divisions: map[leaderboard.Division]uint32{}}
+	t := &table{layout: l, divisions: map[leaderboard.Division]uint32{}}
 	t.ladders = []tree{{}}
-	t.dict, t.forest = newDict(), newForest(words, &t.users, &t.dict)
+	t.users, t.dict = newUsers(len(l.attributes), &t.alloc), newDict(&t.alloc)
+	t.forest = newForest(words, &t.users, &t.dict, &t.alloc)
 	return t
 }
 

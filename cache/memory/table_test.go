@@ -2,13 +2,32 @@ package memory
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/open-leaderboard/leaderboard"
 )
+
+// random returns a generator whose seed is printed with the command to repeat.
+func random(tb testing.TB) *rand.Rand {
+	const variable = "LEADERBOARD_TEST_SEED"
+	seed, err := strconv.ParseUint(os.Getenv(variable), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	tb.Logf("repeat with: %s=%d go test . -run '^%s$'", variable, seed, tb.Name())
+	return rand.New(rand.NewPCG(seed, 0))
+}
 
 // key is a rank key of 8 bytes.
 func key(score uint64) leaderboard.RankKey {
@@ -22,43 +41,363 @@ func entry(user string, score uint64, achieved int64, version uint64) leaderboar
 	}
 }
 
-func TestTableKeepsInvariants(t *testing.T) {
+func none(user string, version uint64) leaderboard.Entry {
+	return leaderboard.Entry{User: leaderboard.UserID(user), Version: version}
+}
+
+func division(value string) []leaderboard.Division {
+	return []leaderboard.Division{{Attribute: "a", Value: value}}
+}
+
+// tested is a table beside a sorted slice of what must be in it.
+type tested struct {
+	tb testing.TB
+	*table
+	all     []leaderboard.Entry // of the overall ladder, in order
+	version map[leaderboard.UserID]uint64
+}
+
+func newTested(tb testing.TB) *tested {
+	return &tested{tb: tb, table: newTable(layout{keyBytes: 8, attributes: []string{"a"}}), version: map[leaderboard.UserID]uint64{}}
+}
+
+// put applies e to both.
+func (t *tested) put(e leaderboard.Entry) {
+	t.tb.Helper()
+	if err := t.apply(&e); err != nil {
+		t.tb.Fatal(err)
+	}
+	if e.Version <= t.version[e.User] {
+		return
+	}
+	t.version[e.User] = e.Version
+	t.all = slices.DeleteFunc(t.all, func(o leaderboard.Entry) bool { return o.User == e.User })
+	if e.Ranked() {
+		i := sort.Search(len(t.all), func(i int) bool { return t.all[i].SortKey() > e.SortKey() })
+		t.all = slices.Insert(t.all, i, e)
+	}
+}
+
+// verify compares the two and checks the table's invariants.
+func (t *tested) verify() {
+	t.tb.Helper()
+	if err := t.check(); err != nil {
+		t.tb.Fatal(err)
+	}
+	for n := range t.ladders {
+		if slices.Contains(t.spare, uint32(n)) {
+			continue
+		}
+		var want []leaderboard.Standing
+		for _, e := range t.all {
+			if d := t.ladders[n].division; !d.Overall() && !slices.Contains(e.Divisions, d) {
+				continue
+			}
+			s := leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt}
+			s.Ranks = leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: int64(len(want) + 1)}
+			for i := range want {
+				if want[i].Key < e.Key {
+					s.Ranks.Competition++
+					if i == 0 || want[i-1].Key != want[i].Key {
+						s.Ranks.Dense++
+					}
+				}
+			}
+			want = append(want, s)
+		}
+		tr := &t.ladders[n]
+		pg, first := t.page(tr, 0, len(want)+1)
+		if got := pg.finish(first); !slices.Equal(want, got) {
+			t.tb.Fatalf("ladder %q: (-want +got)\n%s", tr.division, cmp.Diff(want, got))
+		}
+		for i, s := range want {
+			p, ok := t.whereIs(tr, s.User)
+			if !ok || t.rank(tr, p) != s.Ranks || t.at(tr, int64(i)) != p {
+				t.tb.Fatalf("ladder %q: %q at %v (%v) has ranks %+v, want %+v", tr.division, s.User, p, ok, t.rank(tr, p), s.Ranks)
+			}
+		}
+	}
+}
+
+func (t *tested) at(tr *tree, position int64) place { return t.forest.at(tr, position) }
+
+func TestTableIsCheckedAfterEachChange(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		users, scores int
 		times         int64
 	}{
-		{"few ties", 2000, 1 << 40, 1 << 40}, {"heavy ties", 2000, 5, 3},
-		{"one score", 2000, 1, 1}, {"few users", 100, 10, 10},
+		{"few ties", 400, 1 << 40, 1 << 40}, {"heavy ties", 400, 5, 3}, {"one score", 300, 1, 1}, {"few users", 80, 10, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			rng := rand.New(rand.NewPCG(seed, 0))
-			tb := newTable(layout{keyBytes: 8, attributes: []string{"a"}})
-			for i := range 8000 {
+			rng := random(t)
+			tb := newTested(t)
+			const changes = 1500
+			for i := range changes {
 				e := entry(fmt.Sprintf("u%d", rng.IntN(c.users)), uint64(rng.IntN(c.scores)), rng.Int64N(c.times), uint64(i+1))
-				switch rng.IntN(4 + i/2000) { // at last mostly removals
-				case 0:
-				case 1, 2:
-					e.Divisions = []leaderboard.Division{{Attribute: "a", Value: fmt.Sprint(rng.IntN(3))}}
-				default:
-					if i > 2000 {
-						e.Key = ""
-					}
+				if rng.IntN(2) == 0 {
+					e.Divisions = division(fmt.Sprint(rng.IntN(3)))
 				}
+				if rng.IntN(changes) < i { // at last mostly removals
+					e.Key = ""
+				}
+				tb.put(e)
+				if err := tb.check(); err != nil {
+					t.Fatalf("after change %d: %v", i, err)
+				}
+				if i%100 == 0 {
+					tb.verify()
+				}
+			}
+			tb.verify()
+		})
+	}
+}
+
+// fill is how full leaves are on average.
+func (t *table) fill() float64 {
+	return float64(t.standing) / float64(t.forest.leaves.used()) / fan
+}
+
+func TestHostilePatterns(t *testing.T) {
+	const n = 100_000
+	rng := random(t)
+	random := rng.Perm(n)
+	for _, c := range []struct {
+		name  string
+		fill  float64 // at least
+		entry func(i int) leaderboard.Entry
+	}{
+		{"in order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i), 0, 1) }},
+		{"in reverse", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(n-i), 0, 1) }},
+		{"in no order", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(random[i]), 0, 1) }},
+		{"from both ends", 0.85, func(i int) leaderboard.Entry {
+			return entry(fmt.Sprint(i), uint64(n+i*(i%2*2-1)), 0, 1)
+		}},
+		{"towards the middle", 0.45, func(i int) leaderboard.Entry {
+			return entry(fmt.Sprint(i), uint64(n+(n-i)*(i%2*2-1)), 0, 1)
+		}},
+		{"all equal but the users", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, 7, 1) }},
+		{"all equal but the times", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, int64(i), 1) }},
+		{"two scores", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%2), int64(random[i]), 1) }},
+		{"in order within many runs", 0.60, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%100*n+i/100), 0, 1) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tb := newTable(layout{keyBytes: 8})
+			put := func(e leaderboard.Entry) {
 				if err := tb.apply(&e); err != nil {
 					t.Fatal(err)
 				}
-				if i%200 == 0 {
-					if err := tb.check(); err != nil {
-						t.Fatalf("after %d: %v", i, err)
-					}
+			}
+			for i := range n {
+				put(c.entry(i))
+			}
+			if err := tb.check(); err != nil {
+				t.Fatal(err)
+			}
+			if got := tb.fill(); got < c.fill {
+				t.Errorf("leaves are %.2f full, want %.2f", got, c.fill)
+			}
+			// Take out all but each tenth, in the order they came: what is left
+			// must not keep the memory of what has gone.
+			for i := range n {
+				if i%10 != 0 {
+					put(none(string(c.entry(i).User), 2))
 				}
 			}
 			if err := tb.check(); err != nil {
 				t.Fatal(err)
 			}
+			if got := tb.fill(); got < 0.35 {
+				t.Errorf("after removals leaves are %.2f full, want 0.35", got)
+			}
+			for i := 0; i < n; i += 10 {
+				put(none(string(c.entry(i).User), 2))
+			}
+			if err := tb.check(); err != nil {
+				t.Fatal(err)
+			}
+			if tb.forest.leaves.used() != 0 || tb.forest.inners.used() != 0 {
+				t.Errorf("an empty ladder keeps %d leaves and %d inner nodes", tb.forest.leaves.used(), tb.forest.inners.used())
+			}
 		})
 	}
+}
+
+func TestOneSpot(t *testing.T) {
+	tb := newTable(layout{keyBytes: 8})
+	put := func(e leaderboard.Entry) {
+		if err := tb.apply(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = fan * fan
+	for i := range n {
+		put(entry(fmt.Sprint(i), uint64(i), 0, 1))
+	}
+	leaves := tb.forest.leaves.last
+	for v := range uint64(20_000) {
+		put(entry("hot", n/2, 0, 2*v+1)) // comes
+		switch v % 3 {
+		case 0:
+			put(none("hot", 2*v+2)) // and goes
+		case 1:
+			put(entry("hot", n/2+1, 0, 2*v+2)) // moves to the next place
+		case 2:
+			put(entry("hot", uint64(v)%2*n, 0, 2*v+2)) // or to an end
+		}
+	}
+	if err := tb.check(); err != nil {
+		t.Fatal(err)
+	}
+	if got := tb.forest.leaves.last; got > leaves+2 {
+		t.Errorf("%d leaves were made for one user, at most 2 are needed", got-leaves)
+	}
+}
+
+func TestEqualHashes(t *testing.T) {
+	tb := newTested(t)
+	byHash := map[uint32]string{}
+	var pairs [][2]string
+	for i := 0; len(pairs) < 8; i++ { // some 190,000 ids
+		id := fmt.Sprint("user ", i)
+		hash := tb.dict.hash(id)
+		if other, ok := byHash[hash]; ok {
+			pairs = append(pairs, [2]string{other, id})
+		}
+		byHash[hash] = id
+	}
+	version := uint64(0)
+	next := func() uint64 { version++; return version }
+	for i := range 200 { // so that there are several leaves
+		tb.put(entry(fmt.Sprint("other ", i), uint64(i), 0, next()))
+	}
+	rng := random(t)
+	for range 300 {
+		pair := pairs[rng.IntN(len(pairs))]
+		user := pair[rng.IntN(2)]
+		switch rng.IntN(4) {
+		case 0:
+			tb.put(none(user, next()))
+		case 1: // side by side
+			tb.put(entry(pair[0], 100, 0, next()))
+			tb.put(entry(pair[1], 100, 0, next()))
+		default:
+			tb.put(entry(user, uint64(rng.IntN(200)), 0, next()))
+		}
+		for _, id := range pair {
+			if ref, _ := tb.known(tb.dict.hash(id), id); ref != 0 && string(tb.users.id(ref)) != id {
+				t.Fatalf("%q is found as %q", id, tb.users.id(ref))
+			}
+		}
+		tb.verify()
+	}
+}
+
+func TestEntriesThatAreNoneOfTheBoardsAreRefused(t *testing.T) {
+	tb := newTested(t)
+	tb.put(entry("ann", 1, 0, 1))
+	for name, e := range map[string]leaderboard.Entry{
+		"short key":      {User: "ann", Key: "1234567", Version: 2},
+		"long key":       {User: "ann", Key: "123456789", Version: 2},
+		"no user":        {Key: key(1), Version: 2},
+		"long user":      {User: leaderboard.UserID(strings.Repeat("x", maxID+1)), Key: key(1), Version: 2},
+		"other division": {User: "ann", Key: key(1), Version: 2, Divisions: []leaderboard.Division{{Attribute: "b", Value: "x"}}},
+		"two of one":     {User: "ann", Key: key(1), Version: 2, Divisions: append(division("x"), division("y")...)},
+	} {
+		if err := tb.apply(&e); !errors.Is(err, leaderboard.ErrFormat) {
+			t.Errorf("%s: error %v, want ErrFormat", name, err)
+		}
+		tb.verify()
+	}
+}
+
+func TestLongestRecords(t *testing.T) {
+	b := &leaderboard.Board{ID: "b", Policy: leaderboard.Decay, HalfLife: time.Hour}
+	for i := range leaderboard.MaxTieBreakers {
+		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprint("t", i)})
+	}
+	for i := range leaderboard.MaxDivisions {
+		b.Divisions = append(b.Divisions, fmt.Sprint("d", i))
+	}
+	l := layoutOf(b)
+	tb := newTable(l)
+	if tb.forest.words > maxWords {
+		t.Fatalf("%d sort words, at most %d are provided for", tb.forest.words, maxWords)
+	}
+	for length := 1; length <= maxID; length++ {
+		for v := uint64(1); v <= 4; v++ {
+			e := leaderboard.Entry{User: leaderboard.UserID(strings.Repeat("x", length)), Key: leaderboard.RankKey(strings.Repeat("k", l.keyBytes)), Version: v}
+			for _, a := range l.attributes {
+				e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: a, Value: fmt.Sprint(v)})
+			}
+			if v == 3 {
+				e.Key = ""
+			}
+			if err := tb.apply(&e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tb.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// FuzzTable plays changes, two bytes each, or runs of changes.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte("\x01\x02\x03\x04\x05\x06"))
+	f.Add([]byte("\xf0\x50\xf1\x50\xf2\x50\xf3\x50\x01\x02"))
+	f.Add([]byte("\xf0\xff\xf4\x80\xf1\xff\xf4\xff\x10\x20\xf2\xff\xf5\xff"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 200 {
+			return
+		}
+		tb := newTested(t)
+		version, made := uint64(0), 0
+		put := func(e leaderboard.Entry) {
+			version++
+			e.Version = version
+			tb.put(e)
+		}
+		for ; len(data) >= 2 && made < 1000; data = data[2:] {
+			op, arg := data[0], int(data[1])
+			if op < 0xf0 { // one user: the low bits name it, the rest is what becomes of it
+				made++
+				e := entry(fmt.Sprint(op%64), uint64(arg/4), int64(arg%4), 0)
+				switch op / 64 {
+				case 0:
+					e.Key = ""
+				case 1:
+					e.Divisions = division(fmt.Sprint(arg % 3))
+				}
+				put(e)
+				continue
+			}
+			made += arg
+			for i := range arg {
+				user := fmt.Sprint("run", op%4, ".", i)
+				switch op % 8 {
+				case 0:
+					put(entry(user, uint64(i), 0, 0))
+				case 1:
+					put(entry(user, uint64(300-i), 0, 0))
+				case 2:
+					put(entry(user, 32, 2, 0))
+				case 3:
+					e := entry(user, uint64(i*7919%256), int64(i%3), 0)
+					e.Divisions = division(fmt.Sprint(i % 2))
+					put(e)
+				case 4, 5, 6: // goes, from either end or in between
+					put(none(fmt.Sprint("run", op%4, ".", []int{i, 255 - i, i * 101 % 256}[op%8-4]), 0))
+				case 7:
+					put(none(fmt.Sprint("run", i%4, ".", i), 0))
+				}
+			}
+			if err := tb.check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tb.verify()
+	})
 }

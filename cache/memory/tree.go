@@ -79,10 +79,10 @@ const (
 	innerHead = int(unsafe.Sizeof(inner{}) / 8)
 )
 
-func newForest(words int, users *users, dict *dict) forest {
+func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	return forest{
 		words: words, users: users, dict: dict,
-		leaves: newSlab[uint64](leafHead+words*fan, 8), inners: newSlab[uint64](innerHead+words*fan, 8),
+		leaves: newSlab[uint64](leafHead+words*fan, 8, alloc), inners: newSlab[uint64](innerHead+words*fan, 8, alloc),
 	}
 }
 

@@ -21,12 +21,13 @@ type users struct {
 	header int // bytes before the id's length
 	free   [(maxRecord + refUnit - 1) / refUnit]uint32
 	count  int
+	alloc  *allocator
 }
 
 const (
 	refUnit     = 4       // records begin at multiples of it
 	maxRef      = 1 << 31 // which leaves the dictionary a bit
-	recordShift = 17
+	recordShift = 18
 	recordChunk = 1 << recordShift
 	fixedHeader = 8
 	maxRecord   = fixedHeader + 8*maxAttributes + 1 + maxID + refUnit
@@ -34,8 +35,8 @@ const (
 
 var errFull = errors.New("scope is full: 8 GiB of user records")
 
-func newUsers(attributes int) users {
-	return users{next: refUnit, header: fixedHeader + 8*attributes}
+func newUsers(attributes int, alloc *allocator) users {
+	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc}
 }
 
 // ladderField is where a record says in which ladder of attribute a (from 0)
@@ -99,17 +100,9 @@ func (u *users) grow(chunk, need int) {
 	if chunk == len(u.chunks) {
 		u.chunks = append(u.chunks, nil)
 	}
-	have := len(u.chunks[chunk])
-	if have >= need {
-		return
+	if len(u.chunks[chunk]) < need {
+		u.chunks[chunk] = grown(u.alloc, u.chunks[chunk], chunk == 0, need, recordChunk)
 	}
-	length := recordChunk
-	if chunk == 0 {
-		length = min(length, max(2*have, need, 512))
-	}
-	grown := make([]byte, length)
-	copy(grown, u.chunks[chunk])
-	u.chunks[chunk] = grown
 }
 
 // drop gives the place of a record back. The id is overwritten: it may belong

@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+func TestRemovalsAreRememberedLongEnough(t *testing.T) {
+	tb := newTable(layout{keyBytes: 8})
+	put := func(e leaderboard.Entry) {
+		if err := tb.apply(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stands := func(user string) bool {
+		_, p := tb.known(tb.dict.hash(user), user)
+		return p.leaf != 0
+	}
+	put(entry("erased", 1, 0, 5))
+	put(none("erased", 6))
+	for i := range keptRemovals - 1 {
+		put(none(fmt.Sprint("other ", i), 1))
+	}
+	put(entry("erased", 1, 0, 5))
+	if stands("erased") {
+		t.Fatal("a late update brought a removed user back")
+	}
+	if tb.users.count != keptRemovals {
+		t.Fatalf("%d users are known, want %d", tb.users.count, keptRemovals)
+	}
+	put(none("one more", 1))
+	if ref, _ := tb.known(tb.dict.hash("erased"), "erased"); ref != 0 {
+		t.Error("the longest removed user is known for good")
+	}
+	for _, chunk := range tb.users.chunks {
+		if bytes.Contains(chunk, []byte("erased")) {
+			t.Error("the id of an erased user is still in memory")
+		}
+	}
+	if err := tb.check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRemovalsAreBounded(t *testing.T) {
+	tb := newTable(layout{keyBytes: 8})
+	version := uint64(0)
+	put := func(e leaderboard.Entry) {
+		version++
+		e.Version = version
+		if err := tb.apply(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One user who goes and comes back all the time leaves no trail.
+	for range 3 * keptRemovals {
+		put(none("restless", 0))
+		put(entry("restless", 1, 0, 0))
+	}
+	if got := tb.removed.len; got > 2*keptRemovals {
+		t.Errorf("%d removals are queued for one user", got)
+	}
+	// As many users as ever, each seen once.
+	for i := range 3 * keptRemovals {
+		put(entry(fmt.Sprint("user ", i), 1, 0, 0))
+		put(none(fmt.Sprint("user ", i), 0))
+	}
+	if got := tb.users.count - tb.standing; got > keptRemovals {
+		t.Errorf("%d users who stand nowhere are known, want at most %d", got, keptRemovals)
+	}
+	if got, most := tb.users.next, 2*keptRemovals*tb.users.size(maxID)/4; got > most {
+		t.Errorf("records take %d bytes, want at most %d", got, most)
+	}
+	if err := tb.check(); err != nil {
+		t.Fatal(err)
+	}
+	// With many standing, as many removals are remembered.
+	for i := range 2 * keptRemovals {
+		put(entry(fmt.Sprint("standing ", i), 1, 0, 0))
+	}
+	for i := range 2 * keptRemovals {
+		put(none(fmt.Sprint("gone ", i), 0))
+	}
+	for i := range 2 * keptRemovals {
+		id := fmt.Sprint("gone ", i)
+		if ref, _ := tb.known(tb.dict.hash(id), id); ref == 0 {
+			t.Fatalf("%q is forgotten", id)
+		}
+	}
+}
