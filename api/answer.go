@@ -1,0 +1,198 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// setStatus makes 202 of an answer that the result is kept, but not applied yet.
+func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error {
+	if r, ok := m.(interface{ GetStatus() pb.Outcome_Status }); ok && r.GetStatus() == pb.Outcome_ACCEPTED {
+		w.WriteHeader(http.StatusAccepted)
+	}
+	return nil
+}
+
+// httpStatus is the HTTP status of a code.
+func httpStatus(c codes.Code) int {
+	switch c {
+	case codes.FailedPrecondition:
+		return http.StatusConflict // the request is well-formed: what is stored is against it
+	case codes.OutOfRange:
+		return http.StatusRequestEntityTooLarge
+	default:
+		return runtime.HTTPStatusFromCode(c)
+	}
+}
+
+// errorMessage is the body of an error.
+func errorMessage(s *spb.Status) *pb.Error {
+	return &pb.Error{Code: s.GetCode(), Status: code.Code(s.GetCode()).String(), Message: s.GetMessage(), Details: s.GetDetails()}
+}
+
+func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+	s := status.Convert(err)
+	h := w.Header()
+	if s.Code() == codes.Unauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	for _, d := range s.Details() {
+		if retry, ok := d.(*errdetails.RetryInfo); ok {
+			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, retry.RetryDelay.AsDuration().Seconds())))))
+		}
+	}
+	writeErrorBody(w, httpStatus(s.Code()), s)
+}
+
+func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
+	b, err := AppendJSON(nil, errorMessage(s.Proto()))
+	if err != nil { // a detail of a type that this binary does not know
+		b, _ = AppendJSON(nil, &pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // the client may be gone
+}
+
+// writeRoutingError answers a request that is no call.
+func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
+	if httpStatus != http.StatusMethodNotAllowed {
+		writeErrorBody(w, http.StatusNotFound, status.New(codes.NotFound, "no such route: see /openapi.json"))
+		return
+	}
+	var allowed []string
+	for key := range gw.routes {
+		verb, pattern, _ := strings.Cut(key, " ")
+		if matches(pattern, r.URL.EscapedPath()) && !slices.Contains(allowed, verb) {
+			allowed = append(allowed, verb)
+		}
+	}
+	slices.Sort(allowed)
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	writeErrorBody(w, httpStatus, status.New(codes.Unimplemented, fmt.Sprintf("%s is not for this route, but %s", r.Method, strings.Join(allowed, ", "))))
+}
+
+// matches says whether a path is of a pattern such as /v1/users/{user_id=*}:ban.
+func matches(pattern, path string) bool {
+	pattern, verb, hasVerb := strings.Cut(pattern, ":")
+	if hasVerb {
+		var ok bool
+		if path, ok = strings.CutSuffix(path, ":"+verb); !ok {
+			return false
+		}
+	}
+	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
+	return slices.EqualFunc(want, have, func(w, h string) bool { return w == h || strings.HasPrefix(w, "{") })
+}
+
+const ndjson = "application/x-ndjson"
+
+// jsonMarshaler is JSON for the gateway; the messages of a stream are lines.
+type jsonMarshaler struct{}
+
+var _ runtime.StreamContentType = jsonMarshaler{}
+
+func (jsonMarshaler) ContentType(any) string       { return "application/json" }
+func (jsonMarshaler) StreamContentType(any) string { return ndjson }
+func (jsonMarshaler) Delimiter() []byte            { return []byte{'\n'} }
+
+func (jsonMarshaler) Marshal(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case proto.Message:
+		return AppendJSON(nil, v)
+	case map[string]any: // a message of a stream, as the gateway wraps it
+		if m, ok := v["result"].(proto.Message); ok {
+			return AppendJSON(nil, m)
+		}
+	case map[string]proto.Message: // an error that ends a stream
+		if s, ok := v["error"].(*spb.Status); ok {
+			b, err := AppendJSON([]byte(`{"error":`), errorMessage(s))
+			return append(b, '}'), err
+		}
+	}
+	return nil, fmt.Errorf("api: no JSON for %T", v)
+}
+
+func (m jsonMarshaler) NewEncoder(w io.Writer) runtime.Encoder {
+	return runtime.EncoderFunc(func(v any) error {
+		b, err := m.Marshal(v)
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
+	})
+}
+
+func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
+	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+// NewDecoder returns a decoder of bodies that admit has read, or, as a PATCH
+// reads its body twice, of their bytes. v is a message, or a pointer to one.
+func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		if b, ok := r.(*body); ok {
+			if b.message == nil {
+				return io.EOF // the gateway takes it for an empty body
+			}
+			return assign(v, b.message)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil || len(data) == 0 {
+			return cmp.Or(err, io.EOF)
+		}
+		m, ok := v.(proto.Message)
+		if !ok {
+			p := reflect.ValueOf(v).Elem()
+			p.Set(reflect.New(p.Type().Elem()))
+			m = p.Interface().(proto.Message)
+		}
+		return DecodeJSON(data, m)
+	})
+}
+
+func assign(v any, m proto.Message) error {
+	if dst, ok := v.(proto.Message); ok {
+		return copyMessage(dst, m)
+	}
+	reflect.ValueOf(v).Elem().Set(reflect.ValueOf(m))
+	return nil
+}
+
+const eventStream = "text/event-stream"
+
+// eventMarshaler is server-sent events for the gateway.
+type eventMarshaler struct{ jsonMarshaler }
+
+func (eventMarshaler) ContentType(any) string       { return eventStream }
+func (eventMarshaler) StreamContentType(any) string { return eventStream }
+func (eventMarshaler) Delimiter() []byte            { return []byte("\n\n") }
+
+func (e eventMarshaler) Marshal(v any) ([]byte, error) {
+	if wrapped, ok := v.(map[string]any); ok {
+		if m, ok := wrapped["result"].(*pb.WatchScoresResponse); ok {
+			return AppendJSON(fmt.Appendf(nil, "id: %s\ndata: ", m.GetEventId()), m.GetData())
+		}
+	}
+	b, err := e.jsonMarshaler.Marshal(v)
+	return append([]byte("event: error\ndata: "), b...), err
+}
