@@ -30,6 +30,11 @@ type Config struct {
 	PublicRead bool   `key:"public_read" unit:"true or false" help:"Let callers without a key read ranks. Submitting and administering still need one."`
 	AdminKey   Secret `key:"admin_key" unit:"text" help:"The first admin key. If there is none, and the store holds no key, the first start makes one and prints it once."`
 
+	Roles     []string  `key:"roles" unit:"api, consumer, a list" help:"What a distributed server does: answer callers, apply results from the log, or both. An embedded one does both."`
+	Cassandra Cassandra `key:"cassandra"`
+	Redis     Redis     `key:"redis"`
+	Kafka     Kafka     `key:"kafka"`
+
 	TLS    TLS    `key:"tls"`
 	JWT    JWT    `key:"jwt"`
 	Limits Limits `key:"limits"`
@@ -65,6 +70,9 @@ func Default() Config {
 		ShutdownGrace:  15 * time.Second,
 		SweepInterval:  time.Minute,
 		CacheBytes:     256 << 20,
+		Roles:          []string{RoleAPI, RoleConsumer},
+		Cassandra:      Cassandra{Keyspace: "leaderboard", Buckets: 64},
+		Kafka:          Kafka{Group: "leaderboard", ApplyWait: 2 * time.Second, Batch: 512},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
 		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Streams: 250, Watchers: 10_000},
 		Log:            Log{Level: "info", Format: "auto"},
@@ -101,6 +109,7 @@ func (c *Config) Validate() error {
 	for key, path := range map[string]string{"tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "tls.client_ca": c.TLS.ClientCA} {
 		v.readable(key, path)
 	}
+	c.validateCluster(&v)
 	c.JWT.validate(&v)
 	c.Limits.validate(&v)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

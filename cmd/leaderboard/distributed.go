@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cache/redis"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/storage/cql"
+)
+
+// openDistributed connects to Cassandra, Redis and Kafka. Submits go into the
+// log, and a consumer, of this process or another, applies them.
+func (n *node) openDistributed(ctx context.Context) error {
+	c := n.config
+	store, err := cql.Open(ctx, cqlOptions(&c.Cassandra))
+	if err != nil {
+		return err
+	}
+	n.store = store
+	n.closeLater(store.Close)
+	index, err := redis.Open(ctx, redis.Options{
+		Redis: &goredis.UniversalOptions{
+			Addrs: c.Redis.Addresses, MasterName: c.Redis.MasterName, Username: c.Redis.Username, Password: string(c.Redis.Password),
+			ClientName: "leaderboard",
+		},
+		Shards: c.Redis.Shards,
+	})
+	if err != nil {
+		return err
+	}
+	n.closeLater(index.Close)
+
+	kafka := producer.Config("leaderboard")
+	p, err := producer.New(c.Kafka.Brokers, kafka)
+	if err != nil {
+		return err
+	}
+	n.closeLater(p.Close)
+	submitter := producer.NewSubmitter(p, c.Kafka.ApplyWait)
+	n.service = ranking.New(store, index, ranking.Options{Log: n.log, Submit: submitter.Submit})
+	n.closeLater(n.finishWrites)
+	follower, err := producer.Follow(c.Kafka.Brokers, kafka, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
+		n.service.Notify(leaderboard.Scope{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; leaderboard topics makes the topics", err)
+	}
+	n.closeLater(follower.Close)
+	if !c.Has(config.RoleConsumer) {
+		return nil
+	}
+	applying := ranking.New(store, index, ranking.Options{Log: n.log})
+	n.closeLater(func() error { applying.Close(); return nil })
+	n.consumer, err = consumer.New(consumer.Options{
+		Brokers: c.Kafka.Brokers, Group: c.Kafka.Group, InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
+		Log: n.log, Registerer: n.metrics,
+	}, applying, p)
+	return err
+}
+
+func cqlOptions(c *config.Cassandra) cql.Options {
+	return cql.Options{
+		Hosts: c.Hosts, DataCenter: c.DataCenter, Keyspace: c.Keyspace,
+		Username: c.Username, Password: string(c.Password), Buckets: c.Buckets,
+	}
+}
+
+// serveProbes answers probes and metrics only, as a node does that is no API.
+func (n *node) serveProbes(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !n.service.Ready() {
+			http.Error(w, "not ready: the rank index is being filled", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	err := errors.Join(n.grpc.Close(), ignoreClosed(server.Serve(n.rest)))
+	<-ctx.Done()
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+// Cassandra is where a distributed server keeps results and entries.
+type Cassandra struct {
+	Hosts      []string `key:"hosts" unit:"host or host:port, a list" help:"Some nodes of the local data center. If set, the server is distributed: results and entries are in Cassandra, ranks in Redis, and submits go through Kafka."`
+	DataCenter string   `key:"data_center" unit:"name" help:"The data center whose nodes are asked and whose quorum decides."`
+	Keyspace   string   `key:"keyspace" unit:"name" help:"The keyspace of the tables. leaderboard schema apply makes it."`
+	Username   string   `key:"username" unit:"text" help:"For nodes that ask for it."`
+	Password   Secret   `key:"password" unit:"text" help:"For nodes that ask for it."`
+	Buckets    int      `key:"buckets" unit:"count" help:"Partitions that the users of each ladder are spread over. It is fixed for a board when that is made; 64 are enough for 25 million users."`
+}
+
+// Redis is where a distributed server keeps ranks.
+type Redis struct {
+	Addresses  []string `key:"addresses" unit:"host:port, a list" help:"One address for a server, several for a cluster, or those of Sentinel."`
+	MasterName string   `key:"master_name" unit:"name" help:"The master that Sentinel knows; set it to use Sentinel."`
+	Username   string   `key:"username" unit:"text" help:"For servers that ask for it."`
+	Password   Secret   `key:"password" unit:"text" help:"For servers that ask for it."`
+	Shards     int      `key:"shards" unit:"count" help:"Shards of each scope: 0 is 1 on a server and 8 in a cluster."`
+}
+
+// Kafka is the log of a distributed server.
+type Kafka struct {
+	Brokers    []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
+	Group      string        `key:"group" unit:"name" help:"The consumer group, one a region."`
+	InstanceID string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it soon gets its partitions back without a rebalance."`
+	ApplyWait  time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
+	Batch      int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
+}
+
+// The roles that a distributed server may have.
+const (
+	RoleAPI      = "api"
+	RoleConsumer = "consumer"
+)
+
+// Distributed says whether the configuration names servers, rather than a folder.
+func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
+
+// Has says whether a server has a role. An embedded one needs none.
+func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
+
+func (c *Config) validateCluster(v *validator) {
+	named := map[string]int{
+		"cassandra.hosts": len(c.Cassandra.Hosts), "redis.addresses": len(c.Redis.Addresses), "kafka.brokers": len(c.Kafka.Brokers),
+	}
+	total := 0
+	for _, n := range named {
+		total += n
+	}
+	if total == 0 {
+		return
+	}
+	for key, n := range named {
+		if n == 0 {
+			v.fault(key, "is empty, but a distributed server needs cassandra.hosts, redis.addresses and kafka.brokers")
+		}
+	}
+	if c.Cassandra.DataCenter == "" {
+		v.fault("cassandra.data_center", "is empty; name the local data center")
+	}
+	if c.Cassandra.Buckets < 1 || c.Cassandra.Buckets > 4096 {
+		v.fault("cassandra.buckets", "%d is not 1 to 4096", c.Cassandra.Buckets)
+	}
+	if c.Redis.Shards < 0 || c.Redis.Shards > 256 {
+		v.fault("redis.shards", "%d is not 0 to 256", c.Redis.Shards)
+	}
+	if c.Kafka.Batch < 1 || c.Kafka.Batch > 5000 {
+		v.fault("kafka.batch", "%d is not 1 to 5000", c.Kafka.Batch)
+	}
+	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
+	if len(c.Roles) == 0 {
+		v.fault("roles", "is empty; name api, consumer or both")
+	}
+	for _, r := range c.Roles {
+		v.oneOf("roles", r, RoleAPI, RoleConsumer)
+	}
+}
