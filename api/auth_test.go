@@ -155,6 +155,12 @@ func TestAuthorizationHeader(t *testing.T) {
 			t.Errorf("%.60q: %d, want 401", strings.Replace(values[0], key, "KEY", 1), got)
 		}
 	}
+	// Who may not call does not learn what else is wrong.
+	for _, path := range []string{"/v1/scores?limit=x", "/v1/scores?bogus=1", "/v1/boards/default/watch?limit=x"} {
+		if a := h.do("", "GET", path, nil); a.status != http.StatusUnauthorized {
+			t.Errorf("GET %s without a key: %d %s, want 401", path, a.status, a.raw)
+		}
+	}
 	// A query parameter is no place for a key.
 	if a := h.do("", "GET", "/v1/scores?key="+key, nil); a.status != http.StatusUnauthorized {
 		t.Errorf("a key in the query: %d %s", a.status, a.raw)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/api/annotations"
@@ -26,7 +27,8 @@ type gateway struct {
 
 // route is one REST form of a method.
 type route struct {
-	method protoreflect.MethodDescriptor
+	method  string // full name
+	streams bool
 	// body is the message that the body is, nil if there is none; all is set if
 	// it is the whole request.
 	body protoreflect.MessageType
@@ -74,7 +76,10 @@ func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotat
 	for _, binding := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
 		verb, path := verbAndPath(binding)
 		input := method.Input()
-		r := &route{method: method, query: map[string]protoreflect.FieldDescriptor{}}
+		r := &route{
+			method: fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), streams: method.IsStreamingServer(),
+			query: map[string]protoreflect.FieldDescriptor{},
+		}
 		if body := binding.GetBody(); body != "" {
 			md := input
 			if r.all = body == "*"; !r.all {
@@ -132,24 +137,28 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		rt := gw.routes[r.Method+" "+matched.String()]
 		a := &admission{}
 		a.caller, a.authErr = gw.guard.authenticate(r.Context(), r.Header["Authorization"])
-		method := fmt.Sprintf("/%s/%s", rt.method.Parent().FullName(), rt.method.Name())
+		// Not every ResponseWriter has deadlines; a server's has.
+		connection := http.NewResponseController(w)
+		_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout))
 		b := &body{}
-		if a.authErr == nil && a.caller.scope >= needs[method] {
+		admitted := a.authErr == nil && a.caller.scope >= needs[rt.method]
+		if admitted {
 			b, a.refusal = rt.read(w, r, params)
+			a.refusal = toStatus(a.refusal)
 		}
-		if a.refusal = toStatus(a.refusal); a.refusal != nil {
-			b = &body{}
-		}
-		if a.refusal != nil || a.authErr != nil {
-			r.URL.RawQuery = "" // or the generated code would refuse it in its own words
+		if !admitted || a.refusal != nil {
+			// The generated code would refuse the rest in its own words.
+			b, r.URL.RawQuery = &body{}, ""
+		} else {
+			_ = connection.SetReadDeadline(time.Time{}) // which would end a stream
 		}
 		r.Body = b
 		r.Header.Set("Content-Type", "application/json") // curl -d says that it is a form
 		r.Header.Del("Accept")
-		if rt.method.IsStreamingServer() {
+		if rt.streams {
 			w.Header().Set("Content-Type", ndjson) // of a stream without messages
 		}
-		if method == pb.LeaderboardService_WatchScores_FullMethodName {
+		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // proxies such as nginx would hold events back
 		}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 const (
@@ -50,12 +51,10 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 		return &body{}, err
 	}
 	limit := int64(maxBodyBytes)
-	switch rt.body.Descriptor().Name() {
-	case "BatchSubmitScoresRequest", "LookupScoresRequest":
+	switch rt.method {
+	case pb.LeaderboardService_BatchSubmitScores_FullMethodName, pb.LeaderboardService_LookupScores_FullMethodName:
 		limit = maxBatchBytes
 	}
-	// Not every ResponseWriter has deadlines; a server's has.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
@@ -64,7 +63,6 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	if err != nil {
 		return nil, &leaderboard.FieldError{Field: bodyField, Problem: "ended early"}
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	b := &body{message: rt.body.New().Interface()}
 	b.Reset(data)
 	if err := DecodeJSON(data, b.message); err != nil {
