@@ -44,10 +44,10 @@ func controlKey(prefix string, s leaderboard.Scope, shard, shards int) string {
 		return zero
 	}
 	step := slots / shards
-	want := slot(name+"/0") + shard*step
+	want := (slot(name+"/0") + shard*step) % slots
 	for n := 0; ; n++ {
 		tag := fmt.Sprintf("%s/%d.%d", name, shard, n)
-		if off := (slot(tag) - want + slots) % slots; off < max(step/4, 1) {
+		if off := (slot(tag) - want + slots) % slots; off < step/4 {
 			return prefix + "{" + tag + "}"
 		}
 	}

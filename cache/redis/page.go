@@ -39,8 +39,11 @@ func (r *reader) windows(by, cut string, above, below int, user leaderboard.User
 			first: c.int(), start: c.int(), distinct: c.int(), keys: c.strings(),
 		}
 	}
-	if by == "u" {
+	switch by {
+	case "u":
 		cut = mine
+	case "i":
+		cut = "" // the keys begin at it
 	}
 	return join(cut, r.keyBytes, parts), mine, fault(calls)
 }
@@ -198,15 +201,17 @@ func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 		off := position - estimate
 		up, down := 0, 1 // to learn the pivot's position, at least
 		if doubt+max(off, -off) <= reach {
-			up = share(int(max(-off, 0)+doubt), shards)
-			down = share(int(max(off, 0)+doubt)+n, shards)
+			up, down = int(max(-off, 0)+doubt), int(max(off, 0)+doubt)+n
+			if round < guesses {
+				up, down = share(up, shards), share(down, shards)
+			}
 		}
 		s, _, err := r.windows("k", cut, up, down, "")
 		if err != nil {
 			return nil, err
 		}
 		out, ok, err := s.standings(r, int(position-s.base), n)
-		if err != nil || ok && position >= s.base {
+		if ok || err != nil {
 			return out, err
 		}
 		r.narrow(bounds, aim, s, position, round)
@@ -232,10 +237,10 @@ type pivot struct {
 func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	calls := make([]*call, r.shards())
 	for i, b := range aim {
-		step := max((b.hi-b.lo)/(pivotsAShard-1), 1)
-		args := make([]any, 0, pivotsAShard)
-		for at := b.lo; at <= b.hi && len(args) < pivotsAShard; at += step {
-			args = append(args, at)
+		n := min(b.hi-b.lo, pivotsAShard-1)
+		args := make([]any, n+1)
+		for j := range n + 1 {
+			args[j] = b.lo + (b.hi-b.lo)*j/max(n, 1)
 		}
 		calls[i] = r.call(pivotsScript, i, args...)
 	}
@@ -332,9 +337,9 @@ func (r *reader) narrow(bounds, aim []bracket, s *stretch, position int64, round
 	off := position - cut
 	for i := range bounds {
 		if off >= 0 {
-			bounds[i] = bracket{s.parts[i].cut, bounds[i].hi}.within(bracket{s.parts[i].cut, max(s.parts[i].size, s.parts[i].cut)})
+			bounds[i] = bounds[i].within(bracket{s.parts[i].cut, s.parts[i].size})
 		} else {
-			bounds[i] = bracket{bounds[i].lo, s.parts[i].cut}.within(bracket{0, s.parts[i].cut})
+			bounds[i] = bounds[i].within(bracket{0, s.parts[i].cut})
 		}
 		left += bounds[i].hi - bounds[i].lo
 	}

@@ -141,6 +141,12 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 			first = fmt.Errorf("%s: %w: %w", c.script.name, leaderboard.ErrRankUnavailable, err)
 		}
 	}
+	if first != nil {
+		// After a failover the client would learn late who has the slots now.
+		if c, ok := x.client.(*goredis.ClusterClient); ok {
+			c.ReloadState(ctx)
+		}
+	}
 	return first
 }
 

@@ -27,6 +27,7 @@ type stretch struct {
 	base     int64    // position of keys[0] in the ladder, from 0
 	keys     []string // of which those from from to to are without gaps
 	from, to int
+	whole    bool // nothing is behind the last key
 }
 
 func join(cut string, keyBytes int, parts []window) *stretch {
@@ -36,7 +37,7 @@ func join(cut string, keyBytes int, parts []window) *stretch {
 		s.keys = append(s.keys, parts[i].keys...)
 	}
 	slices.Sort(s.keys)
-	s.to = len(s.keys)
+	s.to, s.whole = len(s.keys), true
 	for i := range parts {
 		p := &parts[i]
 		if p.first > 0 { // what is before its first key is not here
@@ -49,9 +50,9 @@ func join(cut string, keyBytes int, parts []window) *stretch {
 		if n := len(p.keys); p.first+int64(n) < p.size { // what is behind its last key is not here
 			end := s.search(cut)
 			if n > 0 {
-				end = s.search(p.keys[n-1]) + 1
+				end = max(end, s.search(p.keys[n-1])+1)
 			}
-			s.to = min(s.to, end)
+			s.to, s.whole = min(s.to, end), false
 		}
 	}
 	s.to = max(s.to, s.from)
@@ -63,9 +64,6 @@ func (s *stretch) search(k string) int {
 	i, _ := slices.BinarySearch(s.keys, k)
 	return i
 }
-
-// complete says whether the stretch goes on to the ladder's end.
-func (s *stretch) complete() bool { return s.to == len(s.keys) }
 
 // ranks returns the ranks of keys[i], which is not in a gap.
 func (s *stretch) ranks(i int) leaderboard.Ranks {
@@ -133,18 +131,16 @@ func different(keys []string, keyBytes int, from, to string) int64 {
 	return n
 }
 
-// standings returns up to n standings from keys[i] on, none of them in a gap,
-// and false if there is a gap among them.
+// standings returns up to n standings from keys[i] on, and false if they are
+// not all here.
 func (s *stretch) standings(r *reader, i, n int) ([]leaderboard.Standing, bool, error) {
-	i = max(i, 0)
-	end := i + min(n, max(len(s.keys)-i, 0))
-	if n > end-i && s.complete() {
-		n = end - i
+	if s.whole {
+		n = min(n, max(len(s.keys)-i, 0))
 	}
 	if n <= 0 {
 		return nil, true, nil
 	}
-	if i < s.from || i+n > s.to {
+	if i < s.from || n > s.to-i {
 		return nil, false, nil
 	}
 	out := make([]leaderboard.Standing, n)

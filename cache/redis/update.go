@@ -37,6 +37,13 @@ func (x *Index) Update(ctx context.Context, s leaderboard.Scope, at time.Time, e
 		}
 		return fmt.Errorf("redis: update %v: %w", s, err)
 	}
+	if len(*sc.control.Load()) > 1 {
+		for i := range entries { // whose ranks will be asked for next
+			if e := &entries[i]; e.Ranked() {
+				x.hints.Add(hint{sc, e.User}, string(e.SortKey()))
+			}
+		}
+	}
 	return nil
 }
 

@@ -1,0 +1,151 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// Pages deep in a ladder of several shards are exact, whatever users the shards
+// have, and do not read what is before them.
+func TestPagesDeepInALadder(t *testing.T) {
+	const users, shards = 12_000, 8
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for name, shape := range map[string]struct {
+		score func(rng *rand.Rand, i, shard int) int64
+		trips int64 // at most, on average
+	}{
+		"even": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
+		"ties": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
+		// As no hash makes it: one shard has the top half, and in the rest
+		// shards follow one another.
+		"uneven": {func(rng *rand.Rand, i, shard int) int64 {
+			if shard == 3 {
+				return 1<<40 + rng.Int64N(1<<30)
+			}
+			return int64(shard)<<32 + rng.Int64N(1<<20)
+		}, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			x := opened(t, options([]string{cluster.Redis(t)}, shards))
+			s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
+			for i := range users {
+				user := fmt.Sprint("user ", i)
+				s.put(entry(user, 1, shape.score(rng, i, shardOf(leaderboard.UserID(user), shards)), ""))
+			}
+			s.rebuild(t, x)
+			want := ladder(t, s.entries, leaderboard.Division{})
+			l := leaderboard.Ladder{Scope: testScope}
+			check := func(position int64, n int) {
+				t.Helper()
+				got, v, err := x.Page(t.Context(), l, position, n)
+				must(t, err)
+				from := min(int(position)-1, users)
+				page := want[from:min(from+n, users)]
+				if diff := cmp.Diff(page, got); diff != "" && len(page)+len(got) > 0 || v.Size != users {
+					t.Fatalf("%d from %d of %d (-want +got)\n%s", n, position, v.Size, diff)
+				}
+			}
+			before := x.trips.Load()
+			const pages = 60
+			for range pages {
+				check(1+rng.Int64N(users), 1+rng.IntN(100))
+			}
+			if trips := x.trips.Load() - before; trips > pages*shape.trips {
+				t.Errorf("%d trips for %d pages, want at most %d a page", trips, pages, shape.trips)
+			}
+			check(users, 10)
+			check(users-5, 1000)
+			check(users+1, 10)
+			check(users/2, users)
+		})
+	}
+}
+
+// The trips of each question, as README.md has them.
+func TestTrips(t *testing.T) {
+	const users = 2000
+	l := leaderboard.Ladder{Scope: testScope}
+	s := newStore(users)
+	mid := s.entries["user 700"]
+	version := uint64(1)
+	standings := func(users ...leaderboard.UserID) func(context.Context, *Index) error {
+		return func(ctx context.Context, x *Index) error {
+			_, _, err := x.Standings(ctx, l, users)
+			return err
+		}
+	}
+	around := func(ctx context.Context, x *Index) error {
+		_, _, err := x.Around(ctx, l, "user 3", 4, 4)
+		return err
+	}
+	questions := []struct {
+		name         string
+		one, several int64 // trips, with one shard and with several
+		ask          func(ctx context.Context, x *Index) error
+	}{
+		{"standings of users unknown", 1, 2, standings("user 1", "user 2")},
+		{"standings of users known", 1, 1, standings("user 2", "user 1")},
+		{"standings of who does not stand", 1, 1, standings("nobody")},
+		{"around a user unknown", 1, 2, around},
+		{"around a user known", 1, 1, around},
+		{"count", 1, 1, func(ctx context.Context, x *Index) error {
+			_, _, err := x.Count(ctx, l, []leaderboard.RankKey{mid.Key})
+			return err
+		}},
+		{"top", 1, 1, func(ctx context.Context, x *Index) error {
+			_, _, err := x.Page(ctx, l, 1, 10)
+			return err
+		}},
+		{"page after a key", 1, 1, func(ctx context.Context, x *Index) error {
+			_, _, err := x.PageAfter(ctx, l, mid.SortKey(), 100)
+			return err
+		}},
+		{"page deep down", 1, 2, func(ctx context.Context, x *Index) error {
+			_, _, err := x.Page(ctx, l, users/2, 10)
+			return err
+		}},
+		{"update that changes no set of rank keys", 1, 1, func(ctx context.Context, x *Index) error {
+			version++
+			return x.Update(ctx, testScope, epoch, []leaderboard.Entry{entry("user 9", version, 3, "F")})
+		}},
+		{"update to new scores", 1, 2, func(ctx context.Context, x *Index) error {
+			version++
+			var entries []leaderboard.Entry
+			for i := range 10 {
+				entries = append(entries, entry(fmt.Sprint("user ", 10+i), version, int64(i)+int64(version)*10_000, "F"))
+			}
+			return x.Update(ctx, testScope, epoch, entries)
+		}},
+		{"standings of users updated", 1, 1, standings("user 14", "user 15")},
+		{"loaded", 1, 1, func(ctx context.Context, x *Index) error {
+			_, err := x.Loaded(ctx, testScope)
+			return err
+		}},
+	}
+	for _, shards := range []int{1, 4} {
+		o := options([]string{cluster.Redis(t)}, shards)
+		o.Hints = users
+		// The first to ask sends the scripts.
+		for i, x := range []*Index{opened(t, o), opened(t, o)} {
+			s.rebuild(t, x)
+			for _, q := range questions {
+				before := x.trips.Load()
+				must(t, q.ask(t.Context(), x))
+				got := x.trips.Load() - before
+				x.background.Wait() // acknowledgements are no part of it
+				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
+					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)
+				}
+			}
+		}
+	}
+}
