@@ -73,7 +73,11 @@ The boards are kept for as long as the demo runs, or in --data for good.`,
 			return usagef("--speed %v is not 0 to 1000000 matches a second", speed)
 		}
 		c.HTTP, c.GRPC = freeAddress(f.Changed("http"), c.HTTP), freeAddress(f.Changed("grpc"), c.GRPC)
-		return w.demo(cmd.Context(), &c, speed)
+		matches, err := readMatches(football)
+		if err != nil {
+			return err
+		}
+		return w.demo(cmd.Context(), &c, matches, speed)
 	}
 	return cmd
 }
@@ -92,11 +96,8 @@ func freeAddress(asked bool, address string) string {
 	return address
 }
 
-func (w *world) demo(ctx context.Context, c *config.Config, speed float64) error {
-	matches, err := readMatches(football)
-	if err != nil {
-		return err
-	}
+// demo serves, and plays matches at so many a second, until ctx is done.
+func (w *world) demo(ctx context.Context, c *config.Config, matches []match, speed float64) (err error) {
 	c.Insecure, c.Log.Level = true, "warn"
 	if c.Data == "" {
 		if c.Data, err = os.MkdirTemp("", "leaderboard-demo-"); err != nil {

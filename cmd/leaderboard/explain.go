@@ -81,6 +81,8 @@ func unavailable(message, server string) string {
 	switch {
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return fmt.Sprintf("the server %s speaks no TLS; give it a certificate, or use --plaintext if nobody listens on the way", server)
+	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
+		return fmt.Sprintf("the server %s asks for a client certificate that it accepts; name one with --cert and --cert-key", server)
 	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):
 		return fmt.Sprintf("the server at %s does not speak plain gRPC; use --tls, or check that the port is gRPC's and not HTTP's", server)
 	case strings.Contains(message, "x509:"), strings.Contains(message, "tls:"):

@@ -276,6 +276,9 @@ func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, &cancelReader{ctx, content}); err != nil {
+		if ctx.Err() == nil {
+			err = &brokenInput{err}
+		}
 		return "", fmt.Errorf("%s: %w", im.o.file, err)
 	}
 	_, err = file.Seek(0, io.SeekStart)
@@ -613,7 +616,7 @@ func (im *importer) retry(ctx context.Context, f func() error) error {
 // interrupted says how to go on after an import ended early.
 func (im *importer) interrupted(ctx context.Context, err error) error {
 	if isBroken(err) {
-		return fmt.Errorf("stopped after %s: %w; it is damaged or cut short, get it again", plural(im.counts.Rows, "row", "rows"), err)
+		return fmt.Errorf("stopped after %s: %w", plural(im.counts.Rows, "row", "rows"), err)
 	}
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")

@@ -203,7 +203,9 @@ func (s *splitter) skipLine() error {
 // brokenInput is an input that cannot be read further.
 type brokenInput struct{ err error }
 
-func (e *brokenInput) Error() string { return fmt.Sprintf("the input breaks off: %v", e.err) }
+func (e *brokenInput) Error() string {
+	return fmt.Sprintf("the input breaks off (%v); it is damaged or cut short, get it again", e.err)
+}
 func (e *brokenInput) Unwrap() error { return e.err }
 
 func isBroken(err error) bool {

@@ -1,0 +1,503 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+func writeFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func zipped(t *testing.T, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(content)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// counted reads the summary of import --json.
+func counted(t *testing.T, r commandResult) tally {
+	t.Helper()
+	var c tally
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
+		t.Fatalf("import --json printed %q: %v; %s", r.stdout, err, r.stderr)
+	}
+	return c
+}
+
+func TestImportMapsColumns(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "race", "--policy", "best", "--order", "lower-first", "--unit", "s", "--decimals", "1", "--tie-breaker", "shots", "--division", "gender", "--division", "club")
+	file := writeFile(t, "race.csv", "\xef\xbb\xbfbib,net,sex,team,hits,day,kind\r\n"+
+		"1,2:08:37.5,F,\"Red, Ltd\",4,02.01.2026 10:00,run\r\n"+
+		"2,7717.5,M,,5,02.01.2026 10:00,run\r\n"+
+		"3,99,M,,5,02.01.2026 10:00,wheel\r\n"+
+		"4,,M,,5,02.01.2026 10:00,run\r\n")
+	args := []string{"import", file, "--board", "race", "--user", "bib", "--score", "net", "--score-format", "decimal", "--attribute", "gender=sex", "--attribute", "club=team",
+		"--tie-breaker", "shots=hits", "--achieved-at", "day", "--time-format", "02.01.2006 15:04", "--time-zone", "Europe/Berlin",
+		"--filter", "kind=run", "--filter", "net!=", "--metadata", "day=day", "--const", "metadata.source=mat", "--match-prefix", "race-7", "--json"}
+	if got, want := counted(t, s.do(t, args...)), (tally{Rows: 4, Filtered: 2, Applied: 2}); got != want {
+		t.Errorf("import = %+v, want %+v", got, want)
+	}
+	got := s.ok(t, "export", "results", "--board", "race")
+	want := `{"user_id":"1","match_id":"race-7:2","score":77175,"tie_breakers":[4],"revision":0,"achieved_at":"2026-01-02T09:00:00Z","attributes":{"club":"Red, Ltd","gender":"F"},"metadata":{"day":"02.01.2026 10:00","source":"mat"},"season":"all"}
+{"user_id":"2","match_id":"race-7:3","score":77175,"tie_breakers":[5],"revision":0,"achieved_at":"2026-01-02T09:00:00Z","attributes":{"gender":"M"},"metadata":{"day":"02.01.2026 10:00","source":"mat"},"season":"all"}
+`
+	if diff := cmp.Diff(sortLines(want), sortLines(got)); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	if got, want := counted(t, s.do(t, args...)), (tally{Rows: 4, Filtered: 2, Duplicate: 2}); got != want {
+		t.Errorf("the second import = %+v, want %+v", got, want)
+	}
+	if left, err := filepath.Glob(filepath.Dir(file) + "/*"); err != nil || len(left) != 1 {
+		t.Errorf("files after complete imports: %v, %v", left, err)
+	}
+}
+
+func sortLines(s string) string {
+	lines := strings.SplitAfter(s, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+func TestImportFormats(t *testing.T) {
+	const (
+		commas = "user_id,points,match_id\nada,3,m1\nbob,2,m1\n"
+		lines  = `{"user_id":"ada","points":3,"match_id":"m1"}` + "\n" + `{"user_id":"bob","points":"2","match_id":"m1"}` + "\n"
+	)
+	tests := []struct {
+		name, content string
+		args          []string
+	}{
+		{"x.csv", commas, nil}, {"x.csv.gz", zipped(t, commas), nil}, {"x", commas, nil}, {"x.dat", zipped(t, lines), nil},
+		{"x.ndjson", lines, nil}, {"x.jsonl.gz", zipped(t, lines), nil}, {"x.txt", "\n \n" + lines, nil},
+		{"x.tsv", strings.ReplaceAll(commas, ",", "\t"), nil}, {"semi.csv", strings.ReplaceAll(commas, ",", ";"), []string{"--delimiter", ";"}},
+		{"tab.csv", strings.ReplaceAll(commas, ",", "\t"), []string{"--delimiter", `\t`}},
+		{"json.csv", lines, []string{"--format", "ndjson"}},
+		{"nested.ndjson", `{"p":{"id":"ada"},"e":{"v":3},"m":1}` + "\n" + `{"p":{"id":"bob"},"e":{"v":2},"m":1}`, []string{"--user", "p.id", "--score", "e.v", "--match", "m"}},
+		{"const.csv", "who\nada\nada\nada\nbob\nbob\n", []string{"--user", "who", "--const", "points=1"}},
+	}
+	s := startInsecure(t)
+	for i, tt := range tests {
+		board := fmt.Sprintf("b%d", i)
+		s.ok(t, "board", "create", board, "--policy", "sum")
+		s.ok(t, append([]string{"import", writeFile(t, tt.name, tt.content), "--board", board}, tt.args...)...)
+		if top := s.ok(t, "top", "--board", board); !hasRow(top, "1", "ada", "3") || !hasRow(top, "2", "bob", "2") {
+			t.Errorf("%s:\n%s", tt.name, top)
+		}
+	}
+	in := func(stdin string, args ...string) commandResult {
+		return command(t, stdin, []string{"LEADERBOARD_SERVER=" + s.grpc}, append([]string{"import", "-", "--rejects", filepath.Join(t.TempDir(), "r.csv")}, args...)...)
+	}
+	for _, stdin := range []string{commas, lines, zipped(t, lines)} {
+		if r := in(stdin); r.code != exitOK {
+			t.Errorf("import of standard input: %s", r.stderr)
+		}
+	}
+	if top := s.ok(t, "top"); !hasRow(top, "1", "ada", "3") || !hasRow(top, "2", "bob", "2") {
+		t.Errorf("standard input, three times:\n%s", top)
+	}
+	in("user_id,points\nada,3\n").mustFail(t, exitUsage, []string{"--match-prefix"}, []string{"import", "-"})
+	in(`{"user_id":"ada","points":3}`).mustFail(t, exitFailure, []string{"1 row was not taken"}, []string{"import", "-"})
+	if r := in("user_id,points\neve,9\n", "--match-prefix", "day-7"); r.code != exitOK {
+		t.Errorf("import with --match-prefix: %s", r.stderr)
+	}
+	contains(t, s.ok(t, "result", "eve", "day-7:2"), "applied")
+}
+
+func TestImportReportsWhatItDoesNotTake(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "b", "--policy", "sum", "--min", "0", "--max", "100", "--tie-breaker", "wins")
+	s.ok(t, "submit", "ada", "--board", "b", "--points", "3", "--match", "known")
+	file := writeFile(t, "bad.csv", strings.Join([]string{
+		"user_id,points,match_id,revision,achieved_at,attributes,tie_breakers,metadata,retracted",
+		"ada,3,ok,,,,,,",
+		",3,m,,,,,,",
+		"ada,NaN,m,,,,,,",
+		"ada,1.5,m,,,,,,",
+		"ada,,m,,,,,,",
+		"ada,101,m,,,,,,",
+		"ada,3,m,-1,,,,,",
+		"ada,3,m,x,,,,,",
+		"ada,3,m,,yesterday,,,,",
+		`ada,3,m,,,"{""gender"":7}",,,`,
+		`ada,3,m,,,,"[1,2]",,`,
+		`ada,3,m,,,,[1.5],,`,
+		`ada,3,m,,,,,"[1]",`,
+		"ada,3,m,,,,,,maybe",
+		"\xff,3,m,,,,,,",
+		"ada,3",
+		strings.Repeat("x", 200) + ",3,m,,,,,,",
+		`ada"da,3,m,,,,,,`,
+		strings.Repeat("x", maxRecordBytes) + ",3,m,,,,,,",
+		"ada,9,known,,,,,,",
+		"ada,,ghost,3,,,,,true",
+		"",
+	}, "\n"))
+	r := s.do(t, "import", file, "--board", "b", "--json")
+	r.mustFail(t, exitFailure, []string{"19 rows were not taken as they are", file + ".rejected.csv"}, []string{"import"})
+	if got, want := counted(t, r), (tally{Rows: 21, Applied: 2, Rejected: 18, Conflict: 1}); got != want {
+		t.Errorf("import = %+v, want %+v", got, want)
+	}
+	report, err := os.ReadFile(file + ".rejected.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(report)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"3": "user_id: is empty", "4": `"NaN" is not a number`, "5": `"1.5" is not a whole number`, "6": "points: is empty", "7": "101 is not 0 to 100",
+		"8": "revision", "9": `revision: "x" is not a number`, "10": `"yesterday" is not a time`, "11": "attributes: is not the JSON", "12": "2 given, the board has 1",
+		"13": "tie_breakers", "14": "metadata: is not a JSON object", "15": `retracted: "maybe"`, "16": "not valid UTF-8", "17": "has 2 fields, the header 9",
+		"18": "200 bytes long", "19": "bare", "20": "is longer than", "21": "CONFLICT",
+	}
+	if len(rows) != 1+len(want) || !slices.Equal(rows[0], []string{"line", "reason", "row"}) {
+		t.Errorf("the report has %d rows, header %q", len(rows), rows[0])
+	}
+	for _, row := range rows[1:] {
+		if w, ok := want[row[0]]; !ok || !strings.Contains(row[1], w) {
+			t.Errorf("line %s is rejected because %q, want %q", row[0], row[1], w)
+		}
+	}
+	contains(t, s.ok(t, "result", "ada", "ghost", "--board", "b"), "retracted")
+
+	// A wrong mapping is noticed before, or soon.
+	s.fails(t, exitUsage, []string{`no column "score" but user_id, points`}, "import", file, "--board", "b", "--score", "score")
+	s.fails(t, exitUsage, []string{`--tie-breaker goals`}, "import", file, "--board", "b", "--tie-breaker", "goals=points")
+	hopelessFile := writeFile(t, "hopeless.ndjson", strings.Repeat(`{"user":"ada","points":1}`+"\n", 200_000))
+	s.fails(t, exitFailure, []string{"none of the first", "user_id: is empty", "check the flags"}, "import", hopelessFile, "--board", "b")
+
+	s.fails(t, exitFailure, []string{"no such file"}, "import", filepath.Join(t.TempDir(), "none.csv"))
+	s.fails(t, exitFailure, []string{"not a file"}, "import", t.TempDir())
+	s.fails(t, exitFailure, []string{"is empty"}, "import", writeFile(t, "e.csv", ""))
+	s.fails(t, exitFailure, []string{"UTF-16"}, "import", writeFile(t, "e.csv", "\xff\xfeu\x00"))
+	s.fails(t, exitFailure, []string{"board not found"}, "import", file, "--board", "nope")
+	s.fails(t, exitFailure, []string{"breaks off", "get it again"}, "import", writeFile(t, "cut.csv.gz", zipped(t, "user_id,points\nada,1\n")[:35]))
+	for _, args := range [][]string{
+		{"--batch", "0"}, {"--in-flight", "65"}, {"--format", "xml"}, {"--delimiter", "ab"}, {"--score-format", "x"}, {"--time-zone", "Mars"}, {"--filter", "x"},
+		{"--const", "speed=1"}, {"--const", "tie_breakers.goals=1"},
+	} {
+		s.fails(t, exitUsage, []string{args[0]}, append([]string{"import", file, "--board", "b"}, args...)...)
+	}
+	s.fails(t, exitUsage, []string{"--state"}, "import", "-", "--state", "x")
+}
+
+func TestImportDryRunSendsNothing(t *testing.T) {
+	s := startInsecure(t)
+	file := writeFile(t, "x.csv", "user_id,points\nada,3\nbob,x\n")
+	r := s.do(t, "import", file, "--dry-run")
+	r.mustFail(t, exitFailure, []string{"1 row was not taken"}, []string{"import"})
+	contains(t, r.stdout, "2 rows read: 1 would be sent, 0 filtered out, 1 rejected; nothing was sent")
+	contains(t, s.ok(t, "top"), "nobody stands here yet")
+}
+
+// forward is a server that passes calls on, and may fail batches on the way.
+type forward struct {
+	pb.UnimplementedLeaderboardServiceServer
+	scores pb.LeaderboardServiceClient
+	before func(*pb.BatchSubmitScoresRequest) error
+	after  func(*pb.BatchSubmitScoresResponse) error
+}
+
+func (f *forward) GetBoard(ctx context.Context, r *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
+	return f.scores.GetBoard(ctx, r)
+}
+
+func (f *forward) BatchSubmitScores(ctx context.Context, r *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
+	if err := f.before(r); err != nil {
+		return nil, err
+	}
+	res, err := f.scores.BatchSubmitScores(ctx, r)
+	if err == nil && f.after != nil {
+		err = f.after(res)
+	}
+	return res, err
+}
+
+// startProxy serves a forward to s.
+func startProxy(t *testing.T, s *server, before func(*pb.BatchSubmitScoresRequest) error, after func(*pb.BatchSubmitScoresResponse) error) *server {
+	t.Helper()
+	c, closeConn, err := testWorld().dial(connection{server: s.grpc, timeout: waitLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(closeConn)
+	p := &forward{scores: c.scores, before: before, after: after}
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
+	pb.RegisterLeaderboardServiceServer(g, p)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	return &server{grpc: l.Addr().String()}
+}
+
+func manyRows(users, rows int) string {
+	var b strings.Builder
+	b.WriteString("user_id,points,match_id\n")
+	for i := range rows {
+		fmt.Fprintf(&b, "user-%d,%d,m%d\n", i%users, i%7, i)
+	}
+	return b.String()
+}
+
+// An import that is interrupted at any call goes on where it was, and in the end
+// the board is the one of an import without interruption.
+func TestImportGoesOn(t *testing.T) {
+	const rows = 3000
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "whole", "--policy", "sum")
+	s.ok(t, "board", "create", "parts", "--policy", "sum")
+	file := writeFile(t, "x.csv", manyRows(100, rows)+"user-1,bad,m\n")
+	s.fails(t, exitFailure, []string{"1 row was not taken"}, "import", file, "--board", "whole")
+
+	var sent atomic.Int64
+	allowed := int64(0)
+	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
+		if sent.Add(1) > allowed {
+			return status.Error(codes.PermissionDenied, "the submit scope is required")
+		}
+		return nil
+	}, nil)
+	var got tally
+	interruptions := 0
+	for {
+		sent.Store(0)
+		allowed = 7
+		r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "3", "--json")
+		if r.stdout != "" {
+			got = counted(t, r)
+			break
+		}
+		r.mustFail(t, exitFailure, []string{"stopped after", "submit scope is required", "run the same command again to go on"}, []string{"import"})
+		if interruptions++; interruptions > 2*rows/100 {
+			t.Fatal("the import never ends")
+		}
+		if interruptions > 1 {
+			contains(t, r.stderr, "going on after")
+		}
+	}
+	if interruptions < 3 {
+		t.Errorf("only %d interruptions", interruptions)
+	}
+	if got.Rows != rows+1 || got.Rejected != 1 || got.Applied+got.Duplicate != rows {
+		t.Errorf("import in %d parts = %+v", interruptions+1, got)
+	}
+	if diff := cmp.Diff(scoresOf(t, s, "whole"), scoresOf(t, s, "parts")); diff != "" {
+		t.Errorf("the board in one import and in parts (-one +parts):\n%s", diff)
+	}
+	// The state of another import does not count.
+	allowed = 1
+	sent.Store(0)
+	p.fails(t, exitFailure, []string{"stopped after"}, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "1")
+	allowed = rows
+	r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--filter", "points!=6", "--json")
+	contains(t, r.stderr, "is of another import; beginning at the first row")
+	if c := counted(t, r); c.Rows != rows+1 {
+		t.Errorf("an import with another mapping = %+v", c)
+	}
+}
+
+func scoresOf(t *testing.T, s *server, board string) map[string]float64 {
+	t.Helper()
+	scores := map[string]float64{}
+	for _, line := range standings(t, s, "--board", board) {
+		e := parsed(t, line)
+		scores[e["user_id"].(string)] = e["score"].(float64)
+	}
+	return scores
+}
+
+// Calls that fail for the moment are made again, and results that the server
+// could not apply are sent again, they alone.
+func TestImportRetries(t *testing.T) {
+	s := startInsecure(t)
+	var mu sync.Mutex
+	calls, answers := 0, 0
+	p := startProxy(t, s,
+		func(*pb.BatchSubmitScoresRequest) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if calls++; calls%3 == 1 && calls < 8 {
+				return status.Error(codes.Unavailable, "not now") // before anything was applied
+			}
+			return nil
+		},
+		func(res *pb.BatchSubmitScoresResponse) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch answers++; answers {
+			case 1, 3:
+				o := res.Outcomes[len(res.Outcomes)/2]
+				o.Reset()
+				o.Status = pb.Outcome_FAILED
+			case 2:
+				return status.Error(codes.DeadlineExceeded, "too late") // after it was applied
+			}
+			return nil
+		})
+	got := counted(t, p.do(t, "import", writeFile(t, "x.csv", manyRows(10, 200)), "--batch", "50", "--json"))
+	if want := int64(200); got.Rows != want || got.Applied+got.Duplicate != want {
+		t.Errorf("import = %+v", got)
+	}
+	if calls < 8 || answers < 3 {
+		t.Errorf("only %d calls and %d answers", calls, answers)
+	}
+	contains(t, s.ok(t, "verify"), "compared from 200 results: 0 differences")
+}
+
+// Results of one user arrive in the file's order, whatever is in flight.
+func TestImportKeepsTheOrderOfAUser(t *testing.T) {
+	s := startInsecure(t)
+	var mu sync.Mutex
+	last := map[string]int{}
+	bad, most, flying := 0, 0, 0
+	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
+		mu.Lock()
+		defer mu.Unlock()
+		flying++
+		most = max(most, flying)
+		for _, res := range r.GetResults() {
+			var n int
+			if _, err := fmt.Sscanf(res.GetMatchId(), "m%d", &n); err != nil || n < last[res.GetUserId()] {
+				bad++
+			}
+			last[res.GetUserId()] = n
+		}
+		return nil
+	}, func(*pb.BatchSubmitScoresResponse) error {
+		mu.Lock()
+		defer mu.Unlock()
+		flying--
+		return nil
+	})
+	p.ok(t, "import", writeFile(t, "x.csv", manyRows(50, 5000)), "--batch", "50", "--in-flight", "8")
+	if bad > 0 {
+		t.Errorf("%d results came before an earlier one of their user", bad)
+	}
+	if most < 2 || most > 8 {
+		t.Errorf("at most %d calls at a time, want 2 to 8", most)
+	}
+}
+
+// What export results writes, import reads: the boards are equal, by every
+// policy, with corrections, retractions and metadata.
+func TestExportAndImportAreInverse(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	boards := map[string][]string{
+		"best":   {"--policy", "best", "--order", "lower-first", "--tie-breaker", "wins", "--division", "gender"},
+		"sum":    {"--policy", "sum", "--tie-breaker", "wins", "--tie-breaker", "losses:lower-first", "--season", "monthly", "--grace", "87600h"},
+		"latest": {"--policy", "latest", "--season", "weekly", "--grace", "87600h"},
+		"decay":  {"--policy", "decay", "--half-life", "720h"},
+	}
+	from := startInsecure(t)
+	c, closeConn, err := testWorld().dial(connection{server: from.grpc, timeout: waitLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeConn()
+	names := []string{"ann", `b"o,b`, "ève", "日本", " x", "[clan] 1", "{}", "true"}
+	for board, rules := range boards {
+		from.ok(t, append([]string{"board", "create", board}, rules...)...)
+		var results []*pb.Result
+		for i := range 200 {
+			v := r.Int64N(50)
+			res := &pb.Result{UserId: names[r.IntN(len(names))], MatchId: fmt.Sprintf("m,%d", i%60), Revision: int64(i / 60)}
+			if board == "sum" || board == "decay" {
+				res.Points = &v
+			} else {
+				res.Score = &v
+			}
+			if board == "best" || board == "sum" {
+				res.TieBreakers = []int64{r.Int64N(3)}
+			}
+			// A match stays in its month and week, whatever the revision.
+			res.AchievedAt = timestamppb.New(time.Date(2026, 10, 5+7*(i%4), 0, i, 0, 0, time.UTC))
+			if r.IntN(2) == 0 {
+				res.Attributes = map[string]string{"gender": []string{"F", "M"}[r.IntN(2)], "note": "a\"b,c"}
+			}
+			results = append(results, res)
+		}
+		if _, err := c.scores.BatchSubmitScores(t.Context(), &pb.BatchSubmitScoresRequest{Board: board, Results: results}); err != nil {
+			t.Fatal(err)
+		}
+		for i, res := range results {
+			if i%10 == 0 {
+				season := map[string]string{"best": "all", "decay": "all", "sum": "202610", "latest": fmt.Sprintf("2026W%d", 41+i%4)}[board]
+				_, err := c.scores.RetractResult(t.Context(), &pb.RetractResultRequest{Board: board, UserId: res.GetUserId(), MatchId: res.GetMatchId(), Season: season})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for _, name := range []string{"results.csv", "results.ndjson.gz"} {
+		to := startInsecure(t)
+		for board, rules := range boards {
+			to.ok(t, append([]string{"board", "create", board}, rules...)...)
+			file := filepath.Join(t.TempDir(), name)
+			from.ok(t, "export", "results", "--board", board, "-o", file)
+			to.ok(t, "import", file, "--board", board)
+			if diff := cmp.Diff(sortLines(from.ok(t, "export", "results", "--board", board)), sortLines(to.ok(t, "export", "results", "--board", board))); diff != "" {
+				t.Errorf("seed %d: %s of %s (-from +to):\n%s", seed, name, board, diff)
+			}
+			for _, season := range seasonsOf(t, from, board) {
+				if board == "decay" { // whose scores are for the moment of asking
+					continue
+				}
+				if diff := cmp.Diff(standings(t, from, "--board", board, "--season", season), standings(t, to, "--board", board, "--season", season)); diff != "" {
+					t.Errorf("seed %d: %s, board %s, season %s (-from +to):\n%s", seed, name, board, season, diff)
+				}
+			}
+		}
+		contains(t, to.ok(t, "verify"), " 0 differences")
+	}
+}
+
+func seasonsOf(t *testing.T, s *server, board string) []string {
+	t.Helper()
+	var ids []string
+	for _, season := range parsed(t, s.ok(t, "season", "list", "--board", board, "--json"))["data"].(map[string]any)["seasons"].([]any) {
+		ids = append(ids, season.(map[string]any)["id"].(string))
+	}
+	return ids
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+const (
+	kills       = 20
+	killWriters = 8
+	killUsers   = 50
+)
+
+// child is the command serve in a process of its own, which can be killed.
+type child struct {
+	cmd    *exec.Cmd
+	stderr *output
+	grpc   string
+}
+
+func startChild(t *testing.T, data string) *child {
+	t.Helper()
+	c := &child{stderr: &output{}}
+	c.cmd = exec.Command(os.Args[0], "serve", "--insecure", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	c.cmd.Env = []string{childEnv + "=1"}
+	c.cmd.Stderr = c.stderr
+	if _, err := c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.kill)
+	eventually(t, "the server is ready", func() bool {
+		_, ready := logged(c.stderr.String(), "ready")
+		return ready
+	})
+	entry, _ := logged(c.stderr.String(), "listening")
+	c.grpc = entry["grpc"].(string)
+	return c
+}
+
+// kill is kill -9.
+func (c *child) kill() {
+	if c.cmd.ProcessState == nil {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+	}
+}
+
+// told is what a writer knows of its results: what it sent, and what was
+// acknowledged.
+type told struct {
+	mu    sync.Mutex
+	sent  map[string]int64 // points by user/match
+	acked map[string]bool
+}
+
+func (k *told) send(r *pb.Result) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sent[r.GetUserId()+"/"+r.GetMatchId()] = r.GetPoints()
+}
+
+func (k *told) ack(user, match string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.acked[user+"/"+match] = true
+}
+
+// write submits until the server is gone, alone and in batches in turn.
+func (k *told) write(ctx context.Context, c *client, round, writer int, r *rand.Rand) {
+	for n := 0; ; n++ {
+		results := make([]*pb.Result, 1+r.IntN(20)*(n%2))
+		for i := range results {
+			points := r.Int64N(100)
+			results[i] = &pb.Result{
+				UserId: fmt.Sprintf("user-%d", r.IntN(killUsers)), MatchId: fmt.Sprintf("%d-%d-%d-%d", round, writer, n, i), Points: &points,
+				Attributes: map[string]string{"team": string(rune('a' + r.IntN(3)))},
+			}
+			k.send(results[i])
+		}
+		if len(results) == 1 {
+			res, err := c.scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: "kill", Result: results[0]})
+			if err != nil {
+				return
+			}
+			k.ack(results[0].GetUserId(), res.GetMatchId())
+			continue
+		}
+		res, err := c.scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: "kill", Results: results})
+		if err != nil {
+			return
+		}
+		for i, o := range res.GetOutcomes() {
+			if o.GetStatus() == pb.Outcome_APPLIED {
+				k.ack(results[i].GetUserId(), o.GetMatchId())
+			}
+		}
+	}
+}
+
+// A loaded server is killed twenty times. After each restart every result that
+// it acknowledged is there, whole, and nothing that nobody sent; and the ranks
+// are those of a recount.
+func TestKilledServerLosesAndInventsNothing(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	data := filepath.Join(t.TempDir(), "data")
+	known := &told{sent: map[string]int64{}, acked: map[string]bool{}}
+	w := testWorld()
+	for round := range kills {
+		server := startChild(t, data)
+		c, closeConn, err := w.dial(connection{server: server.grpc, timeout: waitLimit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round == 0 {
+			_, err := c.scores.CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "kill", Policy: pb.Board_SUM, Divisions: []string{"team"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		known.check(t, c)
+		before := len(known.acked)
+		var writers sync.WaitGroup
+		for i := range killWriters {
+			writers.Go(func() {
+				known.write(t.Context(), c, round, i, rand.New(rand.NewPCG(seed, uint64(round*killWriters+i))))
+			})
+		}
+		// At a moment that differs from round to round, under load.
+		enough := before + 50 + rand.New(rand.NewPCG(seed, uint64(round))).IntN(400)
+		eventually(t, "enough is acknowledged", func() bool {
+			known.mu.Lock()
+			defer known.mu.Unlock()
+			return len(known.acked) >= enough
+		})
+		server.kill()
+		writers.Wait()
+		closeConn()
+	}
+	last := startChild(t, data)
+	c, closeConn, err := w.dial(connection{server: last.grpc, timeout: waitLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeConn()
+	known.check(t, c)
+	t.Logf("%d kills, %d results sent, %d acknowledged", kills, len(known.sent), len(known.acked))
+	if r := command(t, "", []string{"LEADERBOARD_SERVER=" + last.grpc}, "verify"); !strings.Contains(r.stdout, " 0 differences") {
+		t.Errorf("verify: %s%s", r.stdout, r.stderr)
+	}
+}
+
+// check compares what the server has with what was told.
+func (k *told) check(t *testing.T, c *client) {
+	t.Helper()
+	have := map[string]int64{}
+	sums := map[string]int64{}
+	stream, err := c.admin.ExportResults(t.Context(), &pb.ExportResultsRequest{Board: "kill"})
+	for err == nil {
+		var res *pb.ExportResultsResponse
+		if res, err = stream.Recv(); err == nil {
+			r := res.GetResult()
+			have[r.GetUserId()+"/"+r.GetMatchId()] = r.GetPoints()
+			sums[r.GetUserId()] += r.GetPoints()
+			if r.GetAttributes()["team"] == "" {
+				t.Errorf("%v is not whole", r)
+			}
+		}
+	}
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	lost, invented := 0, 0
+	for key := range k.acked {
+		if _, ok := have[key]; !ok {
+			lost++
+		}
+	}
+	for key, points := range have {
+		if sent, ok := k.sent[key]; !ok || sent != points {
+			invented++
+		}
+	}
+	if lost > 0 || invented > 0 {
+		t.Fatalf("%d acknowledged results are lost, %d are invented, of %d", lost, invented, len(have))
+	}
+	limit := int32(1000)
+	top, err := c.scores.ListScores(t.Context(), &pb.ListScoresRequest{Board: "kill", Limit: &limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := top.GetData().GetTotal(); got != int64(len(sums)) {
+		t.Errorf("%d users stand, want %d", got, len(sums))
+	}
+	for _, e := range top.GetData().GetLeaderboard() {
+		better := int64(0)
+		for _, sum := range sums {
+			if sum > sums[e.GetUserId()] {
+				better++
+			}
+		}
+		if e.GetScore() != sums[e.GetUserId()] || e.GetRank() != better+1 {
+			b, _ := json.Marshal(e)
+			t.Errorf("%s, want score %d and rank %d", b, sums[e.GetUserId()], better+1)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range have { // what is there stays, acknowledged or not
+		k.acked[key] = true
+	}
+}
+
+// A server that is asked to stop while it is loaded answers what it has begun.
+func TestStoppedServerKeepsWhatItTook(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	server := startChild(t, data)
+	w := testWorld()
+	c, closeConn, err := w.dial(connection{server: server.grpc, timeout: waitLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.scores.CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "kill", Policy: pb.Board_SUM, Divisions: []string{"team"}}}); err != nil {
+		t.Fatal(err)
+	}
+	known := &told{sent: map[string]int64{}, acked: map[string]bool{}}
+	var writers sync.WaitGroup
+	for i := range killWriters {
+		writers.Go(func() { known.write(t.Context(), c, 0, i, rand.New(rand.NewPCG(1, uint64(i)))) })
+	}
+	eventually(t, "enough is acknowledged", func() bool {
+		known.mu.Lock()
+		defer known.mu.Unlock()
+		return len(known.acked) >= 200
+	})
+	if err := server.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if err := server.cmd.Wait(); err != nil {
+		t.Errorf("serve ended with %v: %s", err, server.stderr)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
+	writers.Wait()
+	closeConn()
+	again := startChild(t, data)
+	c, closeConn, err = w.dial(connection{server: again.grpc, timeout: waitLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeConn()
+	known.check(t, c)
+}

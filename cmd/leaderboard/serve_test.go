@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+func get(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+func TestServeAnswersAndStopsOnRequest(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil, "--insecure")
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	for path, want := range map[string]string{
+		"/readyz": "ready", "/healthz": "ok", "/": "<title>", "/openapi.json": "/v1/scores", "/v1/scores": `"user_id":"ada"`,
+		"/metrics": "process_start_time_seconds",
+	} {
+		if code, body := get(t, http.DefaultClient, "http://"+s.http+path); code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("GET %s = %d, nothing of %q: %.200s", path, code, want, body)
+		}
+	}
+	if code := s.stop(); code != exitOK {
+		t.Errorf("serve exited with %d: %s", code, s.stderr)
+	}
+	if _, ok := logged(s.stderr.String(), "stopped"); !ok {
+		t.Errorf("the log does not end in stopped: %s", s.stderr)
+	}
+	again := startServer(t, data, nil, "--insecure")
+	contains(t, again.ok(t, "top"), "ada")
+}
+
+// While the index is filled the server answers, and says that it is not ready.
+func TestNotReadyWhileLoading(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil, "--insecure")
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	s.stop()
+
+	w := testWorld()
+	root := newRoot(w)
+	serve, _, err := root.Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Flags().Parse([]string{"--insecure", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := w.loadConfig(serve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.open(t.Context(), &c.Config, w.newLog(c.Log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := n.url()
+	ctx, cancel := context.WithCancel(t.Context())
+	held, release, loaded, done := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		first := true
+		done <- n.serve(ctx, func(leaderboard.Scope, int64) {
+			if first {
+				first = false
+				close(held)
+				<-release
+			}
+		}, func() { close(loaded) })
+	}()
+	<-held
+	if code, _ := get(t, http.DefaultClient, url+"/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("GET /readyz while the index is filled = %d, want 503", code)
+	}
+	if code, _ := get(t, http.DefaultClient, url+"/healthz"); code != http.StatusOK {
+		t.Errorf("GET /healthz while the index is filled = %d, want 200", code)
+	}
+	close(release)
+	<-loaded
+	eventually(t, "/readyz says ready", func() bool { code, _ := get(t, http.DefaultClient, url+"/readyz"); return code == http.StatusOK })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := n.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeSaysWhatIsInTheWay(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil, "--insecure")
+	serve := func(args ...string) commandResult {
+		return command(t, "", nil, append([]string{"serve", "--insecure"}, args...)...)
+	}
+	serve("--data", t.TempDir(), "--http", s.http, "--grpc", "127.0.0.1:0").
+		mustFail(t, exitFailure, []string{"http address " + s.http + " is in use", "choose another with --http"}, []string{"serve"})
+	serve("--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", s.grpc).
+		mustFail(t, exitFailure, []string{"grpc address", "is in use", "--grpc"}, []string{"serve"})
+	serve("--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0").
+		mustFail(t, exitFailure, []string{"another process uses it", "--data"}, []string{"serve"})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve("--data", file, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0").mustFail(t, exitFailure, []string{"--data"}, []string{"serve"})
+	foreign := t.TempDir()
+	if err := os.WriteFile(filepath.Join(foreign, "cert.pem"), []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve("--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tls-cert", filepath.Join(foreign, "cert.pem"), "--tls-key", filepath.Join(foreign, "cert.pem")).
+		mustFail(t, exitFailure, []string{"certificate"}, []string{"serve"})
+	s.ok(t, "top") // and the first server is as it was
+}
+
+func TestStoppingEndsStreams(t *testing.T) {
+	s := startInsecure(t)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.http+"/v1/boards/default/watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	begun := time.Now()
+	if code := s.stop(); code != exitOK {
+		t.Errorf("serve exited with %d: %s", code, s.stderr)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("stopping took %v, as long as somebody watched", took)
+	}
+	_, _ = io.ReadAll(res.Body)
+}
+
+// authority signs certificates for a test.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{t: t, dir: t.TempDir()}
+	a.cert, a.key = a.issue("ca", nil)
+	return a
+}
+
+// issue writes name.pem and name-key.pem.
+func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: parent == nil, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	signer, signerKey := template, key
+	if parent != nil {
+		signer, signerKey = parent.cert, parent.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, signerKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + "-key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(a.file(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+func TestTLS(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("server", a)
+	a.issue("client", a)
+	const key = "an-admin-key-of-my-own"
+	start := func(more ...string) *server {
+		return startServer(t, filepath.Join(t.TempDir(), "data"), []string{"LEADERBOARD_ADMIN_KEY=" + key},
+			append([]string{"--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem")}, more...)...)
+	}
+	top := func(s *server, args ...string) commandResult {
+		return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, append([]string{"top"}, args...)...)
+	}
+	s := start()
+	if r := top(s, "--ca", a.file("ca.pem")); r.code != exitOK {
+		t.Errorf("top over TLS: %s", r.stderr)
+	}
+	top(s, "--tls").mustFail(t, exitFailure, []string{"TLS with", "--ca"}, []string{"top", "--tls"})
+	top(s).mustFail(t, exitFailure, []string{"use --tls"}, []string{"top"})
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	if code, _ := get(t, web, "https://"+s.http+"/healthz"); code != http.StatusOK {
+		t.Errorf("GET https://…/healthz = %d", code)
+	}
+	web.CloseIdleConnections()
+
+	mutual := start("--tls-client-ca", a.file("ca.pem"))
+	if r := top(mutual, "--ca", a.file("ca.pem"), "--cert", a.file("client.pem"), "--cert-key", a.file("client-key.pem")); r.code != exitOK {
+		t.Errorf("top with a client certificate: %s", r.stderr)
+	}
+	top(mutual, "--ca", a.file("ca.pem")).mustFail(t, exitFailure, []string{"--cert"}, []string{"top"})
+
+	plain := startInsecure(t)
+	top(plain, "--tls").mustFail(t, exitFailure, []string{"speaks no TLS", "--plaintext"}, []string{"top", "--tls"})
+	command(t, "", []string{"LEADERBOARD_SERVER=" + plain.http}, "top").mustFail(t, exitFailure, []string{"gRPC's and not HTTP's"}, []string{"top"})
+}
