@@ -25,12 +25,12 @@ go -C tools tool -n staticcheck >/dev/null # builds it, once
 "$(go -C tools tool -n staticcheck)" ./...
 
 step "tests"
-# Integration tests start real servers by themselves; with REQUIRE_INTEGRATION
-# a missing server is a failure, never a skip.
+# Real Cassandra, Kafka and Redis are started once for all packages; with
+# REQUIRE_INTEGRATION a missing server is a failure, never a skip.
 export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
 # Two sets of official results may not be committed: name their folder in
 # LEADERBOARD_DATASETS to run those checks too.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
-go test -race -shuffle=on -timeout 20m ./...
+go run ./test/cluster/cmd run -- go test -race -shuffle=on -timeout 20m ./...
 
 step "all checks passed"
