@@ -11,10 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/internal/wire"
 )
 
 func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
-	expires, err := toTime("expires_at", req.GetExpiresAt())
+	expires, err := wire.ToTime("expires_at", req.GetExpiresAt())
 	if err := errors.Join(checkKeyName(req.GetName()), checkScopes(req.GetScopes()), err); err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func checkKeyName(name string) error {
 }
 
 func fromKey(k *leaderboard.APIKey) *pb.Key {
-	return &pb.Key{KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: timestamp(k.CreatedAt), ExpiresAt: timestamp(k.ExpiresAt)}
+	return &pb.Key{KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: wire.Timestamp(k.CreatedAt), ExpiresAt: wire.Timestamp(k.ExpiresAt)}
 }
 
 func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListKeysResponse, error) {
@@ -139,7 +140,7 @@ func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminServ
 		return err
 	}
 	err = s.service.Export(ctx, ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, func(r leaderboard.MatchResult) error {
-		return stream.Send(&pb.ExportResultsResponse{Season: string(r.Season), Result: fromResult(&b, &r), Retracted: r.Retracted})
+		return stream.Send(&pb.ExportResultsResponse{Season: string(r.Season), Result: wire.FromResult(&b, &r), Retracted: r.Retracted})
 	})
 	return ended(ctx, err)
 }

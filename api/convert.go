@@ -6,35 +6,15 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/internal/wire"
 )
 
 // What follows translates between the wire and the root. From the wire, a field
 // that is absent takes its default here; limits are checked by the root.
-
-// timestamp returns nil for the zero time.
-func timestamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
-}
-
-// toTime returns the zero time for nil, and for nothing else.
-func toTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
-	if t == nil {
-		return time.Time{}, nil
-	}
-	if t.CheckValid() != nil || t.AsTime().IsZero() {
-		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "is outside the years 1 to 9999"}
-	}
-	return t.AsTime(), nil
-}
 
 func toDuration(field string, d *durationpb.Duration) (time.Duration, error) {
 	if d != nil && (d.CheckValid() != nil || durationpb.New(d.AsDuration()).AsDuration() != d.AsDuration() || d.AsDuration().Seconds() < float64(d.Seconds)-1) {
@@ -88,8 +68,8 @@ func toBoard(b *pb.Board) (leaderboard.Board, error) {
 		board.TieBreakers = append(board.TieBreakers, leaderboard.TieBreaker{Name: tb.GetName(), Order: toOrder(tb.GetOrder())})
 	}
 	for _, w := range b.GetSeason().GetWindows() {
-		start, err1 := toTime("season.windows.start", w.GetStart())
-		end, err2 := toTime("season.windows.end", w.GetEnd())
+		start, err1 := wire.ToTime("season.windows.start", w.GetStart())
+		end, err2 := wire.ToTime("season.windows.end", w.GetEnd())
 		errs = append(errs, err1, err2)
 		board.Season.Windows = append(board.Season.Windows, leaderboard.Season{ID: leaderboard.SeasonID(w.GetId()), Start: start, End: end})
 	}
@@ -111,81 +91,15 @@ func fromBoard(b *leaderboard.Board) *pb.Board {
 			Schedule: pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(b.Season.Kind), TimeZone: cmp.Or(b.Season.TimeZone, "UTC"), Grace: durationpb.New(b.Season.Grace),
 		},
 		MinScore: (*int64)(b.MinScore), MaxScore: (*int64)(b.MaxScore), Floor: (*int64)(b.Floor),
-		Retention: duration(b.Retention), CreatedAt: timestamp(b.CreatedAt),
+		Retention: duration(b.Retention), CreatedAt: wire.Timestamp(b.CreatedAt),
 	}
 	for _, tb := range b.TieBreakers {
 		board.TieBreakers = append(board.TieBreakers, &pb.Board_TieBreaker{Name: tb.Name, Order: fromOrder(tb.Order)})
 	}
 	for _, w := range b.Season.Windows {
-		board.Season.Windows = append(board.Season.Windows, &pb.Board_Schedule_Window{Id: string(w.ID), Start: timestamp(w.Start), End: timestamp(w.End)})
+		board.Season.Windows = append(board.Season.Windows, &pb.Board_Schedule_Window{Id: string(w.ID), Start: wire.Timestamp(w.Start), End: wire.Timestamp(w.End)})
 	}
 	return board
-}
-
-// toResult makes a result for b.
-func toResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
-	result := leaderboard.MatchResult{
-		ResultKey:   leaderboard.ResultKey{Scope: leaderboard.Scope{Board: b.ID}, User: leaderboard.UserID(r.GetUserId()), Match: leaderboard.MatchID(r.GetMatchId())},
-		Revision:    r.GetRevision(),
-		TieBreakers: r.GetTieBreakers(),
-		Attributes:  r.GetAttributes(),
-	}
-	// The ids are checked here too, so that one answer names all that is wrong.
-	errs := []error{result.User.Validate()}
-	name, value, other, otherName := "score", r.GetScore(), r.GetPoints(), "points"
-	given, otherGiven := r != nil && r.Score != nil, r != nil && r.Points != nil
-	if b.AddsUp() {
-		name, value, otherName, other = otherName, other, name, value
-		given, otherGiven = otherGiven, given
-	}
-	result.Score = leaderboard.Score(value)
-	switch {
-	case otherGiven:
-		errs = append(errs, &leaderboard.FieldError{Field: otherName, Problem: "is not for this board, which is " + b.Policy.String() + ": give " + name})
-	case !given:
-		errs = append(errs, &leaderboard.FieldError{Field: name, Problem: "is required"})
-	}
-	var err error
-	result.AchievedAt, err = toTime("achieved_at", r.GetAchievedAt())
-	errs = append(errs, err)
-	if len(r.GetMetadata().GetFields()) > 0 {
-		// From gRPC it may hold NaN, which no JSON has.
-		data, err := r.GetMetadata().MarshalJSON()
-		if err != nil {
-			err = &leaderboard.FieldError{Field: "metadata", Problem: "holds a number that JSON has no form for"}
-		} else {
-			result.Metadata, err = leaderboard.CanonicalMetadata(data)
-		}
-		errs = append(errs, err)
-	}
-	return result, errors.Join(errs...)
-}
-
-func fromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
-	result := &pb.Result{UserId: string(r.User), MatchId: string(r.Match), Revision: r.Revision}
-	if r.Retracted {
-		return result // it carries no content
-	}
-	score := int64(r.Score)
-	if b.AddsUp() {
-		result.Points = &score
-	} else {
-		result.Score = &score
-	}
-	result.TieBreakers, result.Attributes = r.TieBreakers, r.Attributes
-	result.AchievedAt, result.Metadata = timestamp(r.AchievedAt), fromMetadata(r.Metadata)
-	return result
-}
-
-func fromMetadata(canonical string) *structpb.Struct {
-	if canonical == "" {
-		return nil
-	}
-	s := &structpb.Struct{}
-	if err := s.UnmarshalJSON([]byte(canonical)); err != nil {
-		return nil // not what CanonicalMetadata made
-	}
-	return s
 }
 
 // known returns nil for 0, which stands for a rank that cannot be told.
@@ -199,11 +113,11 @@ func known(rank int64) *int64 {
 func fromLine(l *ranking.Line) *pb.Entry {
 	e := &pb.Entry{
 		UserId: string(l.User), Score: int64(l.Score), Rank: known(l.Rank),
-		AchievedAt: timestamp(l.AchievedAt), TieBreakers: l.TieBreakers,
+		AchievedAt: wire.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers,
 	}
 	if l.Entry != nil {
 		match := string(l.Entry.Match)
-		e.MatchId, e.Metadata, e.Divisions = &match, fromMetadata(l.Entry.Metadata), fromDivisions(l.Entry.Divisions)
+		e.MatchId, e.Metadata, e.Divisions = &match, wire.FromMetadata(l.Entry.Metadata), fromDivisions(l.Entry.Divisions)
 	}
 	return e
 }
@@ -228,7 +142,7 @@ func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
 		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: total(a),
 		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
-		AsOf: timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed,
+		AsOf: wire.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed,
 	}
 	for i := range lines {
 		list.Leaderboard[i] = fromLine(&lines[i])
@@ -243,7 +157,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Total: total(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
-		Method: p.Method.String(), AsOf: timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed,
+		Method: p.Method.String(), AsOf: wire.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed,
 	}
 	if !p.Degraded {
 		u.Percentile = &p.Percentile
@@ -259,7 +173,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 	stats := &pb.GetStatsResponse_Stats{
 		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
-		Total: s.Total, AsOf: timestamp(s.AsOf), Sealed: s.Sealed,
+		Total: s.Total, AsOf: wire.Timestamp(s.AsOf), Sealed: s.Sealed,
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
 		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: known(s.RankOfScore),
 	}
@@ -274,22 +188,13 @@ func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 
 func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 	season := &pb.ListSeasonsResponse_Season{
-		Id: string(s.ID), Start: timestamp(s.Start), End: timestamp(s.End), Status: string(s.Phase), Entrants: &s.Total,
-		SealedAt: timestamp(s.SealedAt), ClosesAt: timestamp(s.ClosesAt),
+		Id: string(s.ID), Start: wire.Timestamp(s.Start), End: wire.Timestamp(s.End), Status: string(s.Phase), Entrants: &s.Total,
+		SealedAt: wire.Timestamp(s.SealedAt), ClosesAt: wire.Timestamp(s.ClosesAt),
 	}
 	for _, a := range s.Amendments {
-		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: timestamp(a.At), Reason: a.Reason})
+		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: wire.Timestamp(a.At), Reason: a.Reason})
 	}
 	return season
-}
-
-var outcomeStatus = map[leaderboard.Status]pb.Outcome_Status{
-	leaderboard.Applied:    pb.Outcome_APPLIED,
-	leaderboard.Duplicate:  pb.Outcome_DUPLICATE,
-	leaderboard.Superseded: pb.Outcome_SUPERSEDED,
-	leaderboard.Conflict:   pb.Outcome_CONFLICT,
-	leaderboard.Rejected:   pb.Outcome_REJECTED,
-	leaderboard.Accepted:   pb.Outcome_ACCEPTED,
 }
 
 var resultStatus = map[leaderboard.Status]pb.GetResultResponse_Status{
@@ -302,8 +207,8 @@ var resultStatus = map[leaderboard.Status]pb.GetResultResponse_Status{
 
 func fromReceipt(user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
 	o := &pb.Outcome{
-		UserId: string(user), MatchId: string(r.Match), Status: outcomeStatus[r.Status], Reason: string(r.Reason),
-		Revision: r.Revision, Season: string(r.Season), AchievedAt: timestamp(r.AchievedAt), Rank: known(r.Ranks.Competition),
+		UserId: string(user), MatchId: string(r.Match), Status: wire.FromStatus(r.Status), Reason: string(r.Reason),
+		Revision: r.Revision, Season: string(r.Season), AchievedAt: wire.Timestamp(r.AchievedAt), Rank: known(r.Ranks.Competition),
 	}
 	if r.HasScore {
 		o.NewScore = (*int64)(&r.Score)

@@ -14,6 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/internal/wire"
 )
 
 // service is what handlers need of *ranking.Service.
@@ -68,7 +69,7 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	result, err := toResult(&b, req.GetResult())
+	result, err := wire.ToResult(&b, req.GetResult())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	results := make([]leaderboard.MatchResult, 0, len(req.GetResults()))
 	at := make([]int, 0, len(req.GetResults())) // results[i] is the request's at[i]
 	for i, r := range req.GetResults() {
-		result, err := toResult(&b, r)
+		result, err := wire.ToResult(&b, r)
 		if err != nil {
 			res.Outcomes[i] = fromReceipt(result.User, &ranking.Receipt{
 				Match: result.Match, Revision: result.Revision, Status: leaderboard.Rejected, Reason: leaderboard.ReasonInvalid, Err: err,
@@ -200,7 +201,7 @@ func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.G
 		UserId: req.GetUserId(), MatchId: req.GetMatchId(),
 	}
 	if r.Result != nil {
-		res.Season, res.Result = string(r.Result.Season), fromResult(&b, r.Result)
+		res.Season, res.Result = string(r.Result.Season), wire.FromResult(&b, r.Result)
 	}
 	return res, nil
 }
@@ -457,7 +458,7 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 		sc := &scores[i]
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
 			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: known(sc.Rank), Total: total(&sc.About),
-			AchievedAt: timestamp(sc.AchievedAt),
+			AchievedAt: wire.Timestamp(sc.AchievedAt),
 		})
 	}
 	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil

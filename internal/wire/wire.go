@@ -4,7 +4,6 @@
 package wire
 
 import (
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -64,7 +63,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 	errs = append(errs, err)
 	if len(r.GetMetadata().GetFields()) > 0 {
 		// From gRPC it may hold NaN, which no JSON has.
-		data, err := json.Marshal(r.GetMetadata().AsMap())
+		data, err := r.GetMetadata().MarshalJSON()
 		if err != nil {
 			err = &leaderboard.FieldError{Field: "metadata", Problem: "holds a number that JSON has no form for"}
 		} else {
