@@ -36,7 +36,6 @@ type history struct {
 	seconds int // different times
 	values  int // different values of a division
 	version map[leaderboard.UserID]uint64
-	changes int
 }
 
 func newHistory(rng *rand.Rand, n int) *history {

@@ -85,10 +85,6 @@ func (r *reader) call(s *script, shard int, args ...any) *call {
 	return newCall(s, r.control, shard, append([]any{r.ladder}, args...)...)
 }
 
-func (r *reader) each(s *script, args ...any) []*call {
-	return each(s, r.control, append([]any{r.ladder}, args...)...)
-}
-
 // sizes are the sizes of a ladder's parts, by shard.
 type sizes []int64
 
