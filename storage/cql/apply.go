@@ -37,7 +37,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 		of[w].at = append(of[w].at, i)
 	}
 	report := leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}
-	err := each(ctx, len(tasks), func(ctx context.Context, i int) error {
+	err := s.each(ctx, len(tasks), func(ctx context.Context, i int) error {
 		tasks[i].err = tasks[i].run(ctx)
 		if errors.Is(tasks[i].err, leaderboard.ErrBoardNotFound) {
 			return tasks[i].err
@@ -127,6 +127,7 @@ func (t *task) attempt(ctx context.Context, key *userKey, e edition) (bool, erro
 			if ok {
 				return t.finishLight(ctx, key, e, sum, st, changed)
 			}
+			t.s.drop(key)
 		}
 	}
 	st, err := t.s.begin(ctx, t.b, key)
@@ -144,7 +145,7 @@ func (t *task) attempt(ctx context.Context, key *userKey, e edition) (bool, erro
 // season, the account from its own table.
 func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
 	var acc account
-	err = each(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			st, err = s.whole(ctx, b, key)
 		} else {
@@ -195,7 +196,8 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 	return changed, true, nil
 }
 
-// mergeLight is merge from a summary and the matches in question.
+// mergeLight is merge from a summary and the matches in question. Where what is
+// refused depends on the tally, the summary must still hold before.
 func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -204,7 +206,22 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 		}
 		ids[r.Match] = true
 	}
-	if st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids))); err != nil {
+	now := sum.statics
+	reads := []func(context.Context) error{
+		func(ctx context.Context) (err error) {
+			st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			now, err = t.s.readStatics(ctx, key)
+			return err
+		},
+	}
+	if !t.b.AddsUp() {
+		reads = reads[:1]
+	}
+	err = t.s.each(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) })
+	if err != nil || !now.same(&sum.statics) {
 		return nil, nil, false, err
 	}
 	st.statics, st.tally = sum.statics, sum.tally
@@ -266,14 +283,14 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 	if err != nil || !live || !now.known || now.account.Epoch != sum.account.Epoch {
 		return false, err
 	}
-	if now.claim != sum.claim || now.account != sum.account {
+	if !now.same(&sum.statics) {
 		// Another store wrote results, or an administrator acted. It may trust a
 		// summary without what was just written, so it has to be told.
 		t.s.drop(key)
 		if err := t.s.writeUser(ctx, t.s.claim(key, &now)); err != nil {
 			return false, err
 		}
-		return t.conclude(ctx, key, e, &now)
+		return t.conclude(ctx, key, e, &now, claim{})
 	}
 	// Step 3.
 	sum.divisions, sum.tally = st.divisions, st.tally
@@ -301,7 +318,7 @@ func (t *task) finish(ctx context.Context, key *userKey, e edition, st *state, c
 			t.change = leaderboard.Change{Before: none, After: none}
 			return true, nil
 		}
-		return t.conclude(ctx, key, e, &st.statics)
+		return t.conclude(ctx, key, e, &st.statics, claim{})
 	}
 	ops := t.writes(key, st, changed)
 	if !st.known {
@@ -316,12 +333,13 @@ func (t *task) finish(ctx context.Context, key *userKey, e edition, st *state, c
 	if err := t.s.writeUser(ctx, append(ops, t.s.claim(key, &st.statics))...); err != nil {
 		return false, err
 	}
-	return t.conclude(ctx, key, e, &st.statics)
+	return t.conclude(ctx, key, e, &st.statics, st.claim)
 }
 
-// conclude does steps 2 and 3 with the whole state. as is what step 1 went by.
-func (t *task) conclude(ctx context.Context, key *userKey, e edition, as *statics) (bool, error) {
-	st, change, live, err := t.s.derive(ctx, t.b, key, e)
+// conclude does steps 2 and 3 with the whole state. as is what step 1 went by, and
+// wrote as for settled.
+func (t *task) conclude(ctx context.Context, key *userKey, e edition, as *statics, wrote claim) (bool, error) {
+	st, change, live, err := t.s.derive(ctx, t.b, key, e, wrote)
 	if err != nil || !live || !st.known || st.account.Epoch != as.account.Epoch {
 		return false, err
 	}
@@ -340,7 +358,7 @@ func (s *Store) mine(c claim) bool { return string(c[8:]) == string(s.name[:]) }
 func (s *Store) register(ctx context.Context, key *userKey, e edition, st *statics) error {
 	before := st.account
 	scope := op{insertUserScope, []any{userHash(key.user), string(key.Board), string(key.Season), key.edition, before.Epoch<<epochShift | 1}}
-	err := each(ctx, 2, func(ctx context.Context, i int) error {
+	err := s.each(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return s.conn.write(ctx, scope)
 		}
@@ -360,7 +378,7 @@ func (s *Store) register(ctx context.Context, key *userKey, e edition, st *stati
 // still runs f, and says whether the edition of a scope was still e after it began.
 func (s *Store) still(ctx context.Context, scope leaderboard.Scope, e edition, f func(ctx context.Context) error) (bool, error) {
 	var now edition
-	err := each(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err := s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			return f(ctx)
 		}

@@ -190,7 +190,7 @@ func (s *Store) within(ctx context.Context, scope leaderboard.Scope, f func(cont
 		tried := e
 		var failed error
 		// The work and the read of the edition go side by side.
-		err = each(ctx, 2, func(ctx context.Context, i int) (err error) {
+		err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 			if i == 0 && tried.open {
 				failed = f(ctx, tried)
 			} else if i == 1 {

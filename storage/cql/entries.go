@@ -67,7 +67,7 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 				append(key.ladder(e, sp.division, deleteTime(entry.Version)), []byte(sp.standing), string(key.user))})
 		}
 	}
-	if err := each(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
+	if err := s.each(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
 		return err
 	}
 	main = append(main, gone[""]...)
@@ -78,16 +78,17 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 		return err
 	}
 	divisions := slices.Sorted(maps.Keys(gone))
-	return each(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
+	return s.each(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
 }
 
 // derive brings a user's entry in step with the user's whole state, and the rows
-// of the ladders with the entry. live is false if the edition ended meanwhile.
-func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, e edition) (st *state, change leaderboard.Change, live bool, err error) {
+// of the ladders with the entry: steps 2 and 3 of a writer. wrote is as for settled.
+// live is false if the edition ended meanwhile.
+func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, e edition, wrote claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var have stored
 	var rows []row
 	live, err = s.still(ctx, key.Scope, e, func(ctx context.Context) (err error) {
-		st, have, rows, err = s.inspect(ctx, b, key, e)
+		st, have, rows, err = s.inspect(ctx, b, key, e, wrote)
 		return err
 	})
 	if err != nil || !live {
@@ -171,7 +172,7 @@ type row struct {
 func (s *Store) userRows(ctx context.Context, key *userKey, e edition, divisions []string) ([]row, error) {
 	divisions = append(divisions, "")
 	found := make([][]row, len(divisions))
-	err := each(ctx, len(divisions), func(ctx context.Context, i int) (err error) {
+	err := s.each(ctx, len(divisions), func(ctx context.Context, i int) (err error) {
 		var standing []byte
 		var written *int64
 		found[i], err = gather(ctx, s.conn, op{selectUserRows, append(key.ladder(e, divisions[i]), string(key.user))}, []any{&standing, &written}, func() (row, error) {
@@ -312,7 +313,7 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, e edition,
 		return nil, err
 	}
 	h := make(readerHeap, e.buckets)
-	err = each(ctx, e.buckets, func(ctx context.Context, i int) error {
+	err = s.each(ctx, e.buckets, func(ctx context.Context, i int) error {
 		h[i] = &bucketReader{s: s, ladder: l, e: e, bucket: i, after: start, size: firstLadderPage}
 		return h[i].fill(ctx)
 	})
@@ -452,9 +453,10 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	key := &userKey{scope, e.number, user}
 	s.drop(key)
 	var change leaderboard.Change
+	var raised claim
 	placed := uint64(0)
 	for try := range maxTries {
-		st, have, rows, err := s.inspect(ctx, b, key, e)
+		st, have, rows, err := s.inspect(ctx, b, key, e, raised)
 		if err != nil {
 			return leaderboard.Change{}, err
 		}
@@ -485,6 +487,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			if err := s.raise(ctx, key, st, versionCovering(reach)-want.Version); err != nil {
 				return leaderboard.Change{}, err
 			}
+			raised = st.claim
 			continue
 		}
 		if err := s.place(ctx, key, e, &want, &before, spotsOf(rows)); err != nil {
@@ -507,10 +510,10 @@ func (s *Store) live(ctx context.Context, b *leaderboard.Board) error {
 
 // inspect reads a user's whole state, the entry as it is stored, and then the
 // rows of the ladders.
-func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, e edition) (st *state, have stored, rows []row, err error) {
-	err = each(ctx, 2, func(ctx context.Context, i int) (err error) {
+func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, e edition, wrote claim) (st *state, have stored, rows []row, err error) {
+	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			st, err = s.settled(ctx, b, key)
+			st, err = s.settled(ctx, b, key, wrote)
 		} else {
 			have, err = s.readEntry(ctx, key, e)
 		}

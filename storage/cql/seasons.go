@@ -38,7 +38,7 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	rows = slices.DeleteFunc(rows, func(r seasonOf) bool { return !r.open })
 	records := make([]leaderboard.SeasonRecord, len(rows))
 	found := make([]bool, len(rows))
-	err = each(ctx, len(rows), func(ctx context.Context, i int) error {
+	err = s.each(ctx, len(rows), func(ctx context.Context, i int) error {
 		scope := leaderboard.Scope{Board: id, Season: rows[i].season}
 		seal, err := s.readSeal(ctx, scope, rows[i].edition)
 		if err != nil {
@@ -106,7 +106,7 @@ func (s *Store) endEditions(ctx context.Context, id leaderboard.BoardID) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, len(rows), func(ctx context.Context, i int) error {
+	return s.each(ctx, len(rows), func(ctx context.Context, i int) error {
 		_, err := s.endEdition(ctx, leaderboard.Scope{Board: id, Season: rows[i].season}, rows[i].edition)
 		return err
 	})
@@ -145,7 +145,7 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 			return err
 		}
 		named := make([]map[string]bool, len(users))
-		err = each(ctx, len(users), func(ctx context.Context, i int) error {
+		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
 			key := userKey{scope, e.number, users[i]}
 			fixed, err := s.readStatics(ctx, &key)
 			if err != nil {
@@ -352,7 +352,7 @@ func (f final) write(ctx context.Context, d leaderboard.Division, page []leaderb
 			return err
 		}
 	}
-	return each(ctx, len(page), func(ctx context.Context, i int) error {
+	return f.s.each(ctx, len(page), func(ctx context.Context, i int) error {
 		return f.s.conn.write(ctx, op{insertFinalPosition, f.args(string(page[i].User), d.String(), page[i].Ranks.Ordinal)})
 	})
 }
@@ -377,7 +377,7 @@ func (f final) remove(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				err = each(ctx, len(users), func(ctx context.Context, i int) error {
+				err = f.s.each(ctx, len(users), func(ctx context.Context, i int) error {
 					return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(users[i])})
 				})
 				if err != nil {

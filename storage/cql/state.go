@@ -64,6 +64,9 @@ import (
 //     written, and X's summary has the result. Having seen it, Y writes a claim
 //     and reads the whole state, and the first case applies.
 //
+// Two claims may have one number; then the one whose store has the greater name
+// stands, and the other writes a greater one: see [Store.settled].
+//
 // So a summary never leaves out a result without the entry being put right by a
 // store that has seen it. What a store finds in the table already when it is
 // sent a result may not be in its summary (its writer died between step 1 and step
@@ -99,6 +102,11 @@ type statics struct {
 	known     bool  // there is an account: the user is registered in the season
 	claim     claim // of this data center
 	divisions map[string]bool
+}
+
+// same says whether what a summary with x was made of is as it was.
+func (x *statics) same(o *statics) bool {
+	return x.known == o.known && x.claim == o.claim && x.account == o.account
 }
 
 // state is a user's state in a season, all of it or what concerns some matches.
@@ -386,7 +394,7 @@ func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, 
 func (s *Store) whole(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
 	var st *state
 	var fixed statics
-	err := each(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err := s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			fixed, err = s.readStatics(ctx, key)
 		} else {
@@ -401,13 +409,22 @@ func (s *Store) whole(ctx context.Context, b *leaderboard.Board, key *userKey) (
 	return st, st.count(b)
 }
 
-// settled is whole, and settles what is contested first.
-func (s *Store) settled(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
+// settled is whole, after step 1 of a writer, and settles what is contested first.
+// If the writer wrote a claim with its part, that is wrote; it is zero if there was
+// nothing to claim for.
+//
+// A claim that is not there when it is read again lost to one of the same number,
+// or to a later one. Whose that is may not have read what this writer wrote, nor
+// have been told, so it has to be told by a claim of a greater number. One is
+// enough: who claims after this writer's read began reads what it wrote.
+func (s *Store) settled(ctx context.Context, b *leaderboard.Board, key *userKey, wrote claim) (*state, error) {
 	for {
 		st, err := s.whole(ctx, b, key)
 		if err != nil {
 			return nil, err
 		}
+		lost := wrote != claim{} && wrote != st.claim
+		wrote = claim{}
 		var ops []op
 		for _, id := range slices.Sorted(maps.Keys(st.matches)) {
 			if m := st.matches[id]; m.contested() {
@@ -415,11 +432,14 @@ func (s *Store) settled(ctx context.Context, b *leaderboard.Board, key *userKey)
 					contenderItem(m.result.Revision, m.payload), m.payload, st.account.Epoch<<epochShift|1)})
 			}
 		}
-		if len(ops) == 0 {
+		if len(ops) == 0 && !lost {
 			return st, nil
 		}
 		if err := s.writeUser(ctx, append(ops, s.claim(key, &st.statics))...); err != nil {
 			return nil, err
+		}
+		if len(ops) > 0 {
+			wrote = st.claim
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -17,8 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/schema"
 )
 
-// parallel bounds the statements that one call has under way.
-const parallel = 32
+const defaultParallel = 32
 
 // Store is a [leaderboard.Store] in a keyspace. Calls on one user of one Store
 // follow one another; those of several stores need not.
@@ -28,9 +26,11 @@ type Store struct {
 	// name tells this store's claims from those of others.
 	name    [8]byte
 	buckets int // of boards made by this store
+	// parallel bounds the statements that one call has under way.
+	parallel int
 
 	editions editions
-	stripes  [stripes]chan struct{}       // each held by who works on a user of it
+	users    userLocks
 	cache    *lru.Cache[userKey, summary] // nil is none
 }
 
@@ -54,12 +54,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets}
+	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // it never fails
-	}
-	for i := range s.stripes {
-		s.stripes[i] = make(chan struct{}, 1)
 	}
 	s.editions.read = s.readEdition
 	if o.CacheUsers > 0 {
@@ -74,31 +71,56 @@ func (s *Store) Close() error {
 	return nil
 }
 
-const stripes = 4096
+// userLocks lets one call of this store at a time work on a user.
+type userLocks struct {
+	mu    sync.Mutex
+	locks map[leaderboard.UserID]*userLock
+}
 
-var seed = maphash.MakeSeed()
+type userLock struct {
+	held  chan struct{} // full while it is held
+	users int           // who hold it or wait for it
+}
 
-// lock waits until nobody else of this store works on the user.
 func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(), err error) {
-	stripe := s.stripes[maphash.String(seed, string(user))%stripes]
+	u := &s.users
+	u.mu.Lock()
+	l := u.locks[user]
+	if l == nil {
+		l = &userLock{held: make(chan struct{}, 1)}
+		if u.locks == nil {
+			u.locks = map[leaderboard.UserID]*userLock{}
+		}
+		u.locks[user] = l
+	}
+	l.users++
+	u.mu.Unlock()
+	leave := func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(u.locks, user)
+		}
+	}
 	select {
-	case stripe <- struct{}{}:
-		return func() { <-stripe }, nil
+	case l.held <- struct{}{}:
+		return func() { <-l.held; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, fmt.Errorf("cql: user %q: %w", user, ctx.Err())
 	}
 }
 
 // each runs f for every index below n, some at a time, and returns the first
 // error, after which it begins no more.
-func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+func (s *Store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, s.parallel)
 	for i := range n {
 		select {
 		case slots <- struct{}{}:

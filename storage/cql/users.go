@@ -65,7 +65,7 @@ func (s *Store) userScopes(ctx context.Context, user leaderboard.UserID) ([]user
 		return nil, err
 	}
 	open := make([]bool, len(keys))
-	err = each(ctx, len(keys), func(ctx context.Context, i int) error {
+	err = s.each(ctx, len(keys), func(ctx context.Context, i int) error {
 		e, err := s.editions.fresh(ctx, keys[i].Scope)
 		open[i] = e.open && e.number == keys[i].edition
 		return err
@@ -129,7 +129,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 		return nil, err
 	}
 	changes := make([]leaderboard.Change, len(keys))
-	err = each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
 		changes[i], err = s.hide(ctx, &keys[i], &acc)
 		return err
 	})
@@ -154,7 +154,7 @@ func (s *Store) hide(ctx context.Context, key *userKey, acc *account) (leaderboa
 	if err := s.conn.write(ctx, op{setAccount, key.args(acc.time(), acc.append(nil))}); err != nil {
 		return leaderboard.Change{}, err
 	}
-	_, change, live, err := s.derive(ctx, &b, key, e)
+	_, change, live, err := s.derive(ctx, &b, key, e, claim{})
 	if !live {
 		change = leaderboard.Change{}
 	}
@@ -227,7 +227,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 		return nil, err
 	}
 	changes := make([]leaderboard.Change, len(keys))
-	err = each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
 		changes[i], err = s.eraseIn(ctx, &keys[i], &acc)
 		return err
 	})
@@ -241,7 +241,7 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err != nil || !e.of(&b) {
 		return leaderboard.Change{}, err // it is being swept
 	}
-	st, have, rows, err := s.inspect(ctx, &b, key, e)
+	st, have, rows, err := s.inspect(ctx, &b, key, e, claim{})
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
@@ -260,7 +260,7 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	divisions[""] = append(divisions[""], op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.edition,
 		bucketOf(key.user, e.buckets), string(key.user)}})
 	names := slices.Sorted(maps.Keys(divisions))
-	if err := each(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
+	if err := s.each(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
 		return leaderboard.Change{}, err
 	}
 	if err := s.eraseFinal(ctx, key); err != nil {

@@ -1,0 +1,639 @@
+package cql
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A model of Cassandra for the statements of this package: three replicas, each
+// a set of cells of which the greatest timestamp stands, then the deletion, then
+// the greater bytes. A write is at two replicas when it returns and at the third
+// some time later; a read asks two, and brings both up to date with what it
+// found of the rows that it read. Which two is drawn at random.
+//
+// It is not what the tests of the store go by: those run against servers. It is
+// for what takes too many runs or too much bad luck for servers: every order of
+// two writers' steps, and random orders of three, on replicas that lag.
+type model struct {
+	mu       sync.Mutex
+	rng      *rand.Rand // nil: there is one replica
+	replicas [3]replica
+	late     []func()
+	ops      map[string]*parsed
+	now      int64 // the time of lightweight transactions
+}
+
+type replica map[string]map[string]*partition // by table, by partition key
+
+type partition struct {
+	deleted int64
+	static  *modelRow
+	rows    map[string]*modelRow // by clustering key
+}
+
+type modelRow struct {
+	key     []any // clustering columns
+	live    int64 // timestamp of an INSERT, 0 if none
+	deleted int64
+	cells   map[string]modelCell // by column, for collections by column and element
+}
+
+type modelCell struct {
+	timestamp int64
+	value     any // nil is deleted
+}
+
+func newModel(rng *rand.Rand) *model {
+	m := &model{rng: rng, ops: map[string]*parsed{}}
+	for i := range m.replicas {
+		m.replicas[i] = replica{}
+	}
+	return m
+}
+
+// columns that are not regular, by table.
+var (
+	partitionColumns = map[string][]string{
+		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_scopes": {"user_hash"},
+		"match_results": {"board", "season", "edition", "user_id"},
+		"user_entries":  {"board", "season", "edition", "division", "bucket"},
+		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
+		"seals":         {"board", "season", "edition"},
+		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
+		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
+	}
+	clusteringColumns = map[string][]string{
+		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
+		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
+		"final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
+	}
+	staticColumns     = []string{"account", "owners", "divisions"}
+	collectionColumns = []string{"owners", "divisions", "erased"}
+)
+
+// parsed is a statement, with a ? for each argument.
+type parsed struct {
+	verb, table string
+	columns     []string // selected, inserted or set
+	values      []string // inserted or set: ? or a literal; for collections element=value
+	where       [][2]string
+	after       bool // there is a tuple that rows must be greater than
+	limit       string
+	timestamp   string
+	condition   [][2]string // column = value; exists: IF (NOT) EXISTS
+	order       []string    // of the arguments: what each ? stands for
+}
+
+var (
+	selectForm = regexp.MustCompile(`^SELECT (.+) FROM (\w+)(?: WHERE (.+?))?(?: LIMIT (\?|\d+))?$`)
+	insertForm = regexp.MustCompile(`^INSERT INTO (\w+) \((.+?)\) VALUES \((.+?)\)(?: IF (NOT EXISTS))?(?: USING TIMESTAMP (\?|\d+))?$`)
+	updateForm = regexp.MustCompile(`^UPDATE (\w+)(?: USING TIMESTAMP (\?|\d+))? SET (.+?) WHERE (.+?)(?: IF (.+))?$`)
+	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
+)
+
+func pairs(text string) (out [][2]string) {
+	for _, term := range strings.Split(text, " AND ") {
+		column, value, _ := strings.Cut(term, " ")
+		op, value, _ := strings.Cut(value, " ")
+		if op == "IN" || op == ">=" || op == ">" {
+			column += " " + op
+		}
+		out = append(out, [2]string{column, value})
+	}
+	return out
+}
+
+func parseStatement(stmt string) *parsed {
+	p := &parsed{verb: stmt[:strings.Index(stmt, " ")]}
+	switch p.verb {
+	case "SELECT":
+		f := selectForm.FindStringSubmatch(stmt)
+		p.table, p.columns, p.limit = f[2], strings.Split(f[1], ", "), f[4]
+		where := f[3]
+		if head, _, ok := strings.Cut(where, " AND (standing, user_id) > (?, ?)"); ok {
+			where, p.after = head, true
+		}
+		p.where = pairs(where)
+	case "INSERT":
+		f := insertForm.FindStringSubmatch(stmt)
+		p.table, p.columns, p.values, p.timestamp = f[1], strings.Split(f[2], ", "), strings.Split(f[3], ", "), f[5]
+		if f[4] != "" {
+			p.condition = [][2]string{{"exists", "false"}}
+		}
+	case "UPDATE":
+		f := updateForm.FindStringSubmatch(stmt)
+		p.table, p.timestamp, p.where = f[1], f[2], pairs(f[4])
+		for _, set := range strings.Split(f[3], ", ") {
+			column, value, _ := strings.Cut(set, " = ")
+			p.columns = append(p.columns, strings.TrimSuffix(column, "[?]"))
+			switch {
+			case strings.HasSuffix(column, "[?]"):
+				value = "?=?"
+			case strings.Contains(value, " + "):
+				value = "+"
+			}
+			p.values = append(p.values, value)
+		}
+		if f[5] != "" {
+			p.condition = pairs(f[5])
+		}
+	case "DELETE":
+		f := deleteForm.FindStringSubmatch(stmt)
+		p.table, p.timestamp, p.where = f[1], f[2], pairs(f[3])
+		switch {
+		case f[4] == "EXISTS":
+			p.condition = [][2]string{{"exists", "true"}}
+		case f[4] != "":
+			p.condition = pairs(f[4])
+		}
+	}
+	return p
+}
+
+// arguments hands out the arguments of a statement in the order of its text.
+type arguments struct{ rest []any }
+
+func (a *arguments) take(text string) any {
+	switch {
+	case text == "?" || text == "(?,":
+		v := a.rest[0]
+		a.rest = a.rest[1:]
+		return v
+	case text == "''":
+		return ""
+	case text == "0x":
+		return []byte{}
+	case text == "null":
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic("model: literal " + text)
+	}
+	return n
+}
+
+// compareValues orders values as Cassandra does: bytes, and numbers by value.
+func compareValues(x, y any) int {
+	bytesOf := func(v any) []byte {
+		switch v := v.(type) {
+		case string:
+			return []byte(v)
+		case []byte:
+			return v
+		}
+		rv := reflect.ValueOf(v)
+		return binary.BigEndian.AppendUint64(nil, uint64(rv.Int())^1<<63)
+	}
+	return bytes.Compare(bytesOf(x), bytesOf(y))
+}
+
+func compareKeys(x, y []any) int { return slices.CompareFunc(x, y, compareValues) }
+
+func text(values ...any) string {
+	var b strings.Builder
+	for _, v := range values {
+		fmt.Fprintf(&b, "%q;", fmt.Sprint(v))
+	}
+	return b.String()
+}
+
+func (c modelCell) beats(o modelCell) bool {
+	if c.timestamp != o.timestamp {
+		return c.timestamp > o.timestamp
+	}
+	if c.value == nil || o.value == nil {
+		return c.value == nil
+	}
+	return compareValues(c.value, o.value) > 0
+}
+
+func (r *modelRow) set(column string, c modelCell) {
+	if r.cells == nil {
+		r.cells = map[string]modelCell{}
+	}
+	if have, ok := r.cells[column]; !ok || c.beats(have) {
+		r.cells[column] = c
+	}
+}
+
+func (r *modelRow) merge(o *modelRow) {
+	r.key = o.key
+	r.live, r.deleted = max(r.live, o.live), max(r.deleted, o.deleted)
+	for column, c := range o.cells {
+		r.set(column, c)
+	}
+}
+
+func (p *partition) merge(o *partition) {
+	p.deleted = max(p.deleted, o.deleted)
+	p.static.merge(o.static)
+	for key, r := range o.rows {
+		p.row(key).merge(r)
+	}
+}
+
+func (p *partition) row(key string) *modelRow {
+	if p.rows[key] == nil {
+		p.rows[key] = &modelRow{}
+	}
+	return p.rows[key]
+}
+
+func newPartition() *partition { return &partition{static: &modelRow{}, rows: map[string]*modelRow{}} }
+
+func (r replica) partition(table, key string) *partition {
+	if r[table] == nil {
+		r[table] = map[string]*partition{}
+	}
+	if r[table][key] == nil {
+		r[table][key] = newPartition()
+	}
+	return r[table][key]
+}
+
+// visible returns the cells of a row that no deletion covers, and whether there
+// is a row at all.
+func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
+	deleted = max(deleted, r.deleted)
+	out := map[string]any{}
+	for column, c := range r.cells {
+		if c.value != nil && c.timestamp > deleted {
+			out[column] = c
+		}
+	}
+	return out, len(out) > 0 || r.live > deleted
+}
+
+// change is the effect of a statement on a partition.
+func (m *model) change(q op, now int64) (table, key string, f func(*partition)) {
+	p := m.parse(q.stmt)
+	args := arguments{q.args}
+	timestamp := now
+	if p.timestamp != "" && p.verb != "INSERT" {
+		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
+	}
+	values := map[string]any{}
+	elements := map[string]modelCell{} // of collections
+	for i, column := range p.columns {
+		switch v := p.values[i]; v {
+		case "?=?":
+			element := args.take("?")
+			elements[column+"\x00"+element.(string)] = modelCell{value: args.take("?")}
+		case "+":
+			rv := reflect.ValueOf(args.take("?"))
+			for i := range rv.Len() {
+				elements[column+"\x00"+fmt.Sprint(rv.Index(i).Interface())] = modelCell{value: true2}
+			}
+		default:
+			values[column] = args.take(v)
+		}
+	}
+	if p.timestamp != "" && p.verb == "INSERT" {
+		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
+	}
+	set := slices.Clone(p.columns)
+	for _, w := range p.where {
+		values[w[0]] = args.take(w[1])
+	}
+	var pk, ck []any
+	for _, c := range partitionColumns[p.table] {
+		pk = append(pk, values[c])
+	}
+	whole := false
+	for _, c := range clusteringColumns[p.table] {
+		v, ok := values[c]
+		if !ok {
+			whole = true
+			continue
+		}
+		ck = append(ck, v)
+	}
+	isKey := func(c string) bool {
+		return slices.Contains(partitionColumns[p.table], c) || slices.Contains(clusteringColumns[p.table], c)
+	}
+	return p.table, text(pk...), func(part *partition) {
+		if p.verb == "DELETE" {
+			if whole {
+				part.deleted = max(part.deleted, timestamp)
+			} else {
+				r := part.row(text(ck...))
+				r.key, r.deleted = ck, max(r.deleted, timestamp)
+			}
+			return
+		}
+		target := part.static
+		if !whole {
+			target = part.row(text(ck...))
+			target.key = ck
+			if p.verb == "INSERT" {
+				target.live = max(target.live, timestamp)
+			}
+		}
+		for _, c := range set {
+			if v, ok := values[c]; ok && !isKey(c) {
+				target.set(c, modelCell{timestamp, v})
+			}
+		}
+		for element, c := range elements {
+			target.set(element, modelCell{timestamp, c.value})
+		}
+	}
+}
+
+const true2 = "in the set"
+
+func (m *model) parse(stmt string) *parsed {
+	if m.ops[stmt] == nil {
+		m.ops[stmt] = parseStatement(stmt)
+	}
+	return m.ops[stmt]
+}
+
+// two returns two replicas, and the third.
+func (m *model) two() (a, b, c int) {
+	if m.rng == nil {
+		return 0, 0, 0
+	}
+	p := m.rng.Perm(3)
+	return p[0], p[1], p[2]
+}
+
+func (m *model) write(ctx context.Context, ops ...op) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return fault(ctx, "write", err)
+	}
+	m.apply(ops, 0)
+	return nil
+}
+
+// apply writes to two replicas, and to the third later. now is for statements
+// without a timestamp.
+func (m *model) apply(ops []op, now int64) {
+	a, b, c := m.two()
+	var first string
+	for _, o := range ops {
+		table, key, f := m.change(o, now)
+		if first == "" {
+			first = key
+		} else if key != first {
+			panic("model: a batch of two partitions")
+		}
+		if m.rng == nil {
+			f(m.replicas[0].partition(table, key))
+			continue
+		}
+		f(m.replicas[a].partition(table, key))
+		f(m.replicas[b].partition(table, key))
+		m.late = append(m.late, func() { f(m.replicas[c].partition(table, key)) })
+	}
+	for len(m.late) > 0 && m.rng.IntN(3) == 0 {
+		i := m.rng.IntN(len(m.late))
+		m.late[i]()
+		m.late = slices.Delete(m.late, i, i+1)
+	}
+}
+
+// at returns what two replicas together hold of a partition, and brings both up
+// to date.
+func (m *model) at(table, key string) *partition {
+	a, b, _ := m.two()
+	if a == b {
+		return m.replicas[a].partition(table, key)
+	}
+	both := newPartition()
+	both.merge(m.replicas[a].partition(table, key))
+	both.merge(m.replicas[b].partition(table, key))
+	m.replicas[a].partition(table, key).merge(both)
+	m.replicas[b].partition(table, key).merge(both)
+	return both
+}
+
+func (m *model) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	m.mu.Lock()
+	found, err := m.find(ctx, q)
+	m.mu.Unlock()
+	for _, values := range found {
+		if err := ctx.Err(); err != nil {
+			return fault(ctx, "read", err)
+		}
+		for i, v := range values {
+			assign(dest[i], v)
+		}
+		if !row() {
+			break
+		}
+	}
+	return err
+}
+
+// find returns the rows that a SELECT gives.
+func (m *model) find(ctx context.Context, q op) ([][]any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fault(ctx, "read", err)
+	}
+	p := m.parse(q.stmt)
+	args := arguments{q.args}
+	values := map[string]any{}
+	for _, w := range p.where {
+		values[w[0]] = args.take(w[1])
+	}
+	var after []any
+	if p.after {
+		after = []any{args.take("?"), args.take("?")}
+	}
+	limit := int64(1 << 62)
+	if p.limit != "" {
+		limit = reflect.ValueOf(args.take(p.limit)).Int()
+	}
+	var pk []any
+	for _, c := range partitionColumns[p.table] {
+		pk = append(pk, values[c])
+		delete(values, c)
+	}
+	part := m.at(p.table, text(pk...))
+	rows := slices.SortedFunc(maps.Values(part.rows), func(x, y *modelRow) int { return compareKeys(x.key, y.key) })
+	static, hasStatic := part.static.visible(part.deleted)
+	var out [][]any
+	give := func(r *modelRow, cells map[string]any) {
+		var line []any
+		for _, c := range p.columns {
+			line = append(line, column(p.table, c, r, cells, static))
+		}
+		out = append(out, line)
+	}
+	found := false
+	for _, r := range rows {
+		cells, ok := r.visible(part.deleted)
+		if !ok {
+			continue
+		}
+		found = true
+		if int64(len(out)) < limit && matches(p.table, r, cells, values) && (after == nil || compareKeys(r.key, after) > 0) {
+			give(r, cells)
+		}
+	}
+	if !found && hasStatic && len(values) == 0 {
+		give(nil, nil)
+	}
+	return out, nil
+}
+
+func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
+	for c, v := range want {
+		name, op, _ := strings.Cut(c, " ")
+		have := column(table, name, r, cells, nil)
+		switch {
+		case op == "IN":
+			if !slices.Contains(v.([]string), have.(string)) {
+				return false
+			}
+		case op == ">=":
+			if compareValues(have, v) < 0 {
+				return false
+			}
+		case have == nil || compareValues(have, v) != 0:
+			return false
+		}
+	}
+	return true
+}
+
+// column returns a column of a row; nil is null.
+func column(table, name string, r *modelRow, cells, static map[string]any) any {
+	if i := slices.Index(clusteringColumns[table], name); i >= 0 {
+		if r == nil {
+			return nil
+		}
+		return r.key[i]
+	}
+	if slices.Contains(staticColumns, name) && table == "match_results" {
+		cells = static
+	}
+	if slices.Contains(collectionColumns, name) {
+		set := map[string]any{}
+		for c, cell := range cells {
+			if column, element, ok := strings.Cut(c, "\x00"); ok && column == name {
+				set[element] = cell.(modelCell).value
+			}
+		}
+		return set
+	}
+	if inner, ok := strings.CutPrefix(name, "WRITETIME("); ok {
+		if cell, ok := cells[strings.TrimSuffix(inner, ")")]; ok {
+			return cell.(modelCell).timestamp
+		}
+		return nil
+	}
+	if cell, ok := cells[name]; ok {
+		return cell.(modelCell).value
+	}
+	return nil
+}
+
+// assign does what a driver's Scan does.
+func assign(dest, v any) {
+	d := reflect.ValueOf(dest).Elem()
+	if set, ok := v.(map[string]any); ok {
+		d.SetZero()
+		switch d := dest.(type) {
+		case *map[string][]byte:
+			*d = map[string][]byte{}
+			for k, v := range set {
+				(*d)[k] = v.([]byte)
+			}
+		case *[]string:
+			*d = slices.Sorted(maps.Keys(set))
+		case *[]int64:
+			for k := range set {
+				n, _ := strconv.ParseInt(k, 10, 64)
+				*d = append(*d, n)
+			}
+		}
+		return
+	}
+	if v == nil {
+		d.SetZero()
+		return
+	}
+	if d.Kind() == reflect.Pointer {
+		p := reflect.New(d.Type().Elem())
+		p.Elem().Set(reflect.ValueOf(v).Convert(d.Type().Elem()))
+		d.Set(p)
+		return
+	}
+	if b, ok := v.([]byte); ok {
+		v = slices.Clone(b)
+		if b != nil && len(b) == 0 {
+			v = []byte{}
+		}
+	}
+	d.Set(reflect.ValueOf(v).Convert(d.Type()))
+}
+
+// swap is linearizable: it reads and writes all replicas.
+func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, fault(ctx, "swap", err)
+	}
+	m.now++
+	p := m.parse(q.stmt)
+	table, key, f := m.change(q, m.now)
+	probe := newPartition()
+	f(probe)
+	part := newPartition()
+	for i := range m.replicas {
+		part.merge(m.replicas[i].partition(table, key))
+	}
+	var ck string
+	for k := range probe.rows {
+		ck = k
+	}
+	var cells map[string]any
+	exists := false
+	if r := part.rows[ck]; r != nil {
+		cells, exists = r.visible(part.deleted)
+	}
+	args := arguments{q.args[len(q.args)-conditionArgs(p):]}
+	for _, c := range p.condition {
+		if c[0] == "exists" {
+			if exists != (c[1] == "true") {
+				return false, nil
+			}
+			continue
+		}
+		want, have := args.take(c[1]), column(table, c[0], nil, cells, nil)
+		if (want == nil) != (have == nil) || want != nil && compareValues(want, have) != 0 {
+			return false, nil
+		}
+	}
+	for i := range m.replicas {
+		f(m.replicas[i].partition(table, key))
+	}
+	return true, nil
+}
+
+func conditionArgs(p *parsed) (n int) {
+	for _, c := range p.condition {
+		if c[1] == "?" {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) close() {}
