@@ -234,7 +234,14 @@ func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, pref
 		done()
 		return unavailable("write", err)
 	}
-	if err := s.commit(ctx, batch, func() { done(); unlock() }); err != nil {
+	err = s.commit(ctx, batch, func() {
+		s.strayMu.Lock()
+		clear(s.strays)
+		s.strayMu.Unlock()
+		done()
+		unlock()
+	})
+	if err != nil {
 		return err
 	}
 	// What is left is each user's note of the scope. Nobody believes it without

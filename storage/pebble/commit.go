@@ -22,13 +22,13 @@ func (g gate) unlock() { <-g }
 
 func (s *Store) lock(ctx context.Context, g gate) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return fmt.Errorf("pebble: %w", err)
 	}
 	select {
 	case g <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("pebble: wait for a lock: %w", ctx.Err())
 	case <-s.failed:
 		return s.failure()
 	}
@@ -94,12 +94,21 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 // A goroutine of its own does the work, because the engine waits without end
 // while it cannot write (see guardFS).
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
+	return s.wait(ctx, s.start(b, applied))
+}
+
+// start is commit without the wait; wait takes what it returns.
+func (s *Store) start(b *pebble.Batch, applied func()) <-chan error {
 	done := make(chan error, 1)
 	s.commits.Add(1)
 	go func() {
 		defer s.commits.Done()
 		done <- s.write(b, applied)
 	}()
+	return done
+}
+
+func (s *Store) wait(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err

@@ -45,14 +45,17 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 			size += len(byUser[users[n]])
 			n++
 		}
-		c := &chunk{users: users[:n], done: make(chan error, 1)}
+		c := &chunk{users: users[:n]}
 		chunks, users = append(chunks, c), users[n:]
-		s.applyChunk(ctx, b, c, byUser, results, out.Outcomes)
+		c.err = s.applyChunk(ctx, b, c, byUser, results, out.Outcomes)
 	}
 	failed := 0
 	var last error
 	for _, c := range chunks {
-		err := <-c.done
+		err := c.err
+		if c.done != nil {
+			err = s.wait(ctx, c.done)
+		}
 		if err == nil {
 			out.Changes = append(out.Changes, c.changes...)
 		}
@@ -78,29 +81,28 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 type chunk struct {
 	users   []leaderboard.UserID
 	changes []leaderboard.Change
-	done    chan error // takes one
+	done    <-chan error // of what is being written, if anything is
+	err     error        // if nothing is
 }
 
 // applyChunk works out what becomes of the results of c's users and has it
-// written; c.done tells when it is durable, or why not. The results of a user
-// who cannot be read or written get an Err of their own.
+// written; c.done tells when it is durable. The results of a user who cannot be
+// read get an Err of their own.
 func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, byUser map[leaderboard.UserID][]int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
-) {
+) error {
 	numbers := make([]int, len(c.users))
 	for i, user := range c.users {
 		numbers[i] = stripeOf(user)
 	}
 	unlock, err := s.lockStripes(ctx, numbers)
 	if err != nil {
-		c.done <- err
-		return
+		return err
 	}
 	bd, err := s.live(b)
 	if err != nil {
 		unlock()
-		c.done <- err
-		return
+		return err
 	}
 	batch := s.db.NewBatch()
 	for _, user := range c.users {
@@ -114,10 +116,10 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	}
 	if batch.Empty() {
 		unlock()
-		c.done <- s.settle(ctx)
-		return
+		return s.settle(ctx)
 	}
-	go func() { c.done <- s.commit(ctx, batch, unlock) }()
+	c.done = s.start(batch, unlock)
+	return nil
 }
 
 // applyUser adds to batch what becomes of the results of one user, of which idx

@@ -71,6 +71,9 @@ var _ leaderboard.Store = (*Store)(nil)
 // returns [leaderboard.ErrFormat] for the store of a newer version and for what
 // is no store of this service, and another error if dir is in use.
 func Open(dir string, opts Options) (*Store, error) {
+	if dir == "" {
+		return nil, fmt.Errorf("pebble: open: no directory is named: %w", leaderboard.ErrInvalid)
+	}
 	if opts.FS == nil {
 		opts.FS = vfs.Default
 	}
@@ -280,7 +283,7 @@ func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(key, v
 
 func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(key, value []byte) (bool, error)) (err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return fmt.Errorf("pebble: read: %w", err)
 	}
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
@@ -294,7 +297,7 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	n := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		if n++; n%ctxRows == 0 && ctx.Err() != nil {
-			return ctx.Err()
+			return fmt.Errorf("pebble: read: %w", ctx.Err())
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -327,14 +330,14 @@ func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func
 	}
 }
 
-const firstPage, lastPage = 16, 1024
+const firstPage, lastPage = 32, 1024
 
 // pages is rows, but holds on to no state of the store while the consumer is at
 // work: it reads a page, then yields it, then reads on from where that ended.
 func pages[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var page []T
-		for size := firstPage; ; size = min(2*size, lastPage) {
+		for size := firstPage; ; size = min(4*size, lastPage) {
 			page = page[:0]
 			err := s.scan(ctx, lower, upper, func(key, value []byte) (bool, error) {
 				row, err := decode(key, value)

@@ -430,7 +430,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 	if w.chance(3) { // one too many
 		r.TieBreakers = append(make([]int64, len(b.TieBreakers)), 1)
 	}
-	if w.chance(3) { // too far ahead
+	if !r.Assigned && w.chance(3) { // too far ahead, which no assigned time is
 		r.AchievedAt = w.clock.AddDate(0, 0, 2)
 	}
 	for _, name := range append([]string{"other"}, b.Divisions...) {

@@ -1,0 +1,306 @@
+package pebble
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// against measures op and then, as often, floor: the same bytes by the engine
+// alone, without rules. workers do either at once.
+func against(b *testing.B, workers int, op, floor func(i int) error) {
+	b.Helper()
+	run := func(f func(int) error) (wall, cpu time.Duration) {
+		start, used := time.Now(), processTime(b)
+		var next atomic.Int64
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= b.N {
+						return
+					}
+					if err := f(i); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(start), processTime(b) - used
+	}
+	run(floor) // once before, so that both find the same caches
+	b.ResetTimer()
+	wall, cpu := run(op)
+	b.StopTimer()
+	floorWall, floorCPU := run(floor)
+	b.ReportMetric(float64(wall)/float64(floorWall), "x_floor")
+	b.ReportMetric(float64(cpu)/float64(floorCPU), "cpu_x_floor")
+	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
+// processTime is what all threads of the process have used of the processors,
+// which a machine busy with other work blurs less than the time that passed.
+func processTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// openBench opens a store on the machine's disk with the test board in it.
+func openBench(b *testing.B, fs vfs.FS) *Store {
+	b.Helper()
+	dir := "data"
+	if fs == nil {
+		dir = b.TempDir()
+	}
+	s := mustOpen(b, dir, Options{FS: fs})
+	b.Cleanup(func() { mustClose(b, s) })
+	if err := s.CreateBoard(context.Background(), *testBoard()); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+func benchResult(user, match int) leaderboard.MatchResult {
+	return leaderboard.MatchResult{
+		ResultKey:  leaderboard.ResultKey{Scope: testScope, User: leaderboard.UserID(fmt.Sprintf("user-%07d", user)), Match: leaderboard.MatchID(fmt.Sprintf("match-%010d", match))},
+		Score:      leaderboard.Score(match%100 + 1),
+		AchievedAt: testEpoch.Add(time.Duration(match) * time.Millisecond), ReceivedAt: testEpoch.Add(time.Hour),
+		Attributes: map[string]string{"gender": []string{"F", "M"}[user%2]},
+	}
+}
+
+// writeFloor writes what Apply writes of a result of a user who has some: the
+// record, the user's row, and the rows of two ladders, old and new.
+func writeFloor(s *Store, results []leaderboard.MatchResult) error {
+	scope := makeScopeKey(1, testScope.Season)
+	bd := s.board("b")
+	batch := s.db.NewBatch()
+	for _, r := range results {
+		st := userState{bd: bd, season: r.Season, user: r.User, scope: scope}
+		st.row.tally = bd.Add(st.row.tally, &r)
+		old := st.entry()
+		old.AchievedAt = old.AchievedAt.Add(-time.Millisecond)
+		now := st.entry()
+		row, err := st.row.append(nil)
+		if err != nil {
+			return err
+		}
+		if err := batch.Set(scope.record(r.User, r.Match), appendRecord(nil, &leaderboard.Record{Result: &r}), nil); err != nil {
+			return err
+		}
+		if err := batch.Set(scope.user(r.User), row, nil); err != nil {
+			return err
+		}
+		if err := move(batch, bd.placements(scope, &old), bd.placements(scope, &now)); err != nil {
+			return err
+		}
+	}
+	return batch.Commit(pebble.Sync)
+}
+
+func benchmarkApply(b *testing.B, workers, size int) {
+	const users = 10_000
+	s, floor := openBench(b, nil), openBench(b, nil)
+	seed := make([]leaderboard.MatchResult, users)
+	for i := range seed {
+		seed[i] = benchResult(i, 0)
+	}
+	mustApply(b, s, seed...)
+	mustApply(b, floor, seed...)
+	batch := func(i int) []leaderboard.MatchResult {
+		results := make([]leaderboard.MatchResult, size)
+		for j := range results {
+			results[j] = benchResult((i*size+j)*7919%users, i*size+j+1)
+		}
+		return results
+	}
+	against(b, workers, func(i int) error {
+		_, err := s.Apply(context.Background(), testBoard(), batch(i))
+		return err
+	}, func(i int) error { return writeFloor(floor, batch(i)) })
+	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "results/s")
+}
+
+func BenchmarkApply(b *testing.B)          { benchmarkApply(b, 1, 1) }
+func BenchmarkApply64Writers(b *testing.B) { benchmarkApply(b, 64, 1) }
+func BenchmarkApplyBatch1000(b *testing.B) { benchmarkApply(b, 1, 1000) }
+
+// A user's results cost the same however many there are. In memory, so that it
+// is the work that is compared and not the disk.
+func BenchmarkApplyToUserWith(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s, floor := openBench(b, vfs.NewMem()), openBench(b, vfs.NewMem())
+			results := make([]leaderboard.MatchResult, n)
+			for i := range results {
+				results[i] = benchResult(1, i)
+			}
+			mustApply(b, s, results...)
+			mustApply(b, floor, results...)
+			against(b, 1, func(i int) error {
+				_, err := s.Apply(context.Background(), testBoard(), []leaderboard.MatchResult{benchResult(1, n+i)})
+				return err
+			}, func(i int) error { return writeFloor(floor, []leaderboard.MatchResult{benchResult(1, n+i)}) })
+		})
+	}
+}
+
+// fill applies a result of each of n users, and has them flushed.
+func fill(b *testing.B, s *Store, n int) {
+	b.Helper()
+	results := make([]leaderboard.MatchResult, n)
+	for i := range results {
+		results[i] = benchResult(i, i)
+	}
+	mustApply(b, s, results...)
+	if err := s.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkEntry(b *testing.B) {
+	const users = 200_000
+	s := openBench(b, nil)
+	fill(b, s, users)
+	scope := makeScopeKey(1, testScope.Season)
+	user := func(i int) leaderboard.UserID { return benchResult(i*7919%users, 0).User }
+	against(b, 1, func(i int) error {
+		_, err := s.Entry(context.Background(), testScope, user(i))
+		return err
+	}, func(i int) error {
+		_, closer, err := s.db.Get(scope.user(user(i)))
+		if err != nil {
+			return err
+		}
+		return closer.Close()
+	})
+}
+
+// Of a user who is not there, the filters know.
+func BenchmarkEntryOfNobody(b *testing.B) {
+	s := openBench(b, nil)
+	fill(b, s, 200_000)
+	for i := 0; b.Loop(); i++ {
+		if _, err := s.Entry(context.Background(), testScope, leaderboard.UserID(fmt.Sprint("nobody-", i))); err == nil {
+			b.Fatal("there is an entry")
+		}
+	}
+}
+
+// page reads 100 entries from a place on.
+func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
+	n := 0
+	for _, err := range s.Entries(context.Background(), l, after) {
+		if err != nil {
+			return err
+		}
+		if n++; n == 100 {
+			return nil
+		}
+	}
+	return fmt.Errorf("only %d entries", n)
+}
+
+// pageFloor reads the same rows.
+func pageFloor(s *Store, from []byte) error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from})
+	if err != nil {
+		return err
+	}
+	n := 0
+	for ok := it.First(); ok && n < 100; ok = it.Next() {
+		if _, err := it.ValueAndErr(); err != nil {
+			return err
+		}
+		n++
+	}
+	return it.Close()
+}
+
+func BenchmarkEntriesPage100(b *testing.B) {
+	const users = 200_000
+	s := openBench(b, nil)
+	fill(b, s, users)
+	l := leaderboard.Ladder{Scope: testScope}
+	keys := make([]leaderboard.SortKey, 0, users)
+	for e, err := range s.Entries(context.Background(), l, "") {
+		if err != nil {
+			b.Fatal(err)
+		}
+		keys = append(keys, e.SortKey())
+	}
+	prefix := makeScopeKey(1, testScope.Season).ladder([]byte{slotOverall})
+	at := func(i int) leaderboard.SortKey { return keys[i*7919%(users-200)] }
+	against(b, 1, func(i int) error { return page(s, l, at(i)) },
+		func(i int) error { return pageFloor(s, append(prefix[:len(prefix):len(prefix)], at(i)...)) })
+}
+
+// Improvements leave tombstones at the top of a ladder: what the first page costs
+// after one user made 10,000, beside the same page before.
+func BenchmarkTop100After10000Improvements(b *testing.B) {
+	s, floor := openBench(b, nil), openBench(b, nil)
+	fill(b, s, 10_000)
+	fill(b, floor, 10_000)
+	for i := range 10 {
+		results := make([]leaderboard.MatchResult, 1000)
+		for j := range results {
+			results[j] = benchResult(1, 1_000_000+1000*i+j)
+		}
+		for _, r := range results {
+			mustApply(b, s, r)
+		}
+	}
+	l := leaderboard.Ladder{Scope: testScope}
+	against(b, 1, func(int) error { return page(s, l, "") }, func(int) error { return page(floor, l, "") })
+}
+
+// Scan is what a start reads: entries a second, and beside the bare rows.
+func BenchmarkScan(b *testing.B) {
+	const users = 200_000
+	s := openBench(b, nil)
+	fill(b, s, users)
+	prefix := makeScopeKey(1, testScope.Season).ladder([]byte{slotOverall})
+	against(b, 1, func(int) error {
+		n := 0
+		for _, err := range s.Scan(context.Background(), testScope) {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		if n != users {
+			return fmt.Errorf("%d entries", n)
+		}
+		return nil
+	}, func(int) error {
+		return s.scan(context.Background(), prefix, after(prefix), func(_, _ []byte) (bool, error) { return true, nil })
+	})
+	b.ReportMetric(float64(b.N*users)/b.Elapsed().Seconds(), "entries/s")
+}
+
+func BenchmarkSeal(b *testing.B) {
+	const users = 100_000
+	s := openBench(b, nil)
+	fill(b, s, users)
+	for i := 0; b.Loop(); i++ {
+		if _, err := s.Seal(context.Background(), testBoard(), testScope.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*users)/b.Elapsed().Seconds(), "users/s")
+}
