@@ -268,17 +268,21 @@ func pages(b *testing.B, x *Index, n, size int) {
 
 func BenchmarkRebuild(b *testing.B) {
 	for _, n := range benchSizes() {
-		for name, entries := range map[string]iter.Seq2[leaderboard.Entry, error]{
-			"nothing": func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) {
+		for _, c := range []struct {
+			name    string
+			entries iter.Seq2[leaderboard.Entry, error]
+		}{
+			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
+				for range inNoOrder(n) { // which a store would have to read and decode
 				}
-			}, "in-order": inOrder(n), "in-no-order": inNoOrder(n),
+			}},
+			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},
 		} {
-			b.Run(fmt.Sprintf("%dM/%s", n/1e6, name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%dM/%s", n/1e6, c.name), func(b *testing.B) {
 				x := New()
 				start := cpu()
 				for b.Loop() {
-					if err := x.Rebuild(b.Context(), benchBoard, benchScope, time.Now(), entries); err != nil {
+					if err := x.Rebuild(b.Context(), benchBoard, benchScope, time.Now(), c.entries); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -286,4 +290,76 @@ func BenchmarkRebuild(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkReadsBesideWrites measures how long reads take while one writer
+// updates the same board as fast as it can, in batches of 500, while it updates
+// another board, and while it does nothing.
+func BenchmarkReadsBesideWrites(b *testing.B) {
+	for _, n := range benchSizes() {
+		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
+			x := loaded(b, n)
+			other := leaderboard.Scope{Board: "other", Season: leaderboard.SeasonAll}
+			if err := x.Rebuild(b.Context(), benchBoard, other, time.Now(), inNoOrder(1e5)); err != nil {
+				b.Fatal(err)
+			}
+			for _, c := range []struct {
+				name  string
+				scope leaderboard.Scope
+				users int
+			}{{"no-writer", benchScope, 0}, {"writer-elsewhere", other, 1e5}, {"writer-here", benchScope, n}} {
+				b.Run(c.name, func(b *testing.B) { besideWriter(b, x, n, c.scope, c.users) })
+			}
+		})
+	}
+}
+
+func besideWriter(b *testing.B, x *Index, n int, scope leaderboard.Scope, users int) {
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		rng := rand.New(rand.NewPCG(2, 2))
+		batch, updates := make([]leaderboard.Entry, 500), 0
+		for ; users > 0; updates += len(batch) {
+			select {
+			case <-stop:
+				stopped <- updates
+				return
+			default:
+			}
+			benchVersion++
+			for i := range batch {
+				batch[i] = benchEntry(rng.IntN(users), benchVersion, rng)
+			}
+			if err := x.Update(b.Context(), scope, time.Now(), batch); err != nil {
+				b.Error(err)
+			}
+		}
+		<-stop
+		stopped <- 0
+	}()
+	rng := rand.New(rand.NewPCG(3, 3))
+	took := make([]time.Duration, 0, b.N)
+	b.ResetTimer()
+	for range b.N {
+		user := []leaderboard.UserID{benchID(rng.IntN(n))}
+		start := time.Now()
+		if _, _, err := x.Standings(b.Context(), benchIn, user); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	b.StopTimer()
+	elapsed := b.Elapsed()
+	close(stop)
+	updates := <-stopped
+	slices.Sort(took)
+	for _, q := range []struct {
+		name string
+		part float64
+	}{{"p50-ns", 0.5}, {"p99-ns", 0.99}, {"p999-ns", 0.999}} {
+		b.ReportMetric(float64(took[int(q.part*float64(len(took)-1))]), q.name)
+	}
+	b.ReportMetric(float64(took[len(took)-1])/1e3, "max-µs")
+	b.ReportMetric(float64(updates)/elapsed.Seconds(), "updates/s")
+	b.ReportMetric(0, "ns/op")
 }

@@ -133,6 +133,9 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 	if sum != tr.sum {
 		return fmt.Errorf("sum is %x, counted %x", uint64(tr.sum), uint64(sum))
 	}
+	if tr.last != lastLeaf {
+		return fmt.Errorf("the last leaf is %d, not %d", lastLeaf, tr.last)
+	}
 	if f.leaf(lastLeaf).next != 0 {
 		return fmt.Errorf("the last leaf has a next")
 	}

@@ -195,47 +195,6 @@ func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error 
 	return nil
 }
 
-// loadChunk is how many entries load sorts at a time.
-const loadChunk = 1 << 16
-
-// load returns a table of entries.
-func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
-	t := newTable(l)
-	t.alloc.loading = true
-	defer func() { t.alloc.loading = false }()
-	var chunk []leaderboard.Entry
-	flush := func() error {
-		order := make([]int32, len(chunk))
-		for i := range order {
-			order[i] = int32(i)
-		}
-		slices.SortFunc(order, func(i, j int32) int { return compareEntries(&chunk[i], &chunk[j]) })
-		for _, i := range order {
-			if err := t.apply(&chunk[i]); err != nil {
-				return err
-			}
-		}
-		clear(chunk)
-		chunk = chunk[:0]
-		return ctx.Err()
-	}
-	for e, err := range entries {
-		if err != nil {
-			return nil, err
-		}
-		chunk = append(chunk, e)
-		if len(chunk)%1024 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if len(chunk) == loadChunk {
-			if err := flush(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return t, flush()
-}
-
 func (x *Index) join(s leaderboard.Scope) *scope {
 	x.mu.Lock()
 	defer x.mu.Unlock()

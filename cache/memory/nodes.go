@@ -11,8 +11,11 @@ func (f *forest) newInner(level uint32) uint32 {
 }
 
 // freeLeaf frees a leaf and takes it out of the chain of leaves.
-func (f *forest) freeLeaf(leaf uint32) {
+func (f *forest) freeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
+	if t.last == leaf {
+		t.last = lf.prev
+	}
 	if lf.prev != 0 {
 		f.leaf(lf.prev).next = lf.next
 	}
@@ -109,6 +112,9 @@ func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 		f.leaf(lf.next).prev = right
 	}
 	lf.next = right
+	if t.last == p.leaf {
+		t.last = right
+	}
 	f.passRight(t, p.leaf, right, keep)
 	f.addSibling(t, 0, p.leaf, right, r.within(int(r.n)))
 	if p.i > keep {
@@ -214,7 +220,7 @@ func (f *forest) thinLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
 		if lf.n == 0 {
-			f.freeLeaf(leaf)
+			f.freeLeaf(t, leaf)
 			t.root = 0
 		}
 		return
@@ -223,7 +229,7 @@ func (f *forest) thinLeaf(t *tree, leaf uint32) {
 	in := f.inner(parent)
 	k := in.childAt(leaf)
 	if lf.n == 0 {
-		f.freeLeaf(leaf)
+		f.freeLeaf(t, leaf)
 		f.removeChild(t, parent, k)
 		return
 	}
@@ -240,7 +246,7 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	left, right := in.child[k], in.child[k+1]
 	f.passLeft(t, right, left, int(f.leaf(right).n))
 	in.sums[k] = in.sums[k+1]
-	f.freeLeaf(right)
+	f.freeLeaf(t, right)
 	f.removeChild(t, parent, k+1)
 }
 

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -295,12 +294,4 @@ func (t *table) page(tr *tree, position int64, n int) (*page, leaderboard.Ranks)
 func (t *table) position(tr *tree, b bound) tally {
 	p, before := t.forest.find(tr, b)
 	return before + t.forest.leaf(p.leaf).within(p.i)
-}
-
-// compareEntries orders entries as they stand.
-func compareEntries(x, y *leaderboard.Entry) int {
-	if c := strings.Compare(string(x.Key), string(y.Key)); c != 0 {
-		return c
-	}
-	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.User), string(y.User)))
 }

@@ -97,6 +97,7 @@ func (f *forest) innerRows(i uint32) rows { return f.inners.at(i)[innerHead:] }
 // tree is one ladder.
 type tree struct {
 	root     uint32 // 0 if nobody stands in it
+	last     uint32 // its last leaf
 	level    uint32 // of the root; 0 is a leaf
 	sum      tally
 	field    int // where a user's record holds the user's leaf in this ladder
@@ -153,6 +154,17 @@ func (f *forest) find(t *tree, b bound) (place, tally) {
 	return place{node, f.lower(f.leafRows(node), &lf.users, 0, int(lf.n), b)}, before
 }
 
+// end returns the end of t, if that is where b belongs: standings that come in
+// order need no search.
+func (f *forest) end(t *tree, b bound) (place, bool) {
+	lf := f.leaf(t.last)
+	n := int(lf.n)
+	if n == 0 {
+		return place{t.last, 0}, true
+	}
+	return place{t.last, n}, f.lower(f.leafRows(t.last), &lf.users, n-1, n, b) == n
+}
+
 // within is what entries 0 to i-1 of lf add up to.
 func (lf *leaf) within(i int) tally {
 	return tally(i)<<32 + tally(bits.OnesCount64(lf.heads&(1<<i-1)))
@@ -203,6 +215,9 @@ func (in *inner) before(k int) tally {
 
 // childAt returns which child of in a node is.
 func (in *inner) childAt(node uint32) int {
+	if in.child[in.n-1] == node {
+		return int(in.n) - 1
+	}
 	for k, c := range in.child[:in.n] {
 		if c == node {
 			return k
@@ -264,8 +279,13 @@ func (f *forest) lead(t *tree, u user, from, to uint32) {
 func (f *forest) insert(t *tree, words []uint64, u user, id string) {
 	if t.root == 0 {
 		t.root = f.newLeaf()
+		t.last = t.root
 	}
-	p, _ := f.find(t, bound{words, id})
+	b := bound{words, id}
+	p, atEnd := f.end(t, b)
+	if !atEnd {
+		p, _ = f.find(t, b)
+	}
 	// What the new standing changes about heads: it is one unless the standing
 	// before it has its key; if so, and the one behind has its key, that was one.
 	isHead := true

@@ -1,0 +1,79 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// loadChunk is how many entries load sorts at a time. Sorted, they go through
+// the tree from left to right, and what one finds in the processor's caches
+// serves the next.
+const loadChunk = 1 << 16
+
+// load returns a table of entries.
+func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
+	t := newTable(l)
+	t.alloc.loading = true
+	defer func() { t.alloc.loading = false }()
+	var chunk []leaderboard.Entry
+	for e, err := range entries {
+		if err != nil {
+			return nil, err
+		}
+		chunk = append(chunk, e)
+		if len(chunk)%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(chunk) == loadChunk {
+			if err := t.applyInOrder(chunk); err != nil {
+				return nil, err
+			}
+			clear(chunk)
+			chunk = chunk[:0]
+		}
+	}
+	if err := t.applyInOrder(chunk); err != nil {
+		return nil, err
+	}
+	return t, ctx.Err()
+}
+
+// applyInOrder applies entries in standing order, however they come.
+func (t *table) applyInOrder(entries []leaderboard.Entry) error {
+	type place struct {
+		first uint64 // the beginning of the key, which mostly decides
+		i     int32
+	}
+	order := make([]place, len(entries))
+	for i := range entries {
+		var first [wordBytes]byte
+		copy(first[:], entries[i].Key)
+		order[i] = place{binary.BigEndian.Uint64(first[:]), int32(i)}
+	}
+	slices.SortFunc(order, func(x, y place) int {
+		if x.first != y.first {
+			return cmp.Compare(x.first, y.first)
+		}
+		return compareEntries(&entries[x.i], &entries[y.i])
+	})
+	for _, p := range order {
+		if err := t.apply(&entries[p.i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareEntries orders entries as they stand.
+func compareEntries(x, y *leaderboard.Entry) int {
+	if c := strings.Compare(string(x.Key), string(y.Key)); c != 0 {
+		return c
+	}
+	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.User), string(y.User)))
+}
