@@ -216,6 +216,18 @@ func TestBoards(t *testing.T) {
 	if decay["half_life"] != "86400s" {
 		t.Errorf("half_life: %v", decay)
 	}
+	// A decayed score is told with the moment that it is for; others are not.
+	for board, decays := range map[string]bool{"trend": true, "cup": false} {
+		at := map[bool]string{true: "2026-11-19T00:00:00Z", false: "2026-04-01T00:00:00Z"}[decays]
+		h.must("submit", "POST", "/v1/boards/"+board+"/scores", map[string]any{"user_id": "ann", "match_id": "m", "points": 8, "achieved_at": at})
+		season := map[bool]string{true: "all", false: "cup-2"}[decays]
+		for _, path := range []string{"/scores?season=" + season, "/scores/ann?season=" + season} {
+			_, told := get(h.must("read", "GET", "/v1/boards/"+board+path, nil), "data", "scored_at").(string)
+			if told != decays {
+				t.Errorf("%s%s: scored_at is told: %v", board, path, told)
+			}
+		}
+	}
 }
 
 func TestDivisionsPagesAndLookup(t *testing.T) {

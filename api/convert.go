@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -138,11 +139,19 @@ func total(a *ranking.About) *int64 {
 	return &a.Total
 }
 
+// scoredAt is the moment that scores are for, where they change with time.
+func scoredAt(a *ranking.About) *timestamppb.Timestamp {
+	if a.Board.Policy != leaderboard.Decay {
+		return nil
+	}
+	return wire.Timestamp(a.ScoredAt)
+}
+
 func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
 		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: total(a),
 		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
-		AsOf: wire.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed,
+		AsOf: wire.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a),
 	}
 	for i := range lines {
 		list.Leaderboard[i] = fromLine(&lines[i])
@@ -157,7 +166,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Total: total(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
-		Method: p.Method.String(), AsOf: wire.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed,
+		Method: p.Method.String(), AsOf: wire.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
 	}
 	if !p.Degraded {
 		u.Percentile = &p.Percentile

@@ -2,11 +2,12 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -218,9 +219,13 @@ func integerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	if _, err := strconv.ParseInt(text, 10, bits); err == nil {
 		return ""
 	}
-	// 1e3 and 5.0 are integers too.
-	if f, err := strconv.ParseFloat(text, 64); err == nil && f == math.Trunc(f) && math.Abs(f) < math.Ldexp(1, bits-1) {
-		return ""
+	// 1e3 and 5.0 are integers too, 5.00000000000000000001 is none. A large
+	// exponent, which would take much memory, makes none that is in the limits.
+	_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+	if e, err := strconv.Atoi(cmp.Or(exponent, "0")); err == nil && e >= -64 && e <= 64 {
+		if r, ok := new(big.Rat).SetString(text); ok && r.IsInt() && r.Num().IsInt64() && r.Num().BitLen() < bits {
+			return ""
+		}
 	}
 	return fmt.Sprintf("%.40q is not an integer %s", text, limits)
 }

@@ -840,7 +840,10 @@ type Leaderboard struct {
 	// The season is over and these are its final ranks.
 	Sealed bool `protobuf:"varint,11,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	// In a lookup: the users without an entry, in the order asked for.
-	Missing       []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
+	Missing []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
+	// On DECAY boards: the moment that the scores are for, which is now, or the end
+	// of a season that is over.
+	ScoredAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -955,6 +958,13 @@ func (x *Leaderboard) GetSealed() bool {
 func (x *Leaderboard) GetMissing() []string {
 	if x != nil {
 		return x.Missing
+	}
+	return nil
+}
+
+func (x *Leaderboard) GetScoredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScoredAt
 	}
 	return nil
 }
@@ -1342,7 +1352,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
 	"_list_rankB\v\n" +
-	"\t_match_id\"\x93\x03\n" +
+	"\t_match_id\"\xcd\x03\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -1356,7 +1366,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\bdegraded\x18\n" +
 	" \x01(\bR\bdegraded\x12\x16\n" +
 	"\x06sealed\x18\v \x01(\bR\x06sealed\x12\x1e\n" +
-	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissingB\b\n" +
+	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissing\x128\n" +
+	"\tscored_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tscored_atB\b\n" +
 	"\x06_total\"}\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
@@ -1415,18 +1426,19 @@ var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	16, // 13: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
 	7,  // 14: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
 	15, // 15: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	17, // 16: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	0,  // 17: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 18: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	14, // 19: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	12, // 20: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	15, // 21: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	15, // 22: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	15, // 16: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	17, // 17: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	0,  // 18: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 19: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	14, // 20: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	12, // 21: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	15, // 22: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	15, // 23: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
