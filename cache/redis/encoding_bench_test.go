@@ -269,18 +269,7 @@ func BenchmarkEncoding(b *testing.B) {
 func serverCPU(b *testing.B, c *goredis.Client, command func() []any) {
 	const width = 100
 	b.Helper()
-	used := func() float64 {
-		var sum float64
-		for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
-			v, err := strconv.ParseFloat(infoField(b, c, field), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			sum += v
-		}
-		return sum
-	}
-	before, ops := used(), 0
+	before, ops := serverSeconds(b, c), 0
 	for b.Loop() {
 		pipe := c.Pipeline()
 		for range width {
@@ -291,8 +280,22 @@ func serverCPU(b *testing.B, c *goredis.Client, command func() []any) {
 		}
 		ops += width
 	}
-	b.ReportMetric((used()-before)*1e6/float64(ops), "server-us/command")
+	b.ReportMetric((serverSeconds(b, c)-before)*1e6/float64(ops), "server-us/command")
 	b.ReportMetric(0, "ns/op")
+}
+
+// serverSeconds is the processor time of the server's main thread.
+func serverSeconds(b *testing.B, c *goredis.Client) float64 {
+	b.Helper()
+	var sum float64
+	for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		v, err := strconv.ParseFloat(infoField(b, c, field), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += v
+	}
+	return sum
 }
 
 func infoField(b *testing.B, c *goredis.Client, field string) string {

@@ -616,14 +616,32 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	opened(t, x.o)
 }
 
-// A Redis without room refuses updates; that is noticed as a lost one is.
+// A Redis without room refuses updates; that is noticed as a lost one is. What it
+// refuses it refuses whole.
 func TestAFullServer(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	o := options(addrsOf(c), 1)
+	o := options(addrsOf(c), 3)
 	o.UpdateTimeout = 100 * time.Millisecond
 	x, s := opened(t, o), newStore(50)
 	s.rebuild(t, x)
+	x.background.Wait()
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	control := *x.scope(testScope).control.Load()
+	live, err := x.client.HGet(t.Context(), control[0], "live").Result()
+	must(t, err)
+	for shard := range control { // a rank key that is let go, which needs no memory
+		keys, err := x.client.ZRange(t.Context(), control[shard]+":"+live+":d:", 0, 0).Result()
+		must(t, err)
+		w := control[shard] + ":" + live + ":w"
+		from := (shard + 1) % len(control)
+		heard, err := x.client.HGet(t.Context(), w, fmt.Sprint("i", from)).Int()
+		must(t, err)
+		tell := newCall(tellScript, control, shard, live, from, heard, 1, "-\x00"+keys[0])
+		if err := x.run(t.Context(), []*call{tell}); err == nil {
+			t.Errorf("shard %d heard: status %d", shard, tell.status)
+		}
+	}
+	agrees(t, x, s.entries)
 	e := entry("user 1", 2, 99, "F")
 	s.put(e)
 	if err := x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {

@@ -19,9 +19,9 @@ var luaFiles embed.FS
 // since its start is sent the text.
 type script struct{ name, text, sha string }
 
-func load(name string) *script {
+func load(kind, name string) *script {
 	text := ""
-	for _, file := range []string{"prelude", name} {
+	for _, file := range []string{"base", kind, name} {
 		b, err := luaFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // embedded: no such file is a fault of the build
@@ -33,18 +33,18 @@ func load(name string) *script {
 }
 
 var (
-	updateScript    = load("update")
-	tellScript      = load("tell")
-	standingsScript = load("standings")
-	windowScript    = load("window")
-	pivotsScript    = load("pivots")
-	acquireScript   = load("acquire")
-	beginScript     = load("begin")
-	checkScript     = load("check")
-	flipScript      = load("flip")
-	dropScript      = load("drop")
-	leaseScript     = load("lease")
-	ownerScript     = load("owner")
+	updateScript    = load("write", "update")
+	tellScript      = load("write", "tell")
+	standingsScript = load("read", "standings")
+	windowScript    = load("read", "window")
+	pivotsScript    = load("read", "pivots")
+	acquireScript   = load("write", "acquire")
+	beginScript     = load("write", "begin")
+	checkScript     = load("write", "check")
+	flipScript      = load("write", "flip")
+	dropScript      = load("write", "drop")
+	leaseScript     = load("write", "lease")
+	ownerScript     = load("write", "owner")
 )
 
 // The first element of every answer of a script.

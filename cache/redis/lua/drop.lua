@@ -10,6 +10,6 @@ if how == 'abort' then
   end
   return {OK, c.live == ARGV[4] and 1 or 0}
 end
-forget(c)
+forget()
 if how == 'all' then call('UNLINK', unpack(KEYS)) end
 return {OK, tonumber(c.S or 0)}

@@ -1,29 +1,35 @@
--- Where users stand in a ladder. ARGV[3] is the ladder, ARGV[4] the number of
--- users, who follow. Then come sort keys, or beginnings of rank keys.
--- Answers for each user with the sort key, '' if none, and, if this is the only
--- shard, what is before it; for each key with what is before it: standings,
--- standings with a smaller rank key, and smaller rank keys whose home this is.
-local c, refusal = enter()
-if refusal then return refusal end
-if not c.live then return {NONE} end
-local ladder, users = ARGV[3], tonumber(ARGV[4])
-local z, d = key(c.live, 'z:' .. ladder), key(c.live, 'd:' .. ladder)
-local reply = header(c, z)
-
-local function before(x)
-  local k = sub(x, 1, c.kb)
-  local better = less(z, k)
-  local n = better
-  if #x > c.kb then n = less(z, x) end
-  reply[#reply + 1] = n
-  reply[#reply + 1] = better
-  reply[#reply + 1] = less(d, k)
-end
-
+-- Where users stand. ARGV[4] is the number of users, who follow. Then come sort
+-- keys, or beginnings of rank keys. Answers for each user with the sort key, ''
+-- if none, and, if this is the only shard, what is before it; for each key with
+-- what is before it: standings, standings with a smaller rank key, and smaller
+-- rank keys whose home this is.
+local n = #reply
+local users = tonumber(ARGV[4])
 for i = 5, 4 + users do
-  local x = place(c, ARGV[i], ladder)
-  reply[#reply + 1] = x
-  if S == '1' and x ~= '' then before(x) end
+  local x = place(ARGV[i])
+  n = n + 1
+  reply[n] = x
+  if S == '1' and x ~= '' then
+    -- It stands here, and its rank key is known here: both have positions.
+    local k = sub(x, 1, kb)
+    local at = call('ZRANK', z, x)
+    local first = call('ZRANGEBYLEX', z, '[' .. k, '+', 'LIMIT', 0, 1)[1]
+    reply[n + 1] = at
+    reply[n + 2] = first == x and at or call('ZRANK', z, first)
+    reply[n + 3] = call('ZRANK', d, k)
+    n = n + 3
+  end
 end
-for i = 5 + users, #ARGV do before(ARGV[i]) end
+for i = 5 + users, #ARGV do
+  local x = ARGV[i]
+  local k = sub(x, 1, kb)
+  local better = less(z, k)
+  local at = better
+  -- Most have no tie before them, which is sooner seen than counted.
+  if #x > kb and #call('ZRANGEBYLEX', z, '[' .. k, '(' .. x, 'LIMIT', 0, 1) > 0 then at = less(z, x) end
+  reply[n + 1] = at
+  reply[n + 2] = better
+  reply[n + 3] = less(d, k)
+  n = n + 3
+end
 return reply

@@ -5,6 +5,7 @@
 -- telling's shard has been heard, -1 where the generation is not here.
 local c, refusal = enter()
 if refusal then return refusal end
+room()
 local reply, arg = {OK}, 3
 while arg <= #ARGV do
   local g, from, told, n = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
@@ -15,7 +16,7 @@ while arg <= #ARGV do
     local w = key(g, 'w')
     local heard, keys = tonumber(call('HGET', w, 'i' .. from) or 0), 0
     if told > heard then -- it was heard once, by a server that is no more
-      forget(c)
+      forget()
       return {LOST}
     end
     for i = heard - told, n - 1 do

@@ -12,6 +12,7 @@ local ITEMS = 1000 -- most that are told to one shard at a time
 
 local c, refusal = enter()
 if refusal then return refusal end
+room()
 local only, batch, at = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
 local generations = {}
@@ -39,7 +40,7 @@ for _ = 1, tonumber(ARGV[6]) do
     if n > 0 then
       -- The other shard knows more than this one ever said: this one went back.
       if n > call('LLEN', o) then
-        forget(c)
+        forget()
         return {LOST}
       end
       call('LTRIM', o, n, -1)

@@ -1,0 +1,174 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// benchEntry is a version of a user's entry, at a random score.
+func benchEntry(i int, version uint64, rng *rand.Rand) leaderboard.Entry {
+	return leaderboard.Entry{
+		Scope: testScope, User: leaderboard.UserID(benchUser(i)), Version: version,
+		Key: testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(1<<52)), epoch), AchievedAt: epoch.Add(time.Duration(rng.Int64N(1e12)) * time.Microsecond),
+	}
+}
+
+// BenchmarkIndex compares the index with bare commands on a sorted set of as
+// many users on the same server, through the same client, turn by turn: the
+// metric ×bare is how many times as long the index takes, server× how many
+// times as much of the server's processor.
+func BenchmarkIndex(b *testing.B) {
+	n := benchUsers(b)
+	for _, shards := range []int{1, 4} {
+		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
+			server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
+			o := options(server.Addrs(), shards)
+			o.Hints = defaultHints
+			x := opened(b, o)
+			bare := x.client.(*goredis.Client)
+			rng := rand.New(rand.NewPCG(1, 2))
+			ctx := context.Background()
+			empty := usedMemory(b, bare)
+			start := time.Now()
+			err := x.Rebuild(ctx, testBoard, testScope, epoch, func(yield func(leaderboard.Entry, error) bool) {
+				for i := range n {
+					if !yield(benchEntry(i, 1, rng), nil) {
+						return
+					}
+				}
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			took, full := time.Since(start), usedMemory(b, bare)
+			err = pipelined(ctx, bare, n, func(i int) [][]any { return [][]any{{"ZADD", "bare", rng.Int64N(1 << 52), benchUser(i)}} })
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run("rebuild", func(b *testing.B) {
+				for b.Loop() {
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
+				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
+				b.ReportMetric(float64(n)/took.Seconds(), "users/s")
+			})
+			l := leaderboard.Ladder{Scope: testScope}
+			var version atomic.Uint64
+			version.Store(1)
+			user := func() string { return benchUser(rand.IntN(n)) }
+			for _, q := range []struct {
+				name       string
+				bare, with func() error
+			}{
+				{"rank", func() error { return bare.ZRevRank(ctx, "bare", user()).Err() }, func() error {
+					_, _, err := x.Standings(ctx, l, []leaderboard.UserID{leaderboard.UserID(user())})
+					return err
+				}},
+				{"top10", func() error { return bare.ZRevRangeWithScores(ctx, "bare", 0, 9).Err() }, func() error {
+					_, _, err := x.Page(ctx, l, 1, 10)
+					return err
+				}},
+				{"page100-deep", func() error {
+					from := rand.Int64N(int64(n - 100))
+					return bare.ZRevRangeWithScores(ctx, "bare", from, from+99).Err()
+				}, func() error {
+					_, _, err := x.Page(ctx, l, rand.Int64N(int64(n-100)), 100)
+					return err
+				}},
+				{"around4", func() error { // two trips
+					rank, err := bare.ZRevRank(ctx, "bare", user()).Result()
+					if err != nil {
+						return err
+					}
+					return bare.ZRevRangeWithScores(ctx, "bare", max(rank-4, 0), rank+4).Err()
+				}, func() error {
+					_, _, err := x.Around(ctx, l, leaderboard.UserID(user()), 4, 4)
+					return err
+				}},
+				{"update", func() error {
+					return bare.ZAdd(ctx, "bare", goredis.Z{Score: float64(rand.Int64N(1 << 52)), Member: user()}).Err()
+				}, func() error {
+					e := benchEntry(rand.IntN(n), version.Add(1), rand.New(rand.NewPCG(rand.Uint64(), 0)))
+					return x.Update(ctx, testScope, epoch, []leaderboard.Entry{e})
+				}},
+				{"update-and-rank", func() error {
+					u := user()
+					pipe := bare.Pipeline()
+					pipe.ZAdd(ctx, "bare", goredis.Z{Score: float64(rand.Int64N(1 << 52)), Member: u})
+					pipe.ZRevRank(ctx, "bare", u)
+					_, err := pipe.Exec(ctx)
+					return err
+				}, func() error {
+					e := benchEntry(rand.IntN(n), version.Add(1), rand.New(rand.NewPCG(rand.Uint64(), 0)))
+					if err := x.Update(ctx, testScope, epoch, []leaderboard.Entry{e}); err != nil {
+						return err
+					}
+					_, _, err := x.Standings(ctx, l, []leaderboard.UserID{e.User})
+					return err
+				}},
+			} {
+				b.Run(q.name, func(b *testing.B) {
+					var times, cpu []float64
+					var ops, trips float64
+					for b.Loop() {
+						plain := side(b, bare, q.bare)
+						before := x.trips.Load()
+						with := side(b, bare, q.with)
+						trips += float64(x.trips.Load() - before)
+						ops += sideOps
+						times = append(times, with.took/plain.took)
+						cpu = append(cpu, with.server/plain.server)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(median(times), "×bare")
+					b.ReportMetric(median(cpu), "server×bare")
+					b.ReportMetric(trips/ops, "trips/op")
+				})
+			}
+		})
+	}
+}
+
+const (
+	sideOps     = 4000
+	sideWorkers = 16
+)
+
+type cost struct{ took, server float64 }
+
+// side runs an operation many times, by some workers.
+func side(b *testing.B, c *goredis.Client, op func() error) cost {
+	b.Helper()
+	cpu, start := serverSeconds(b, c), time.Now()
+	var all sync.WaitGroup
+	for range sideWorkers {
+		all.Go(func() {
+			for range sideOps / sideWorkers {
+				if err := op(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(start).Seconds()
+	return cost{took, serverSeconds(b, c) - cpu}
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
