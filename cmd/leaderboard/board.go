@@ -107,26 +107,26 @@ type boardFlags struct {
 
 // addFixed adds the flags of rules that never change.
 func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
-	fs.StringVar(&f.policy, "policy", "best", "how a user's results make the score: best, sum, latest or decay")
-	fs.StringVar(&f.order, "order", "higher-first", "which score stands better: higher-first or lower-first")
+	fs.StringVar(&f.policy, "policy", "best", "`how` a user's results make the score: best, sum, latest or decay")
+	fs.StringVar(&f.order, "order", "higher-first", "`which` score stands better: higher-first or lower-first")
 	fs.DurationVar(&f.halfLife, "half-life", 0, "of decay boards: after how long points are worth half")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "a further column, as `name` or name:lower-first; the first decides first")
 	fs.StringArrayVar(&f.divisions, "division", nil, "an `attribute` of results whose values slice the board")
-	fs.StringVar(&f.season, "season", "none", "none, daily, weekly, monthly or explicit (with --window)")
-	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time zone in which seasons begin")
-	fs.Int64Var(&f.floor, "floor", 0, "of sum boards: refuse what takes a sum below this")
+	fs.StringVar(&f.season, "season", "none", "`cut` of time: none, daily, weekly, monthly or explicit (with --window)")
+	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` in which seasons begin")
+	fs.Int64Var(&f.floor, "floor", 0, "of sum boards: refuse what takes a sum below this `score`")
 }
 
 // addSettings adds the flags of what may be changed.
 func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.file, "file", "f", "", "`file` with the board as JSON or YAML, - for standard input, in place of flags")
-	fs.StringVar(&f.title, "title", "", "title for display")
-	fs.StringVar(&f.unit, "unit", "", "unit for display: points, s")
-	fs.Int32Var(&f.decimals, "decimals", 0, "decimals for display: with 2, a score of 1234 is shown as 12.34")
+	fs.StringVar(&f.title, "title", "", "`title` for display")
+	fs.StringVar(&f.unit, "unit", "", "`unit` for display: points, s")
+	fs.Int32Var(&f.decimals, "decimals", 0, "`decimals` for display: with 2, a score of 1234 is shown as 12.34")
 	fs.DurationVar(&f.grace, "grace", 24*time.Hour, "how long after its end a season takes late results")
 	fs.StringArrayVar(&f.windows, "window", nil, "an explicit season as `id=start/end`: 2026=2026-01-01/2027-01-01")
-	fs.Int64Var(&f.min, "min", 0, "least score or points of one result")
-	fs.Int64Var(&f.max, "max", 0, "greatest score or points of one result")
+	fs.Int64Var(&f.min, "min", 0, "least `score` or points of one result")
+	fs.Int64Var(&f.max, "max", 0, "greatest `score` or points of one result")
 	fs.DurationVar(&f.retention, "retention", 0, "how long a season is kept after it is sealed")
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -35,12 +36,13 @@ type client struct {
 // connection is what the flags of client commands say.
 type connection struct {
 	server, key, ca, cert, certKey string
-	tls, plaintext, json           bool
+	tls, plaintext                 bool
 	timeout                        time.Duration
 }
 
+// addFlags adds the flags, and takes note of them for the help.
 func (o *connection) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
+	f := pflag.NewFlagSet("connection", pflag.ContinueOnError)
 	f.StringVar(&o.server, "server", "", "`host:port` of the server's gRPC ($"+config.EnvPrefix+"SERVER, default "+config.Default().GRPC+")")
 	f.StringVar(&o.key, "key", "", "API `key` or token; the environment is safer, other users see flags ($"+config.EnvPrefix+"KEY)")
 	f.BoolVar(&o.tls, "tls", false, "use TLS, also to this machine; to other machines it is always used")
@@ -49,11 +51,25 @@ func (o *connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.cert, "cert", "", "`file` of a client certificate to show the server; implies --tls")
 	f.StringVar(&o.certKey, "cert-key", "", "`file` of the private key of --cert")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for an answer")
-	f.BoolVar(&o.json, "json", false, "print the API's JSON, for scripts")
+	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
+	cmd.Flags().AddFlagSet(f)
 }
 
-// clientCommand gives cmd the flags of a connection, and makes it run with one.
+// connectionFlag marks the flags that all clients share.
+const connectionFlag = "connection"
+
+// clientCommand gives cmd the flags of a connection and --json, and makes it run
+// with a client.
 func (w *world) clientCommand(cmd *cobra.Command, run func(ctx context.Context, c *client, args []string) error) *cobra.Command {
+	asJSON := cmd.Flags().Bool("json", false, "print the API's JSON, for scripts")
+	return w.connected(cmd, func(ctx context.Context, c *client, args []string) error {
+		c.json = *asJSON
+		return run(ctx, c, args)
+	})
+}
+
+// connected is clientCommand for what has a format of its own.
+func (w *world) connected(cmd *cobra.Command, run func(ctx context.Context, c *client, args []string) error) *cobra.Command {
 	var o connection
 	o.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -108,7 +124,7 @@ func (w *world) dial(o connection) (*client, func(), error) {
 		return nil, nil, usagef("server %q: %w", o.server, err)
 	}
 	c := &client{
-		world: w, server: o.server, json: o.json,
+		world: w, server: o.server,
 		scores: pb.NewLeaderboardServiceClient(conn), admin: pb.NewAdminServiceClient(conn),
 	}
 	return c, func() { conn.Close() }, nil

@@ -83,6 +83,9 @@ func unavailable(message, server string) string {
 		return fmt.Sprintf("the server %s speaks no TLS; give it a certificate, or use --plaintext if nobody listens on the way", server)
 	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
 		return fmt.Sprintf("the server %s asks for a client certificate that it accepts; name one with --cert and --cert-key", server)
+	case strings.Contains(message, "broken pipe"), strings.Contains(message, "connection reset by peer"):
+		// Which is how a server that was shown no certificate may end it, too.
+		return fmt.Sprintf("the server %s broke the connection; try again in a moment, or with --cert if it asks for a client certificate", server)
 	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):
 		return fmt.Sprintf("the server at %s does not speak plain gRPC; use --tls, or check that the port is gRPC's and not HTTP's", server)
 	case strings.Contains(message, "x509:"), strings.Contains(message, "tls:"):

@@ -40,8 +40,8 @@ the board it fills equals this one.`,
 	}
 	o.addFlags(cmd)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "-", "`file` to write, - for standard output")
-	cmd.Flags().StringVar(&o.format, "format", "", "csv or ndjson; told from the file's name if absent, else ndjson")
-	return w.clientCommand(cmd, func(ctx context.Context, c *client, args []string) error {
+	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson; told from the file's name if absent, else ndjson")
+	return w.connected(cmd, func(ctx context.Context, c *client, args []string) error {
 		if o.format == "" {
 			if o.format = "ndjson"; strings.HasSuffix(strings.TrimSuffix(o.output, ".gz"), ".csv") {
 				o.format = "csv"

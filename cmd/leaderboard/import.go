@@ -72,15 +72,16 @@ decide who reached a score first.`,
 	addBoardFlag(cmd, &o.board)
 	o.mapping.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.format, "format", "", "csv or ndjson; told from the name or the content if absent")
+	f.StringVar(&o.format, "format", "", "`format`: csv or ndjson; told from the name or the content if absent")
 	f.StringVar(&o.delimiter, "delimiter", "", "`character` between CSV columns (default a comma, a tab for .tsv)")
-	f.IntVar(&o.batch, "batch", maxBatch, "most results in one call, 1 to 5000")
-	f.IntVar(&o.inFlight, "in-flight", 4, "calls at a time, 1 to 64")
+	f.IntVar(&o.batch, "batch", maxBatch, "most `results` in one call, 1 to 5000")
+	f.IntVar(&o.inFlight, "in-flight", 4, "`calls` at a time, 1 to 64")
 	f.StringVar(&o.rejects, "rejects", "", "`file` for rows that are not taken (default FILE.rejected.csv)")
 	f.StringVar(&o.state, "state", "", "`file` that remembers how far the import is (default FILE.import-state.json)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check the rows, and send none")
-	run := w.clientCommand(cmd, func(ctx context.Context, c *client, args []string) error {
-		o.file = args[0]
+	asJSON := f.Bool("json", false, "print the summary as JSON, for scripts")
+	run := w.connected(cmd, func(ctx context.Context, c *client, args []string) error {
+		o.file, c.json = args[0], *asJSON
 		return c.importFile(ctx, cmd, o)
 	})
 	setDefault(cmd, "timeout", "1m")

@@ -197,6 +197,12 @@ func TestImportReportsWhatItDoesNotTake(t *testing.T) {
 	}
 	contains(t, s.ok(t, "result", "ada", "ghost", "--board", "b"), "retracted")
 
+	far := writeFile(t, "far.csv", "user_id,points,achieved_at\nada,1,99999999999999\nada,1,-99999999999999999\nada,1,1.5\nada,1,0\n")
+	r = s.do(t, "import", far, "--board", "b", "--time-format", "unix", "--json")
+	if got, want := counted(t, r), (tally{Rows: 4, Applied: 1, Rejected: 3}); got != want {
+		t.Errorf("import of times outside the calendar = %+v, want %+v", got, want)
+	}
+
 	// A wrong mapping is noticed before, or soon.
 	s.fails(t, exitUsage, []string{`no column "score" but user_id, points`}, "import", file, "--board", "b", "--score", "score")
 	s.fails(t, exitUsage, []string{`--tie-breaker goals`}, "import", file, "--board", "b", "--tie-breaker", "goals=points")

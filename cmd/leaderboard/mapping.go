@@ -46,13 +46,13 @@ func (m *mapping) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
 	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score, or points on boards that add up)")
-	f.StringVar(&m.ScoreFormat, "score-format", "integer", "integer: as the API takes it; decimal: in the board's unit, 12.34 or h:mm:ss")
+	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format`: integer, as the API takes it, or decimal, in the board's unit, 12.34 or h:mm:ss")
 	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; without such a column the id is made of the file's content and the line")
 	f.StringVar(&m.MatchPrefix, "match-prefix", "", "make match ids of this `text` and the line, in place of the file's content")
 	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
 	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; without it the server's time counts")
-	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "rfc3339 (also a bare day), unix, unix_ms, or a layout as 2006-01-02 15:04:05")
-	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time zone of times that name none")
+	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format`: rfc3339 (also a bare day), unix, unix_ms, or a layout as 2006-01-02 15:04:05")
+	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times that name none")
 	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute, which places the user in divisions")
 	f.StringToStringVar(&m.TieBreakers, "tie-breaker", nil, "`name=column` of a tie-breaker of the board")
 	f.StringToStringVar(&m.Metadata, "metadata", nil, "`name=column` of what to keep with the result")
@@ -243,6 +243,9 @@ func (m *mapping) item(r record, matchPrefix string) (item, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", m.AchievedAt, err))
 		}
 		it.result.AchievedAt = timestamppb.New(t)
+		if err == nil && it.result.AchievedAt.CheckValid() != nil {
+			errs = append(errs, fmt.Errorf("%s: %.40q is outside the years 1 to 9999", m.AchievedAt, text))
+		}
 	}
 	errs = append(errs, m.tieBreakers(r, it.result, field, integer), m.attributes(r, it.result, field), m.metadata(r, it.result, field))
 	return it, errors.Join(errs...)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The groups of commands in the help.
@@ -41,6 +42,8 @@ commands are clients of it.`,
 	root.SetIn(w.stdin)
 	root.SetOut(w.stdout)
 	root.SetErr(w.stderr)
+	root.SetHelpCommandGroupID(groupServer)
+	root.SetUsageFunc(w.usage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
@@ -62,6 +65,55 @@ commands are clients of it.`,
 	add(groupAdmin, banCommand(w), unbanCommand(w), eraseCommand(w), keyCommand(w), verifyCommand(w), rebuildCommand(w), backupCommand(w), schemaCommand(w), topicsCommand(w))
 	return root
 }
+
+// usage writes how a command is called: what cobra writes, with flags that fit
+// the terminal, those of the connection apart from the command's own.
+func (w *world) usage(cmd *cobra.Command) error {
+	out := cmd.OutOrStderr()
+	fmt.Fprint(out, "Usage:\n")
+	if cmd.Runnable() && cmd.HasParent() && !cmd.HasSubCommands() {
+		fmt.Fprintf(out, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasSubCommands() {
+		fmt.Fprintf(out, "  %s COMMAND [flags]\n", cmd.CommandPath())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+	}
+	groups := cmd.Groups()
+	if len(groups) == 0 && cmd.HasSubCommands() {
+		groups = []*cobra.Group{{Title: "Commands:"}}
+	}
+	for _, g := range groups {
+		fmt.Fprintf(out, "\n%s\n", g.Title)
+		for _, c := range cmd.Commands() {
+			if c.GroupID == g.ID && (c.IsAvailableCommand() || c.Name() == "help") {
+				fmt.Fprintf(out, "  %-*s  %s\n", cmd.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	columns, _ := w.terminalSize()
+	own, shared := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		f.DefValue = strings.TrimPrefix(f.DefValue, "[]") // nothing is no default
+		if _, ok := f.Annotations[connectionFlag]; ok {
+			shared.AddFlag(f)
+		} else {
+			own.AddFlag(f)
+		}
+	})
+	fmt.Fprintf(out, "\nFlags:\n%s", own.FlagUsagesWrapped(min(columns, maxColumns)))
+	if shared.HasFlags() {
+		fmt.Fprintf(out, "\nConnection:\n%s", shared.FlagUsagesWrapped(min(columns, maxColumns)))
+	}
+	if cmd.HasSubCommands() {
+		fmt.Fprintf(out, "\n%s COMMAND --help says more about a command.\n", cmd.CommandPath())
+	}
+	return nil
+}
+
+// maxColumns is as wide as text is easy to read.
+const maxColumns = 120
 
 func unknownCommand(cmd *cobra.Command, name string) error {
 	did := ""

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 )
 
 // readRows reads an input to its end: each record as its line and the columns
@@ -298,6 +300,47 @@ func FuzzNDJSON(f *testing.F) {
 		}
 		if n != len(want) {
 			t.Fatalf("%d records of %d lines", n, len(want))
+		}
+	})
+}
+
+// Whatever stands in a row, it becomes a result that can be sent, or an error.
+func FuzzImportRow(f *testing.F) {
+	f.Add([]byte("user_id,points,match_id,revision,achieved_at,attributes,tie_breakers,metadata,retracted,season\nada,3,m,1,2026-01-02,\"{\"\"a\"\":\"\"b\"\"}\",[1],{},true,all\n"), false, "2006-01-02")
+	f.Add([]byte(`{"user_id":"ada","points":"1:02:03.5","tie_breakers":[1,-2],"attributes":{"a":"b"},"metadata":{"x":[null]}}`), true, "rfc3339")
+	f.Add([]byte(`{"user_id":{},"points":1e99,"achieved_at":"\ud800"}`), true, "unix_ms")
+	f.Fuzz(func(t *testing.T, input []byte, asJSON bool, timeFormat string) {
+		var records recordReader
+		var err error
+		if asJSON {
+			records, err = newJSONReader(bytes.NewReader(input))
+		} else {
+			records, err = newCSVReader(bytes.NewReader(input), ',')
+		}
+		if err != nil {
+			return
+		}
+		m := mapping{
+			User: "user_id", Score: "points", Match: "match_id", Revision: "revision", AchievedAt: "achieved_at", TimeFormat: timeFormat,
+			Metadata: map[string]string{"note": "note"}, Attributes: map[string]string{"a": "a.b"}, TieBreakers: map[string]string{"wins": "wins"},
+			constants: map[string]string{"metadata.source": "mat"}, unit: unit{"s", 1}, ties: []string{"losses", "wins"}, location: time.UTC, addsUp: true,
+			conditions: []condition{{column: "kind", value: "x", not: true}},
+		}
+		for {
+			r, err := records.next()
+			if err != nil {
+				return
+			}
+			if r.err != nil || !m.takes(r) {
+				continue
+			}
+			it, err := m.item(r, "prefix")
+			if err != nil {
+				continue
+			}
+			if _, err := proto.Marshal(it.result); err != nil || it.result.GetUserId() == "" || it.result.GetMatchId() == "" {
+				t.Fatalf("%q becomes %v, %v", r.raw, it.result, err)
+			}
 		}
 	})
 }

@@ -29,7 +29,7 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	addBoardFlag(cmd, &q.board)
 	addSeasonFlag(cmd, &q.season)
 	cmd.Flags().StringVarP(&q.division, "division", "d", "", "`attribute:value`, such as gender:F; overall if absent")
-	cmd.Flags().StringVarP(&q.method, "method", "m", "", "how ranks are numbered: competition (1-2-2-4, if absent), dense (1-2-2-3) or ordinal (1-2-3-4)")
+	cmd.Flags().StringVarP(&q.method, "method", "m", "", "`how` ranks are numbered: competition (1-2-2-4, if absent), dense (1-2-2-3) or ordinal (1-2-3-4)")
 }
 
 // ladderOf asks for a board's rules, which say how its entries are shown. A
@@ -68,14 +68,14 @@ once however often it is sent; without it, the server makes an id and says which
 	}
 	addBoardFlag(cmd, &board)
 	f := cmd.Flags()
-	f.Int64Var(&points, "points", 0, "points to add, on sum and decay boards")
-	f.Int64Var(&score, "score", 0, "score, on best and latest boards")
+	f.Int64Var(&points, "points", 0, "`points` to add, on sum and decay boards")
+	f.Int64Var(&score, "score", 0, "`score`, on best and latest boards")
 	f.StringVar(&match, "match", "", "`id` of the match, which makes repeats harmless")
 	f.Int64Var(&revision, "revision", 0, "of one match the highest revision counts")
 	f.StringVar(&at, "achieved-at", "", "`time` of the event, as 2026-11-20T10:00:00Z; now if absent")
-	f.Int64SliceVar(&ties, "tie-breakers", nil, "further columns in the board's order, as 1,0")
+	f.Int64SliceVar(&ties, "tie-breakers", nil, "further columns in the board's order, as `1,0`")
 	f.StringToStringVar(&attributes, "attribute", nil, "`name=value` that places the user in a division")
-	f.StringVar(&meta, "metadata", "", "a JSON object to keep with the result")
+	f.StringVar(&meta, "metadata", "", "a JSON `object` to keep with the result")
 	return w.clientCommand(cmd, func(ctx context.Context, c *client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
 		switch given := f.Changed("points"); {
@@ -214,7 +214,7 @@ func userCommand(w *world) *cobra.Command {
 		Use: "user USER", Short: "Show a user's scores on every board", Args: exactly("USER"),
 		Example: "  leaderboard user ada",
 	}
-	cmd.Flags().StringVarP(&method, "method", "m", "", "how ranks are numbered: competition (if absent), dense or ordinal")
+	cmd.Flags().StringVarP(&method, "method", "m", "", "`how` ranks are numbered: competition (if absent), dense or ordinal")
 	return w.clientCommand(cmd, func(ctx context.Context, c *client, args []string) error {
 		res, err := c.scores.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: args[0], Method: method})
 		if err != nil {

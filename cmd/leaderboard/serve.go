@@ -23,8 +23,8 @@ func serveCommand(w *world) *cobra.Command {
 The first start makes an admin key and prints it once; with --insecure nobody
 needs a key, which is for trying things out on one machine.
 
-Every flag is a setting, which the environment and a file can give too:
-see docs/configuration.md.`,
+Every flag is a setting, which the environment (--http is LEADERBOARD_HTTP) and a
+file can give too; secrets have no flag. docs/configuration.md says more of each.`,
 		Example: `  leaderboard serve
   leaderboard serve --insecure --data /tmp/try
   leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem`,

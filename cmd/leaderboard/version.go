@@ -9,12 +9,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is what the binary was built from: a tag, or a commit's time and hash.
+// version is what the binary was built from: a tag, or a commit's time and hash;
+// "devel" if it does not know, as when it was started by go run.
 func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
-	return "unknown"
+	return "devel"
 }
 
 func versionCommand(w *world) *cobra.Command {

@@ -34,13 +34,23 @@ func AddFlags(fs *pflag.FlagSet) {
 		if s.Flag == "" {
 			continue
 		}
-		f := &pflag.Flag{Name: s.Flag, Usage: strings.TrimSuffix(s.Help, ".") + " ($" + s.Env + ")", Value: &flagValue{text: s.String(), unit: s.Unit}}
+		f := &pflag.Flag{Name: s.Flag, Usage: s.usage(), Value: &flagValue{text: s.String(), unit: s.Unit}}
 		if f.DefValue = s.String(); s.value.Kind() == reflect.Bool {
 			f.NoOptDefVal = "true"
 			f.Value.(*flagValue).unit = "bool"
 		}
 		fs.AddFlag(f)
 	}
+}
+
+// usage is the help of a flag: the first sentence of the setting's, and what the
+// values are if the name of the flag's value cannot say it.
+func (s Setting) usage() string {
+	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
+	if (&flagValue{unit: s.Unit}).Type() == "value" {
+		first += ": " + s.Unit
+	}
+	return first
 }
 
 // flagValue keeps the text of a flag; [Load] reads it with the other sources, so
@@ -50,8 +60,10 @@ type flagValue struct{ text, unit string }
 func (v *flagValue) String() string     { return v.text }
 func (v *flagValue) Set(s string) error { v.text = s; return nil }
 func (v *flagValue) Type() string {
-	unit, _, _ := strings.Cut(v.unit, ",")
-	return strings.ReplaceAll(unit, " ", "-")
+	if strings.Contains(v.unit, ",") || strings.Contains(v.unit, " or ") && v.unit != "true or false" {
+		return "value" // one of those that the help lists
+	}
+	return strings.ReplaceAll(v.unit, " ", "-")
 }
 
 // Effective is a configuration with the source of each of its values.
