@@ -91,7 +91,6 @@ type parsed struct {
 	limit       string
 	timestamp   string
 	condition   [][2]string // column = value; exists: IF (NOT) EXISTS
-	order       []string    // of the arguments: what each ? stands for
 }
 
 var (

@@ -136,7 +136,6 @@ type writers struct {
 	board  *leaderboard.Board
 	user   leaderboard.UserID
 	clock  time.Time
-	sent   []leaderboard.MatchResult
 }
 
 func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user leaderboard.UserID) *writers {
@@ -323,8 +322,14 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
 	{"an erasure", leaderboard.Best, byFirst("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+	{"a season's deletion", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), deleteSeason}, nil},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+}
+
+func deleteSeason(ctx context.Context, w *writers, s *Store) error {
+	return s.DeleteSeason(ctx, leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll})
 }
 
 func twice(ctx context.Context, w *writers, s *Store) error {
@@ -429,6 +434,56 @@ func TestModelOfTwoWriters(t *testing.T) {
 }
 
 func sharedModel(m *model) func() conn { return func() conn { return m } }
+
+// What another process deletes is gone at once, and what comes after is kept.
+func TestModelOfDeletionsByAnotherStore(t *testing.T) {
+	scope := leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}
+	for name, remove := range map[string]func(context.Context, *writers) error{
+		"a season": func(ctx context.Context, w *writers) error { return deleteSeason(ctx, w, w.stores[1]) },
+		"a user":   func(ctx context.Context, w *writers) error { return erase(ctx, w, w.stores[1]) },
+		"a board": func(ctx context.Context, w *writers) error {
+			if err := w.stores[1].DeleteBoard(ctx, "b"); err != nil {
+				return err
+			}
+			if _, err := w.stores[0].Apply(ctx, w.board, []leaderboard.MatchResult{w.result("x 1")}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+				return fmt.Errorf("Apply to a board that was deleted: %w", err)
+			}
+			w.board.CreatedAt = w.board.CreatedAt.Add(time.Second)
+			return w.stores[1].CreateBoard(ctx, *w.board)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
+			if err := w.apply(ctx, w.stores[0], "m 50 red", "n 60 blue"); err != nil {
+				t.Fatal(err)
+			}
+			old := *w.board
+			if err := remove(ctx, w); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := w.stores[0].Entry(ctx, scope, "u"); !errors.Is(err, leaderboard.ErrEntryNotFound) {
+				t.Errorf("Entry: %+v, %v", e, err)
+			}
+			if _, err := w.stores[0].Result(ctx, leaderboard.ResultKey{Scope: scope, User: "u", Match: "m"}); !errors.Is(err, leaderboard.ErrResultNotFound) {
+				t.Errorf("Result: %v", err)
+			}
+			w.clock = w.clock.Add(time.Hour)
+			if _, err := w.stores[0].Apply(ctx, &old, []leaderboard.MatchResult{w.result("x 1")}); name == "a board" != errors.Is(err, leaderboard.ErrBoardNotFound) {
+				t.Errorf("Apply to the board as it was: %v", err)
+			}
+			if err := w.apply(ctx, w.stores[0], "m 7 red"); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.check(ctx); err != nil {
+				t.Error(err)
+			}
+			if e, err := w.third.Entry(ctx, scope, "u"); err != nil || w.board.ScoreOf(e.Key, stepsEpoch) != 7 {
+				t.Errorf("Entry: %+v, %v", e, err)
+			}
+		})
+	}
+}
 
 // The same where replicas lag, in random orders.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
