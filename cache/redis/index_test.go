@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +46,17 @@ func options(addrs []string, shards int) Options {
 	}
 }
 
+// seeded returns the seed of a random test, which LEADERBOARD_TEST_SEED repeats.
+func seeded(t *testing.T) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("LEADERBOARD_TEST_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with: LEADERBOARD_TEST_SEED=%d go test ./cache/redis -run '^%s$'", seed, t.Name())
+	return seed
+}
+
 // opened returns an index with options, whose keys are removed when tb ends.
 func opened(tb testing.TB, o Options) *Index {
 	tb.Helper()
@@ -71,28 +84,17 @@ func names(ctx context.Context, x *Index) ([]string, error) {
 			all = append(all, it.Val())
 		}
 	}
-	switch c := x.client.(type) {
-	case *goredis.ClusterClient:
-		// One after another: scan appends.
-		err := c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { return nil })
-		if err != nil {
-			return nil, err
-		}
-		nodes := make(chan *goredis.Client, 64)
-		if err := c.ForEachMaster(ctx, func(_ context.Context, m *goredis.Client) error { nodes <- m; return nil }); err != nil {
-			return nil, err
-		}
-		close(nodes)
-		for m := range nodes {
-			if err := scan(ctx, m); err != nil {
-				return nil, err
-			}
-		}
-		return all, nil
-	case *goredis.Client:
-		return all, scan(ctx, c)
+	cluster, ok := x.client.(*goredis.ClusterClient)
+	if !ok {
+		return all, scan(ctx, x.client.(*goredis.Client))
 	}
-	return nil, fmt.Errorf("client of type %T", x.client)
+	var mu sync.Mutex // masters are asked side by side
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return scan(ctx, m)
+	})
+	return all, err
 }
 
 func remove(tb testing.TB, x *Index) {

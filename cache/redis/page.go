@@ -51,7 +51,7 @@ func (r *reader) windows(by, cut string, above, below int, user leaderboard.User
 // Page implements [leaderboard.Ranker]. A position before the first is the first.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	from := min(max(position, 1), maxPosition) - 1
-	n = max(n, 0)
+	n = min(max(n, 0), math.MaxInt32)
 	var out []leaderboard.Standing
 	v, err := x.answer(ctx, l, func(r *reader) (err error) {
 		switch {
@@ -96,7 +96,7 @@ func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) 
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	var out []leaderboard.Standing
 	v, err := x.answer(ctx, l, func(r *reader) (err error) {
-		out, err = r.after(string(after)+"\x00", 0, max(n, 0)) // the least key behind it
+		out, err = r.after(string(after)+"\x00", 0, min(max(n, 0), math.MaxInt32)) // the least key behind it
 		return err
 	})
 	if err != nil {
@@ -175,7 +175,7 @@ const (
 // them, whose position is exact since all shards count up to it in one trip. If
 // the window misses, what it says narrows the search. After a few rounds the
 // search no longer guesses but takes pivots all over what is left, of which a
-// round leaves a fifth at most.
+// round then leaves about a quarter at most, whoever stands where.
 func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 	shards := r.shards()
 	bounds := make([]bracket, shards) // what is known of how many of position are in each shard

@@ -16,8 +16,7 @@ import (
 // have, and do not read what is before them.
 func TestPagesDeepInALadder(t *testing.T) {
 	const users, shards = 12_000, 8
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeded(t)
 	for name, shape := range map[string]struct {
 		score func(rng *rand.Rand, i, shard int) int64
 		trips int64 // at most, on average

@@ -98,8 +98,7 @@ func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.E
 // In a Redis of this process, which cannot say who it is, the scripts do their
 // work; the suite, and everything about faults, is for real servers.
 func TestScriptsInProcess(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeded(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
