@@ -27,3 +27,7 @@ func TestModelHistories(t *testing.T) {
 		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
 	}, limits)
 }
+
+// limits: results and entries are in different partitions, so a result may be
+// seen before the entry that follows from it.
+var limits = storagetest.Limits{EntriesFollow: true}
