@@ -295,10 +295,9 @@ func TestImportGoesOn(t *testing.T) {
 	file := writeFile(t, "x.csv", manyRows(100, rows)+"user-1,bad,m\n")
 	s.fails(t, exitFailure, []string{"1 row was not taken"}, "import", file, "--board", "whole")
 
-	var sent atomic.Int64
-	allowed := int64(0)
+	var sent, allowed atomic.Int64 // an import that stopped may leave calls under way
 	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
-		if sent.Add(1) > allowed {
+		if sent.Add(1) > allowed.Load() {
 			return status.Error(codes.PermissionDenied, "the submit scope is required")
 		}
 		return nil
@@ -307,7 +306,7 @@ func TestImportGoesOn(t *testing.T) {
 	interruptions := 0
 	for {
 		sent.Store(0)
-		allowed = 7
+		allowed.Store(7)
 		r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "3", "--json")
 		if r.stdout != "" {
 			got = counted(t, r)
@@ -331,10 +330,10 @@ func TestImportGoesOn(t *testing.T) {
 		t.Errorf("the board in one import and in parts (-one +parts):\n%s", diff)
 	}
 	// The state of another import does not count.
-	allowed = 1
+	allowed.Store(1)
 	sent.Store(0)
 	p.fails(t, exitFailure, []string{"stopped after"}, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "1")
-	allowed = rows
+	allowed.Store(rows)
 	r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--filter", "points!=6", "--json")
 	contains(t, r.stderr, "is of another import; beginning at the first row")
 	if c := counted(t, r); c.Rows != rows+1 {
