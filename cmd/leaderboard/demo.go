@@ -114,7 +114,7 @@ func (w *world) demo(ctx context.Context, c *config.Config, matches []match, spe
 		return err
 	}
 	d := &demo{world: w, speed: speed, matches: matches, url: n.url(), screen: screen{world: w}}
-	client, closeConn, err := w.dial(connection{server: reachable(n.grpc.Addr()), timeout: time.Minute})
+	client, closeConn, err := w.dial(connection{server: reachable(n.grpc.Addr().String()), timeout: time.Minute})
 	if err != nil {
 		return errors.Join(err, n.close())
 	}

@@ -59,7 +59,7 @@ commands are clients of it.`,
 			root.AddCommand(c)
 		}
 	}
-	add(groupServer, demoCommand(w), serveCommand(w), configCommand(w), versionCommand(w))
+	add(groupServer, demoCommand(w), serveCommand(w), configCommand(w), healthCommand(w), versionCommand(w))
 	add(groupScores, submitCommand(w), importCommand(w), exportCommand(w), topCommand(w), rankCommand(w), userCommand(w), watchCommand(w), resultCommand(w), retractCommand(w))
 	add(groupBoards, boardCommand(w), seasonCommand(w))
 	add(groupAdmin, banCommand(w), unbanCommand(w), eraseCommand(w), keyCommand(w), verifyCommand(w), rebuildCommand(w), backupCommand(w), schemaCommand(w), topicsCommand(w))

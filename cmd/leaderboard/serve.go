@@ -103,14 +103,17 @@ func (n *node) url() string {
 	if n.config.TLS.Cert != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + reachable(n.rest.Addr())
+	return scheme + "://" + reachable(n.rest.Addr().String())
 }
 
-// reachable is an address that a listener is reached at: one of all addresses is
-// reached at this machine's name for itself.
-func reachable(a net.Addr) string {
-	host, port, err := net.SplitHostPort(a.String())
-	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+// reachable is where a listener's address is reached from this machine: one of
+// all addresses, at the machine's name for itself.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
 	return net.JoinHostPort(host, port)

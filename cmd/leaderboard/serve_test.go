@@ -48,9 +48,13 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 			t.Errorf("GET %s = %d, nothing of %q: %.200s", path, code, want, body)
 		}
 	}
+	health := []string{"health", "--http", s.http}
+	contains(t, s.ok(t, health...), "ok")
+	contains(t, s.ok(t, append(health, "--ready")...), "ready")
 	if code := s.stop(); code != exitOK {
 		t.Errorf("serve exited with %d: %s", code, s.stderr)
 	}
+	command(t, "", nil, health...).mustFail(t, exitFailure, []string{"no server answers at http://" + s.http, "leaderboard serve"}, health)
 	if _, ok := logged(s.stderr.String(), "stopped"); !ok {
 		t.Errorf("the log does not end in stopped: %s", s.stderr)
 	}
@@ -98,6 +102,12 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	<-held
 	if code, _ := get(t, http.DefaultClient, url+"/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("GET /readyz while the index is filled = %d, want 503", code)
+	}
+	atURL := strings.TrimPrefix(url, "http://")
+	command(t, "", nil, "health", "--ready", "--http", atURL).
+		mustFail(t, exitFailure, []string{"503", "the rank index is being filled"}, []string{"health", "--ready"})
+	if r := command(t, "", nil, "health", "--http", atURL); r.code != exitOK {
+		t.Errorf("health while the index is filled: %s", r.stderr)
 	}
 	if code, _ := get(t, http.DefaultClient, url+"/healthz"); code != http.StatusOK {
 		t.Errorf("GET /healthz while the index is filled = %d, want 200", code)
@@ -250,7 +260,28 @@ func TestTLS(t *testing.T) {
 	}
 	top(mutual, "--ca", a.file("ca.pem")).mustFail(t, exitFailure, []string{"--cert"}, []string{"top"})
 
+	for _, of := range []struct {
+		server *server
+		args   []string
+	}{{s, nil}, {mutual, []string{"--tls-client-ca", a.file("ca.pem")}}} {
+		args := append([]string{"health", "--http", of.server.http, "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem")}, of.args...)
+		if r := command(t, "", nil, args...); r.code != exitOK {
+			t.Errorf("%v: %s", args, r.stderr)
+		}
+	}
+
 	plain := startInsecure(t)
 	top(plain, "--tls").mustFail(t, exitFailure, []string{"speaks no TLS", "--plaintext"}, []string{"top", "--tls"})
 	command(t, "", []string{"LEADERBOARD_SERVER=" + plain.http}, "top").mustFail(t, exitFailure, []string{"gRPC's and not HTTP's"}, []string{"top"})
+}
+
+func TestReachable(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:8080": "127.0.0.1:8080", "0.0.0.0:8080": "localhost:8080", "[::]:8080": "localhost:8080", ":8080": "localhost:8080",
+		"[::1]:8080": "[::1]:8080", "example.org:80": "example.org:80",
+	} {
+		if got := reachable(address); got != want {
+			t.Errorf("reachable(%q) = %q, want %q", address, got, want)
+		}
+	}
 }
