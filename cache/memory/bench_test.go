@@ -209,41 +209,81 @@ func BenchmarkIndex(b *testing.B) {
 					p := t.forest.at(tr, rng.Int64N(int64(n-100)))
 					for range 100 {
 						p, _ = t.forest.settle(p)
-						sum += t.forest.leafRows(p.leaf)[p.i] + uint64(t.forest.leaf(p.leaf).users[p.i].ref)
+						sum += t.forest.leafRows(p.leaf)[p.i] + uint64(t.forest.leaf(p.leaf).refs[p.i])
 						p.i++
 					}
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
+				// Without finding the user by name, and without making an answer.
 				tr := &t.ladders[0]
-				measure(b, n, func(i int, user leaderboard.UserID) {
-					p, ok := t.whereIs(tr, user)
-					if !ok {
-						b.Fatal(user)
-					}
-					t.rank(tr, p)
-				})
-			})
-			// Last, since it changes the index.
-			b.Run("update", func(b *testing.B) {
 				rng := rand.New(rand.NewPCG(1, 1))
-				e := benchEntry(0, 1, rng)
-				at := time.Now()
-				keys := make([]leaderboard.RankKey, 1<<16)
-				for i := range keys {
-					keys[i] = key(rng.Uint64N(1 << 53))
+				users := make([]cell, 1<<20)
+				for i := range users {
+					id := string(benchID(rng.IntN(n)))
+					users[i].ref, users[i].leaf = t.known(t.dict.hash(id), id)
 				}
-				entries := make([]leaderboard.Entry, 1)
+				measure(b, n, func(i int, _ leaderboard.UserID) {
+					u := &users[i&(1<<20-1)]
+					t.rank(tr, place{u.leaf, t.forest.leaf(u.leaf).index(u.ref)})
+				})
+			})
+			b.Run("ranks/100", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 1))
+				friends := make([]leaderboard.UserID, 1<<16)
+				for i := range friends {
+					friends[i] = benchID(rng.IntN(n))
+				}
 				measure(b, n, func(i int, user leaderboard.UserID) {
-					benchVersion++
-					e.User, e.Key, e.Version = user, keys[i&(1<<16-1)], benchVersion
-					entries[0] = e
-					if err := x.Update(ctx, benchScope, at, entries); err != nil {
-						b.Fatal(err)
+					some := friends[i*100%(1<<16-100):][:100]
+					if s, _, err := x.Standings(ctx, benchIn, some); err != nil || s[99].Ranks.Ordinal == 0 {
+						b.Fatal(s, err)
 					}
 				})
-				b.ReportMetric(float64(t.standing)/float64(t.forest.leaves.used())/fan, "fill")
 			})
+			// Last, since they change the index.
+			b.Run("tree/update", func(b *testing.B) {
+				// Delete and insert, without finding the user by name.
+				tr := &t.ladders[0]
+				rng := rand.New(rand.NewPCG(1, 1))
+				users := make([]uint32, 1<<20)
+				for i := range users {
+					id := string(benchID(rng.IntN(n)))
+					users[i], _ = t.known(t.dict.hash(id), id)
+				}
+				words := []uint64{0, biased(time.Now().UnixMicro())}
+				measure(b, n, func(i int, user leaderboard.UserID) {
+					ref := users[i&(1<<20-1)]
+					id := t.users.id(ref)
+					c, at := t.dict.seek(t.dict.hash(string(id)), ref)
+					t.forest.remove(tr, c.get(at).leaf, ref)
+					words[0] = rng.Uint64N(1 << 53)
+					t.forest.insert(tr, words, ref, string(id))
+				})
+			})
+			for _, batch := range []int{1, 500} {
+				b.Run(fmt.Sprintf("update/%d", batch), func(b *testing.B) {
+					rng := rand.New(rand.NewPCG(1, 1))
+					at := time.Now()
+					keys := make([]leaderboard.RankKey, 1<<16)
+					for i := range keys {
+						keys[i] = key(rng.Uint64N(1 << 53))
+					}
+					entries := make([]leaderboard.Entry, 0, batch)
+					measure(b, n, func(i int, user leaderboard.UserID) {
+						benchVersion++
+						entries = append(entries, leaderboard.Entry{User: user, Key: keys[i&(1<<16-1)], AchievedAt: at, Version: benchVersion})
+						if len(entries) < batch {
+							return
+						}
+						if err := x.Update(ctx, benchScope, at, entries); err != nil {
+							b.Fatal(err)
+						}
+						entries = entries[:0]
+					})
+					b.ReportMetric(t.fill(), "fill")
+				})
+			}
 			b.Run("gc", func(b *testing.B) {
 				start := cpu()
 				for b.Loop() {

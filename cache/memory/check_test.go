@@ -30,7 +30,7 @@ func (t *table) check() error {
 	if t.users.count != t.dict.count {
 		return fmt.Errorf("%d records, %d in the dictionary", t.users.count, t.dict.count)
 	}
-	return t.dict.check()
+	return t.checkDict()
 }
 
 // row returns row i of r.
@@ -69,8 +69,8 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			}
 			var sum tally
 			for k, c := range in.child[:in.n] {
-				rows, u := f.first(level-1, c)
-				if in.users[k] != u || !slices.Equal(row(f.innerRows(node), k), row(rows, 0)) {
+				rows, ref := f.first(level-1, c)
+				if in.refs[k] != ref || !slices.Equal(row(f.innerRows(node), k), row(rows, 0)) {
 					return 0, fmt.Errorf("inner %d does not know the first entry of child %d", node, k)
 				}
 				s, err := walk(level-1, c, node)
@@ -99,8 +99,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		if lf.heads>>lf.n != 0 && lf.n < fan {
 			return 0, fmt.Errorf("leaf %d: heads beyond the end", node)
 		}
-		for i, u := range lf.users[:lf.n] {
-			ref := u.ref
+		for i, ref := range lf.refs[:lf.n] {
 			row, id := row(f.leafRows(node), i), string(f.users.id(ref))
 			if lastRow != nil {
 				if c := slices.Compare(lastRow, row); c > 0 || c == 0 && lastID >= id {
@@ -110,17 +109,14 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			if isHead := lastRow == nil || !slices.Equal(lastRow[:len(row)-1], row[:len(row)-1]); isHead != (lf.heads>>i&1 != 0) {
 				return 0, fmt.Errorf("leaf %d: entry %d: head is %v", node, i, !isHead)
 			}
-			if u.hash != t.dict.hash(id) {
-				return 0, fmt.Errorf("leaf %d: entry %d has another hash than its user", node, i)
-			}
 			if n != 0 && t.users.field(ref, tr.field) != node {
 				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in leaf %d", node, i, t.users.field(ref, tr.field))
 			}
 			if n != 0 && t.users.field(ref, tr.field-4) != n {
 				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in ladder %d", node, i, t.users.field(ref, tr.field-4))
 			}
-			if known, p := t.known(u.hash, id); known != ref || n == 0 && p != (place{node, i}) {
-				return 0, fmt.Errorf("leaf %d: the user of entry %d is said to be %d at %v", node, i, known, p)
+			if known, leaf := t.known(t.dict.hash(id), id); known != ref || n == 0 && leaf != node {
+				return 0, fmt.Errorf("leaf %d: the user of entry %d is said to be %d in leaf %d", node, i, known, leaf)
 			}
 			lastRow, lastID = row, id
 		}
@@ -142,9 +138,10 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 	return nil
 }
 
-// check returns the first invariant that a dictionary breaks.
-func (d *dict) check() error {
-	count := 0
+// checkDict returns the first invariant that the dictionary breaks.
+func (t *table) checkDict() error {
+	d := &t.dict
+	count, standing := 0, 0
 	for _, part := range []struct {
 		c    *cells
 		from uint64
@@ -156,28 +153,34 @@ func (d *dict) check() error {
 		if part.c.size == 0 {
 			continue
 		}
-		last, empty := uint64(0), -1
+		last, empty := uint32(0), -1
 		for i := range len(part.c.chunks) << cellShift {
-			cell := part.c.get(i)
-			if cell == 0 {
+			at := part.c.get(i)
+			if at.ref == 0 {
 				empty = i
 				continue
 			}
-			if cell>>32 < last {
+			if at.hash < last {
 				return fmt.Errorf("dictionary: cell %d is out of order", i)
 			}
-			last = cell >> 32
-			if last < part.from {
+			last = at.hash
+			if uint64(last) < part.from {
 				continue // moved already
 			}
-			if last >= part.to {
+			if uint64(last) >= part.to {
 				return fmt.Errorf("dictionary: cell %d lies beyond the frontier", i)
 			}
 			count++
-			if home := part.c.home(uint32(last)); home > i || home <= empty {
+			if at.leaf != 0 {
+				standing++
+			}
+			if home := part.c.home(last); home > i || home <= empty {
 				return fmt.Errorf("dictionary: cell %d has home %d and the cell at %d is empty", i, home, empty)
 			}
-			if !d.has(uint32(last), uint32(cell)) {
+			if d.hash(string(t.users.id(at.ref))) != last {
+				return fmt.Errorf("dictionary: cell %d has another hash than its user", i)
+			}
+			if c, found := d.seek(last, at.ref); c != part.c || found != i {
 				return fmt.Errorf("dictionary: cell %d is not found", i)
 			}
 		}
@@ -185,8 +188,8 @@ func (d *dict) check() error {
 	if uint64(d.count)*20 > 19*d.cur.size && d.count > 100 {
 		return fmt.Errorf("dictionary: %d in %d cells while %d of %d are moved", d.count, d.cur.size, d.cursor, d.old.size)
 	}
-	if count != d.count {
-		return fmt.Errorf("dictionary: %d counted, %d said", count, d.count)
+	if count != d.count || standing != t.standing {
+		return fmt.Errorf("dictionary: %d counted, %d said, of whom %d and %d stand", count, d.count, standing, t.standing)
 	}
 	return nil
 }

@@ -2,16 +2,16 @@ package memory
 
 import "hash/maphash"
 
-// dict leads from the hash of a user's id to the leaf in which the user stands
-// overall, or else to the user's record. There may be several users of a hash:
-// the ids are in the records, and the hashes in the leaves too.
+// dict leads from the hash of a user's id to the user's record, and to the leaf
+// in which the user stands overall. Both can then be looked into at once.
+// Different users may have one hash: the ids are in the records.
 //
-// It is a hash table by linear probing whose
-// cells are in the order of their hashes, so that a search ends at the first
-// greater hash, and so that the table grows by moving its cells, from the left
-// on, into a larger one: a few with each insertion, while the part already moved
-// and the part to come both answer, and the chunks behind are let go. No
-// insertion waits for the whole table, and there are never two whole tables.
+// It is a hash table by linear probing whose cells are in the order of their
+// hashes, so that a search ends at the first greater hash, and so that the
+// table grows by moving its cells, from the left on, into a larger one: a few
+// with each insertion, while the part already moved and the part to come both
+// answer, and the chunks behind are let go. No insertion waits for the whole
+// table, and there are never two whole tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
@@ -22,19 +22,21 @@ type dict struct {
 	count    int
 }
 
-// A target is a leaf, or a ref with notStanding set.
-const notStanding = 1 << 31
+// cell is empty if its ref is 0.
+type cell struct {
+	hash, ref uint32
+	leaf      uint32 // 0 if the user stands nowhere
+}
 
-// cells is an array of hash<<32 | target, 0 if empty, as long as it was written
-// to; what lies beyond is empty.
+// cells is an array that is as long as it was written to; what lies beyond is empty.
 type cells struct {
-	chunks [][]uint64
+	chunks [][]cell
 	size   uint64 // home positions
 	alloc  *allocator
 }
 
 const (
-	cellShift = 15
+	cellShift = 14
 	cellChunk = 1 << cellShift
 	// A table grows by growth when more than maxLoad of it is taken. Each
 	// insertion meanwhile moves moveCells cells: the table is moved before the
@@ -51,18 +53,19 @@ func newDict(alloc *allocator) dict {
 
 func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) }
 
-func (c *cells) get(i int) uint64 {
-	chunk := i >> cellShift
-	if chunk >= len(c.chunks) {
-		return 0
+var emptyCell cell
+
+// get returns the cell at i, to be read.
+func (c *cells) get(i int) *cell {
+	if chunk := i >> cellShift; chunk < len(c.chunks) {
+		if cells := c.chunks[chunk]; i&(cellChunk-1) < len(cells) {
+			return &cells[i&(cellChunk-1)]
+		}
 	}
-	if cells := c.chunks[chunk]; i&(cellChunk-1) < len(cells) {
-		return cells[i&(cellChunk-1)]
-	}
-	return 0
+	return &emptyCell
 }
 
-func (c *cells) set(i int, v uint64) {
+func (c *cells) set(i int, to cell) {
 	chunk, within := i>>cellShift, i&(cellChunk-1)
 	for chunk >= len(c.chunks) {
 		c.chunks = append(c.chunks, nil)
@@ -70,27 +73,19 @@ func (c *cells) set(i int, v uint64) {
 	if within >= len(c.chunks[chunk]) {
 		c.chunks[chunk] = grown(c.alloc, c.chunks[chunk], chunk == 0, within+1, cellChunk)
 	}
-	c.chunks[chunk][within] = v
+	c.chunks[chunk][within] = to
 }
 
 // insert puts a cell in its place and moves those of greater hashes on.
-func (c *cells) insert(cell uint64) {
-	i := c.home(uint32(cell >> 32))
-	for {
-		have := c.get(i)
-		if have == 0 {
-			c.set(i, cell)
-			return
-		}
-		if have>>32 > cell>>32 {
-			break
-		}
+func (c *cells) insert(in cell) {
+	i := c.home(in.hash)
+	for have := c.get(i); have.ref != 0 && have.hash <= in.hash; have = c.get(i) {
 		i++
 	}
-	for cell != 0 {
-		have := c.get(i)
-		c.set(i, cell)
-		cell = have
+	for in.ref != 0 {
+		have := *c.get(i)
+		c.set(i, in)
+		in = have
 		i++
 	}
 }
@@ -99,11 +94,11 @@ func (c *cells) insert(cell uint64) {
 func (c *cells) remove(i int) {
 	for {
 		next := c.get(i + 1)
-		if next == 0 || c.home(uint32(next>>32)) == i+1 {
-			c.set(i, 0)
+		if next.ref == 0 || c.home(next.hash) == i+1 {
+			c.set(i, cell{})
 			return
 		}
-		c.set(i, next)
+		c.set(i, *next)
 		i++
 	}
 }
@@ -118,47 +113,34 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// first returns the first cell of a hash or, if there is none, of a greater one.
+// first returns the position of the first cell of a hash or, if there is none,
+// of a greater one or an empty one.
 func (d *dict) first(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
-	for {
-		if cell := c.get(i); cell == 0 || uint32(cell>>32) >= hash {
-			return c, i
-		}
-		i++
-	}
-}
-
-// seek returns the cell of a hash and target, which must be there.
-func (d *dict) seek(hash, target uint32) (*cells, int) {
-	c, i := d.first(hash)
-	for c.get(i) != uint64(hash)<<32|uint64(target) {
+	for have := c.get(i); have.ref != 0 && have.hash < hash; have = c.get(i) {
 		i++
 	}
 	return c, i
 }
 
-// has says whether a hash has a target.
-func (d *dict) has(hash, target uint32) bool {
-	for c, i := d.first(hash); ; i++ {
-		switch cell := c.get(i); {
-		case cell == uint64(hash)<<32|uint64(target):
-			return true
-		case cell == 0 || uint32(cell>>32) != hash:
-			return false
-		}
+// seek returns the position of the cell of a user, who must be there.
+func (d *dict) seek(hash, ref uint32) (*cells, int) {
+	c, i := d.first(hash)
+	for c.get(i).ref != ref {
+		i++
 	}
+	return c, i
 }
 
-// lead makes the cell of a hash and target lead to another one.
-func (d *dict) lead(hash, from, to uint32) {
-	c, i := d.seek(hash, from)
-	c.set(i, uint64(hash)<<32|uint64(to))
+// lead notes the leaf in which a user stands overall.
+func (d *dict) lead(hash, ref, leaf uint32) {
+	c, i := d.seek(hash, ref)
+	c.get(i).leaf = leaf
 }
 
-// add adds a target to those of a hash.
-func (d *dict) add(hash, target uint32) {
+// add adds a user who stands nowhere.
+func (d *dict) add(hash, ref uint32) {
 	if d.old.size == 0 && uint64(d.count+1)*maxLoadDen > d.cur.size*maxLoadNum {
 		d.old, d.cur = d.cur, cells{size: d.cur.size*growthNum/growthDen + 1, alloc: d.cur.alloc}
 		d.frontier, d.cursor = 0, 0
@@ -166,7 +148,7 @@ func (d *dict) add(hash, target uint32) {
 	if d.old.size != 0 {
 		d.move()
 	}
-	d.part(hash).insert(uint64(hash)<<32 | uint64(target))
+	d.part(hash).insert(cell{hash: hash, ref: ref})
 	d.count++
 }
 
@@ -174,9 +156,9 @@ func (d *dict) add(hash, target uint32) {
 // pushed there from before it, so a frontier can be drawn between them.
 func (d *dict) move() {
 	for moved := 0; ; moved++ {
-		cell := d.old.get(d.cursor)
-		if cell != 0 {
-			d.cur.insert(cell)
+		have := d.old.get(d.cursor)
+		if have.ref != 0 {
+			d.cur.insert(*have)
 		} else if d.cursor >= int(d.old.size) { // nothing was pushed further
 			d.old, d.frontier = cells{}, 0
 			return
@@ -192,9 +174,9 @@ func (d *dict) move() {
 	}
 }
 
-// remove takes away a target of a hash, which must be there.
-func (d *dict) remove(hash, target uint32) {
-	c, i := d.seek(hash, target)
+// remove takes out a user, who must be there.
+func (d *dict) remove(hash, ref uint32) {
+	c, i := d.seek(hash, ref)
 	c.remove(i)
 	d.count--
 }

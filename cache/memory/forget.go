@@ -45,8 +45,8 @@ func (t *table) forget(ref uint32, version uint64) {
 		r := t.removed.pop()
 		// Else the user has come back, or was removed again.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
-		if t.users.version(r.ref) == r.version && t.dict.has(hash, r.ref|notStanding) {
-			t.dict.remove(hash, r.ref|notStanding)
+		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
+			t.dict.remove(hash, r.ref)
 			t.users.drop(r.ref)
 		}
 	}

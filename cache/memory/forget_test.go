@@ -16,8 +16,8 @@ func TestRemovalsAreRememberedLongEnough(t *testing.T) {
 		}
 	}
 	stands := func(user string) bool {
-		_, p := tb.known(tb.dict.hash(user), user)
-		return p.leaf != 0
+		_, leaf := tb.known(tb.dict.hash(user), user)
+		return leaf != 0
 	}
 	put(entry("erased", 1, 0, 5))
 	put(none("erased", 6))

@@ -76,13 +76,13 @@ func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	srcRows, dstRows := f.leafRows(from), f.leafRows(to)
 	dstRows.copy(pass, dstRows, 0, n)
 	dstRows.copy(0, srcRows, keep, pass)
-	copy(dst.users[pass:], dst.users[:n])
-	copy(dst.users[:], src.users[keep:src.n])
+	copy(dst.refs[pass:], dst.refs[:n])
+	copy(dst.refs[:], src.refs[keep:src.n])
 	dst.heads = dst.heads<<pass | src.heads>>keep
 	src.heads &= 1<<keep - 1
 	src.n, dst.n = uint32(keep), uint32(n+pass)
-	for _, u := range dst.users[:pass] {
-		f.lead(t, u, from, to)
+	for _, ref := range dst.refs[:pass] {
+		f.lead(t, ref, to)
 	}
 }
 
@@ -93,13 +93,13 @@ func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
 	srcRows, dstRows := f.leafRows(from), f.leafRows(to)
 	dstRows.copy(n, srcRows, 0, pass)
 	srcRows.copy(0, srcRows, pass, have-pass)
-	copy(dst.users[n:], src.users[:pass])
-	copy(src.users[:], src.users[pass:have])
+	copy(dst.refs[n:], src.refs[:pass])
+	copy(src.refs[:], src.refs[pass:have])
 	dst.heads |= src.heads & (1<<pass - 1) << n
 	src.heads >>= pass
 	src.n, dst.n = uint32(have-pass), uint32(n+pass)
-	for _, u := range dst.users[n : n+pass] {
-		f.lead(t, u, from, to)
+	for _, ref := range dst.refs[n : n+pass] {
+		f.lead(t, ref, to)
 	}
 }
 
@@ -131,18 +131,18 @@ func (f *forest) parent(level, node uint32) *uint32 {
 }
 
 // first returns a node's rows and the user of its first entry.
-func (f *forest) first(level, node uint32) (rows, user) {
+func (f *forest) first(level, node uint32) (rows, uint32) {
 	if level == 0 {
-		return f.leafRows(node), f.leaf(node).users[0]
+		return f.leafRows(node), f.leaf(node).refs[0]
 	}
-	return f.innerRows(node), f.inner(node).users[0]
+	return f.innerRows(node), f.inner(node).refs[0]
 }
 
 // setChild makes node child k of a parent, which knows its sum already.
 func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	in := f.inner(parent)
-	rows, u := f.first(level, node)
-	in.child[k], in.users[k] = node, u
+	rows, ref := f.first(level, node)
+	in.child[k], in.refs[k] = node, ref
 	f.innerRows(parent).copy(k, rows, 0, 1)
 	*f.parent(level, node) = parent
 }
@@ -174,7 +174,7 @@ func (f *forest) shift(node uint32, k, by int) {
 	in, rows := f.inner(node), f.innerRows(node)
 	n := int(in.n)
 	copy(in.child[k+by:], in.child[k:n])
-	copy(in.users[k+by:], in.users[k:n])
+	copy(in.refs[k+by:], in.refs[k:n])
 	copy(in.sums[k+by:], in.sums[k:n])
 	rows.copy(k+by, rows, k, n-k)
 	in.n = uint32(n + by)
@@ -204,7 +204,7 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, have := int(dst.n), int(src.n)
 	copy(dst.child[n:], src.child[keep:have])
-	copy(dst.users[n:], src.users[keep:have])
+	copy(dst.refs[n:], src.refs[keep:have])
 	for k, s := range src.sums[keep:have] {
 		dst.sums[n+k] = dst.sum() + s - src.before(keep)
 	}
@@ -296,11 +296,11 @@ func (f *forest) lowerRoot(t *tree) {
 
 // fixChildFirst tells the nodes above an inner node of its new first entry.
 func (f *forest) fixChildFirst(node uint32) {
-	rows, u := f.first(1, node)
+	rows, ref := f.first(1, node)
 	for parent := f.inner(node).parent; parent != 0; {
 		in := f.inner(parent)
 		k := in.childAt(node)
-		in.users[k] = u
+		in.refs[k] = ref
 		f.innerRows(parent).copy(k, rows, 0, 1)
 		if k > 0 {
 			return

@@ -37,23 +37,33 @@ func notLoaded(s leaderboard.Scope) error {
 // Standings implements [leaderboard.Ranker].
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
+	for i, user := range users {
+		out[i].User = user
+	}
 	var keys strings.Builder
 	var keyBytes int
 	v, err := x.read(l, func(t *table, tr *tree) error {
+		if tr == nil {
+			return nil
+		}
 		keyBytes = t.keyBytes
 		keys.Grow(keyBytes * len(users))
-		for i, user := range users {
-			out[i].User = user
-			if tr == nil {
-				continue
+		// By some users at a time: finding one does not wait for finding another,
+		// so the processor fetches what it needs for several at once.
+		const some = 32
+		for from := 0; from < len(users); from += some {
+			var places [some]place
+			chunk := out[from:min(from+some, len(users))]
+			for i := range chunk {
+				places[i] = t.whereIs(tr, chunk[i].User)
 			}
-			p, ok := t.whereIs(tr, user)
-			if !ok {
-				continue
+			for i := range chunk {
+				if p := places[i]; p.leaf != 0 {
+					rows := t.forest.leafRows(p.leaf)
+					chunk[i].AchievedAt, chunk[i].Ranks = instant(rows.achieved(p.i)), t.rank(tr, p)
+					t.writeKey(&keys, rows, p.i)
+				}
 			}
-			rows := t.forest.leafRows(p.leaf)
-			out[i].AchievedAt, out[i].Ranks = instant(rows.achieved(p.i)), t.rank(tr, p)
-			t.writeKey(&keys, rows, p.i)
 		}
 		return nil
 	})
@@ -69,17 +79,19 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	return out, v, nil
 }
 
-// whereIs returns where a user stands in tr.
-func (t *table) whereIs(tr *tree, user leaderboard.UserID) (place, bool) {
-	ref, p := t.known(t.dict.hash(string(user)), string(user))
-	if ref == 0 || tr.field == 0 {
-		return p, p.leaf != 0
+// whereIs returns where a user stands in tr; the leaf is 0 if nowhere.
+func (t *table) whereIs(tr *tree, user leaderboard.UserID) place {
+	ref, leaf := t.known(t.dict.hash(string(user)), string(user))
+	if ref != 0 && tr.field != 0 {
+		leaf = 0
+		if n := t.users.field(ref, tr.field-4); n != 0 && &t.ladders[n] == tr {
+			leaf = t.users.field(ref, tr.field)
+		}
 	}
-	if n := t.users.field(ref, tr.field-4); n == 0 || &t.ladders[n] != tr {
-		return place{}, false
+	if leaf == 0 {
+		return place{}
 	}
-	leaf := t.users.field(ref, tr.field)
-	return place{leaf, t.forest.leaf(leaf).index(ref)}, true
+	return place{leaf, t.forest.leaf(leaf).index(ref)}
 }
 
 // Page implements [leaderboard.Ranker]. A position before the first is the first.
@@ -90,18 +102,17 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 // page returns the standings that where names: n from a position on, from 0.
 func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *page
-	var first leaderboard.Ranks
 	v, err := x.read(l, func(t *table, tr *tree) error {
 		position, n, err := where(t, tr)
 		if err == nil && tr != nil {
-			pg, first = t.page(tr, position, n)
+			pg = t.page(tr, position, n)
 		}
 		return err
 	})
 	if err != nil || pg == nil {
 		return nil, v, err
 	}
-	return pg.finish(first), v, nil
+	return pg.finish(), v, nil
 }
 
 // PageAfter implements [leaderboard.Ranker]. The empty key is before all, and
@@ -129,7 +140,7 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
 	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr != nil {
-			if p, ok := t.whereIs(tr, user); ok {
+			if p := t.whereIs(tr, user); p.leaf != 0 {
 				position := (t.forest.before(p.leaf) + t.forest.leaf(p.leaf).within(p.i)).standings()
 				above := min(int64(max(above, 0)), position)
 				below := min(int64(max(below, 0)), tr.sum.standings())

@@ -102,13 +102,13 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		return err
 	}
 	hash := t.dict.hash(string(e.User))
-	ref, overall := t.known(hash, string(e.User))
+	ref, leaf := t.known(hash, string(e.User))
 	if ref == 0 {
 		var err error
 		if ref, err = t.users.add(string(e.User)); err != nil {
 			return fmt.Errorf("memory: entry of %q: %w", e.User, err)
 		}
-		t.dict.add(hash, ref|notStanding)
+		t.dict.add(hash, ref)
 	} else if e.Version <= t.users.version(ref) {
 		return nil
 	}
@@ -119,14 +119,14 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		words = t.words(scratch[:0], string(e.Key), biased(e.AchievedAt.UnixMicro()))
 	}
 
-	if overall.leaf != 0 {
-		t.forest.remove(&t.ladders[0], overall)
+	if leaf != 0 {
+		t.forest.remove(&t.ladders[0], leaf, ref)
 		t.standing--
 	}
 	for a := range t.attributes {
 		if n := t.users.field(ref, ladderField(a)); n != 0 {
 			leaf := t.users.field(ref, ladderField(a)+4)
-			t.forest.remove(&t.ladders[n], place{leaf, t.forest.leaf(leaf).index(ref)})
+			t.forest.remove(&t.ladders[n], leaf, ref)
 			t.users.setField(ref, ladderField(a), 0)
 			t.dropLadder(n)
 		}
@@ -135,37 +135,27 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		t.forget(ref, e.Version)
 		return nil
 	}
-	t.forest.insert(&t.ladders[0], words, user{hash, ref}, string(e.User))
+	t.forest.insert(&t.ladders[0], words, ref, string(e.User))
 	t.standing++
 	for _, d := range e.Divisions {
 		a := slices.Index(t.attributes, d.Attribute)
 		n := t.ladder(d, a)
-		t.forest.insert(&t.ladders[n], words, user{hash, ref}, string(e.User))
+		t.forest.insert(&t.ladders[n], words, ref, string(e.User))
 		t.users.setField(ref, ladderField(a), n)
 	}
 	return nil
 }
 
-// known returns a user's ref and, unless the leaf is 0, place in the overall
-// ladder. The ref is 0 if the user is not known.
-func (t *table) known(hash uint32, id string) (ref uint32, overall place) {
-	for c, at := t.dict.first(hash); ; at++ {
-		cell := c.get(at)
-		if cell == 0 || uint32(cell>>32) != hash {
-			return 0, place{}
+// known returns a user's ref, 0 if the user is not known, and leaf in the
+// overall ladder, 0 if the user does not stand.
+func (t *table) known(hash uint32, id string) (ref, leaf uint32) {
+	for c, i := t.dict.first(hash); ; i++ {
+		at := c.get(i)
+		if at.ref == 0 || at.hash != hash {
+			return 0, 0
 		}
-		target := uint32(cell)
-		if target&notStanding != 0 {
-			if ref := target &^ notStanding; string(t.users.id(ref)) == id {
-				return ref, place{}
-			}
-			continue
-		}
-		lf := t.forest.leaf(target)
-		for i, u := range lf.users[:lf.n] {
-			if u.hash == hash && string(t.users.id(u.ref)) == id {
-				return u.ref, place{target, i}
-			}
+		if string(t.users.id(at.ref)) == id {
+			return at.ref, at.leaf
 		}
 	}
 }
@@ -205,93 +195,4 @@ func (t *table) find(d leaderboard.Division) *tree {
 		return nil
 	}
 	return &t.ladders[n]
-}
-
-// rank returns the standing of the user at p, without its user and key.
-func (t *table) rank(tr *tree, p place) leaderboard.Ranks {
-	lf := t.forest.leaf(p.leaf)
-	sum := t.forest.before(p.leaf) + lf.within(p.i+1)
-	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
-	// The first standing of the rank key is the last head up to here.
-	for i := p.i; i >= 0; i-- {
-		if lf.heads>>i&1 != 0 {
-			r.Competition = r.Ordinal - int64(p.i-i)
-			return r
-		}
-	}
-	r.Competition = t.forest.head(tr, r.Dense) + 1
-	return r
-}
-
-// standings makes a page: n standings from p on, the first of which has the
-// given ranks. The bytes of all users and keys are one string.
-type page struct {
-	keyBytes  int
-	standings []leaderboard.Standing
-	bytes     strings.Builder
-}
-
-// add appends the standing at p.
-func (t *table) addTo(pg *page, p place) {
-	id := t.users.id(t.forest.leaf(p.leaf).users[p.i].ref)
-	rows := t.forest.leafRows(p.leaf)
-	pg.bytes.WriteByte(byte(len(id)))
-	pg.bytes.Write(id)
-	t.writeKey(&pg.bytes, rows, p.i)
-	pg.standings = append(pg.standings, leaderboard.Standing{AchievedAt: instant(rows.achieved(p.i))})
-}
-
-// writeKey writes the rank key of row i.
-func (t *table) writeKey(b *strings.Builder, r rows, i int) {
-	var word [wordBytes]byte
-	for c, left := 0, t.keyBytes; left > 0; c, left = c+1, left-wordBytes {
-		binary.BigEndian.PutUint64(word[:], r[c*fan+i])
-		b.Write(word[:min(left, wordBytes)])
-	}
-}
-
-// instant returns the time of an achieved_at word.
-func instant(word uint64) time.Time { return time.UnixMicro(unbiased(word)).UTC() }
-
-// finish returns the standings with ranks, given those of the first.
-func (pg *page) finish(first leaderboard.Ranks) []leaderboard.Standing {
-	rest := pg.bytes.String()
-	for i := range pg.standings {
-		s := &pg.standings[i]
-		n := 1 + int(rest[0])
-		s.User, s.Key = leaderboard.UserID(rest[1:n]), leaderboard.RankKey(rest[n:n+pg.keyBytes])
-		rest = rest[n+pg.keyBytes:]
-		if i == 0 {
-			s.Ranks = first
-		} else {
-			s.Succeed(&pg.standings[i-1])
-		}
-	}
-	return pg.standings
-}
-
-// page reads up to n standings from a position on, from 0. finish makes the
-// answer of it.
-func (t *table) page(tr *tree, position int64, n int) (*page, leaderboard.Ranks) {
-	pg := &page{keyBytes: t.keyBytes}
-	n = int(min(int64(n), tr.sum.standings()-position))
-	if n <= 0 {
-		return pg, leaderboard.Ranks{}
-	}
-	p := t.forest.at(tr, position)
-	first := t.rank(tr, p)
-	pg.standings = make([]leaderboard.Standing, 0, n)
-	pg.bytes.Grow(n * (t.keyBytes + 24))
-	for range n {
-		p, _ = t.forest.settle(p)
-		t.addTo(pg, p)
-		p.i++
-	}
-	return pg, first
-}
-
-// position returns how many standings of tr are before b.
-func (t *table) position(tr *tree, b bound) tally {
-	p, before := t.forest.find(tr, b)
-	return before + t.forest.leaf(p.leaf).within(p.i)
 }

@@ -106,20 +106,17 @@ func (t *tested) verify() {
 			want = append(want, s)
 		}
 		tr := &t.ladders[n]
-		pg, first := t.page(tr, 0, len(want)+1)
-		if got := pg.finish(first); !slices.Equal(want, got) {
+		if got := t.page(tr, 0, len(want)+1).finish(); !slices.Equal(want, got) {
 			t.tb.Fatalf("ladder %q: (-want +got)\n%s", tr.division, cmp.Diff(want, got))
 		}
 		for i, s := range want {
-			p, ok := t.whereIs(tr, s.User)
-			if !ok || t.rank(tr, p) != s.Ranks || t.at(tr, int64(i)) != p {
-				t.tb.Fatalf("ladder %q: %q at %v (%v) has ranks %+v, want %+v", tr.division, s.User, p, ok, t.rank(tr, p), s.Ranks)
+			p := t.whereIs(tr, s.User)
+			if p != t.forest.at(tr, int64(i)) || t.rank(tr, p) != s.Ranks {
+				t.tb.Fatalf("ladder %q: %q at %v has ranks %+v, want %+v", tr.division, s.User, p, t.rank(tr, p), s.Ranks)
 			}
 		}
 	}
 }
-
-func (t *tested) at(tr *tree, position int64) place { return t.forest.at(tr, position) }
 
 func TestTableIsCheckedAfterEachChange(t *testing.T) {
 	for _, c := range []struct {

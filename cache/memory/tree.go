@@ -46,11 +46,8 @@ type leaf struct {
 	parent     uint32 // 0 in the root
 	prev, next uint32 // 0 at the ends
 	n          uint32
-	users      [fan]user
+	refs       [fan]uint32 // users
 }
-
-// user is who an entry is of.
-type user struct{ hash, ref uint32 }
 
 // inner is an inner node. The sort words of each child's first entry are the
 // rows behind it.
@@ -60,8 +57,8 @@ type inner struct {
 	n      uint32
 	_      uint32
 	child  [fan]uint32
-	users  [fan]user  // of each child's first entry
-	sums   [fan]tally // of each child and those before it
+	refs   [fan]uint32 // the user of each child's first entry
+	sums   [fan]tally  // of each child and those before it
 }
 
 // forest holds the nodes of all trees of a scope. A node is a leaf or an inner,
@@ -118,7 +115,7 @@ type bound struct {
 }
 
 // lower returns how many of a node's entries lo to hi-1 are less than b, plus lo.
-func (f *forest) lower(r rows, users *[fan]user, lo, hi int, b bound) int {
+func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 	for c, x := range b.words {
 		column := r.column(c)
 		end := hi
@@ -131,7 +128,7 @@ func (f *forest) lower(r rows, users *[fan]user, lo, hi int, b bound) int {
 	}
 	for lo < hi { // all words are equal
 		mid := int(uint(lo+hi) >> 1)
-		if string(f.users.id(users[mid].ref)) < b.id {
+		if string(f.users.id(refs[mid])) < b.id {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -146,12 +143,12 @@ func (f *forest) find(t *tree, b bound) (place, tally) {
 	node, before := t.root, tally(0)
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
-		k := f.lower(f.innerRows(node), &in.users, 1, int(in.n), b) - 1
+		k := f.lower(f.innerRows(node), &in.refs, 1, int(in.n), b) - 1
 		before += in.before(k)
 		node = in.child[k]
 	}
 	lf := f.leaf(node)
-	return place{node, f.lower(f.leafRows(node), &lf.users, 0, int(lf.n), b)}, before
+	return place{node, f.lower(f.leafRows(node), &lf.refs, 0, int(lf.n), b)}, before
 }
 
 // end returns the end of t, if that is where b belongs: standings that come in
@@ -162,7 +159,7 @@ func (f *forest) end(t *tree, b bound) (place, bool) {
 	if n == 0 {
 		return place{t.last, 0}, true
 	}
-	return place{t.last, n}, f.lower(f.leafRows(t.last), &lf.users, n-1, n, b) == n
+	return place{t.last, n}, f.lower(f.leafRows(t.last), &lf.refs, n-1, n, b) == n
 }
 
 // within is what entries 0 to i-1 of lf add up to.
@@ -228,8 +225,8 @@ func (in *inner) childAt(node uint32) int {
 
 // index returns which entry of lf a user is.
 func (lf *leaf) index(ref uint32) int {
-	for i, u := range lf.users[:lf.n] {
-		if u.ref == ref {
+	for i, r := range lf.refs[:lf.n] {
+		if r == ref {
 			return i
 		}
 	}
@@ -260,23 +257,17 @@ func (f *forest) add(t *tree, leaf uint32, d tally) {
 	t.sum += d
 }
 
-// lead notes that a user's leaf in t is to instead of from; 0 is none.
-func (f *forest) lead(t *tree, u user, from, to uint32) {
-	if t.field != 0 {
-		f.users.setField(u.ref, t.field, to)
-		return
+// lead notes the leaf, 0 if none, in which a user stands in t.
+func (f *forest) lead(t *tree, ref, leaf uint32) {
+	if t.field == 0 {
+		f.dict.lead(f.dict.hash(string(f.users.id(ref))), ref, leaf)
+	} else {
+		f.users.setField(ref, t.field, leaf)
 	}
-	if from == 0 {
-		from = u.ref | notStanding
-	}
-	if to == 0 {
-		to = u.ref | notStanding
-	}
-	f.dict.lead(u.hash, from, to)
 }
 
 // insert puts a standing into t, where it must not be.
-func (f *forest) insert(t *tree, words []uint64, u user, id string) {
+func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if t.root == 0 {
 		t.root = f.newLeaf()
 		t.last = t.root
@@ -308,8 +299,8 @@ func (f *forest) insert(t *tree, words []uint64, u user, id string) {
 	rows := f.leafRows(p.leaf)
 	rows.copy(p.i+1, rows, p.i, n-p.i)
 	rows.set(p.i, words)
-	copy(lf.users[p.i+1:n+1], lf.users[p.i:n])
-	lf.users[p.i] = u
+	copy(lf.refs[p.i+1:n+1], lf.refs[p.i:n])
+	lf.refs[p.i] = ref
 	low := lf.heads & (1<<p.i - 1)
 	lf.heads = low | (lf.heads&^low)<<1
 	lf.n++
@@ -319,7 +310,7 @@ func (f *forest) insert(t *tree, words []uint64, u user, id string) {
 		d++
 	}
 	f.add(t, p.leaf, d)
-	f.lead(t, u, 0, p.leaf)
+	f.lead(t, ref, p.leaf)
 	if takesHead {
 		behind, _ := f.settle(place{p.leaf, p.i + 1})
 		f.leaf(behind.leaf).heads &^= 1 << behind.i
@@ -351,10 +342,11 @@ func (f *forest) settle(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove takes the standing at p out of t.
-func (f *forest) remove(t *tree, p place) {
-	lf := f.leaf(p.leaf)
-	f.lead(t, lf.users[p.i], p.leaf, 0)
+// remove takes a user's standing, which is in the given leaf, out of t.
+func (f *forest) remove(t *tree, leaf, ref uint32) {
+	lf := f.leaf(leaf)
+	p := place{leaf, lf.index(ref)}
+	f.lead(t, ref, 0)
 	var d tally
 	d -= one
 	if lf.heads>>p.i&1 != 0 {
@@ -379,7 +371,7 @@ func (f *forest) remove(t *tree, p place) {
 	n := int(lf.n)
 	rows := f.leafRows(p.leaf)
 	rows.copy(p.i, rows, p.i+1, n-p.i-1)
-	copy(lf.users[p.i:], lf.users[p.i+1:n])
+	copy(lf.refs[p.i:], lf.refs[p.i+1:n])
 	low := lf.heads & (1<<p.i - 1)
 	lf.heads = low | lf.heads>>1&^(1<<p.i-1)
 	lf.n--
@@ -399,7 +391,7 @@ func (f *forest) fixFirst(leaf uint32) {
 	for node, parent := leaf, lf.parent; parent != 0; {
 		in := f.inner(parent)
 		k := in.childAt(node)
-		in.users[k] = lf.users[0]
+		in.refs[k] = lf.refs[0]
 		f.innerRows(parent).copy(k, rows, 0, 1)
 		if k > 0 {
 			return

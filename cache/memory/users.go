@@ -25,15 +25,15 @@ type users struct {
 }
 
 const (
-	refUnit     = 4       // records begin at multiples of it
-	maxRef      = 1 << 31 // which leaves the dictionary a bit
+	refUnit     = 4 // records begin at multiples of it
+	maxRef      = 1 << 32
 	recordShift = 18
 	recordChunk = 1 << recordShift
 	fixedHeader = 8
 	maxRecord   = fixedHeader + 8*maxAttributes + 1 + maxID + refUnit
 )
 
-var errFull = errors.New("scope is full: 8 GiB of user records")
+var errFull = errors.New("scope is full: 16 GiB of user records")
 
 func newUsers(attributes int, alloc *allocator) users {
 	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc}
@@ -53,6 +53,8 @@ func (u *users) id(ref uint32) []byte {
 	r := u.record(ref)[u.header:]
 	return r[1 : 1+int(r[0])]
 }
+
+func (u *users) idBytes(ref uint32) int { return int(u.record(ref)[u.header]) }
 
 func (u *users) version(ref uint32) uint64 { return binary.LittleEndian.Uint64(u.record(ref)) }
 
