@@ -15,9 +15,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +50,7 @@ type sender interface {
 // Options are the settings of a [Consumer].
 type Options struct {
 	Brokers []string
+	Topics  producer.Topics
 	// Group is the consumer group, one a region. Default "leaderboard".
 	Group string
 	// InstanceID makes the group membership static if it is not empty: a process that comes
@@ -84,8 +85,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// mirrored are the topics that other regions' results come on.
-var mirrored = regexp.MustCompile(`^[A-Za-z0-9_-]+\.` + regexp.QuoteMeta(producer.Results) + `$`)
+// isMirror says whether a topic is where another region's results come on.
+func (o *Options) isMirror(topic string) bool {
+	region, ok := strings.CutSuffix(topic, "."+o.Topics.Results())
+	return ok && region != "" && !strings.Contains(region, ".")
+}
 
 // topicsEvery is how often new mirrored topics are looked for.
 const topicsEvery = 30 * time.Second
@@ -198,9 +202,9 @@ func (c *Consumer) topics() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	topics := slices.DeleteFunc(all, func(t string) bool { return t != producer.Results && !mirrored.MatchString(t) })
-	if !slices.Contains(topics, producer.Results) {
-		return nil, fmt.Errorf("consumer: there is no topic %q; make it with `leaderboard topics`", producer.Results)
+	topics := slices.DeleteFunc(all, func(t string) bool { return t != c.o.Topics.Results() && !c.o.isMirror(t) })
+	if !slices.Contains(topics, c.o.Topics.Results()) {
+		return nil, fmt.Errorf("consumer: there is no topic %q; make it with `leaderboard topics`", c.o.Topics.Results())
 	}
 	slices.Sort(topics)
 	return topics, nil
@@ -503,7 +507,7 @@ func (h handler) reports(ctx context.Context, items []*item) ([]*sarama.Producer
 			h.metrics.dead.WithLabelValues(string(i.cause)).Inc()
 			h.o.Log.Warn("message moved to the dead letters", "topic", i.message.Topic, "partition", i.message.Partition,
 				"offset", i.message.Offset, "cause", i.cause, "err", i.detail)
-			messages = append(messages, deadLetter(i.message, i.cause, i.detail))
+			messages = append(messages, deadLetter(h.o.Topics.DeadLetters(), i.message, i.cause, i.detail))
 		case i.record.GetNotification():
 			h.metrics.results.WithLabelValues("NOTIFICATION").Inc()
 		default:
@@ -513,7 +517,7 @@ func (h handler) reports(ctx context.Context, items []*item) ([]*sarama.Producer
 				return nil, err
 			}
 			messages = append(messages, &sarama.ProducerMessage{
-				Topic: producer.Updates, Key: sarama.StringEncoder(i.result.User), Value: sarama.ByteEncoder(value),
+				Topic: h.o.Topics.Updates(), Key: sarama.StringEncoder(i.result.User), Value: sarama.ByteEncoder(value),
 				Headers: []sarama.RecordHeader{{Key: []byte(producer.ContentType), Value: []byte(producer.Protobuf)}},
 			})
 		}
@@ -607,9 +611,9 @@ func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 
 // deadLetter returns the message that keeps m, as it was, with why it is there
 // and where it came from in its headers.
-func deadLetter(m *sarama.ConsumerMessage, c cause, detail error) *sarama.ProducerMessage {
+func deadLetter(topic string, m *sarama.ConsumerMessage, c cause, detail error) *sarama.ProducerMessage {
 	letter := &sarama.ProducerMessage{
-		Topic: producer.DeadLetters, Value: sarama.ByteEncoder(m.Value),
+		Topic: topic, Value: sarama.ByteEncoder(m.Value),
 		Headers: []sarama.RecordHeader{
 			{Key: []byte("cause"), Value: []byte(c)},
 			{Key: []byte("detail"), Value: []byte(detail.Error())},

@@ -496,10 +496,10 @@ func TestHandOverAndReplay(t *testing.T) {
 // A submit by way of the log answers with the score, and reads see it.
 func TestSubmitThroughTheLog(t *testing.T) {
 	c := start(t)
-	submitter := producer.NewSubmitter(c.Producer, 20*time.Second)
+	submitter := producer.NewSubmitter(c.Producer, producer.Topics{}, 20*time.Second)
 	s, store, index := newServiceIndex(t, ranking.Options{Submit: submitter.Submit})
 	applying := ranking.New(store, index, ranking.Options{})
-	follower, err := producer.Follow(c.brokers, producer.Config("api"), slog.New(slog.DiscardHandler), submitter.Deliver)
+	follower, err := producer.Follow(c.brokers, producer.Config("api"), producer.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,7 +532,7 @@ func TestSubmitThroughTheLog(t *testing.T) {
 // false success.
 func TestSubmitInVainIsAccepted(t *testing.T) {
 	c := start(t)
-	submitter := producer.NewSubmitter(c.Producer, 50*time.Millisecond)
+	submitter := producer.NewSubmitter(c.Producer, producer.Topics{}, 50*time.Millisecond)
 	s, _ := newService(t, ranking.Options{Submit: submitter.Submit})
 	got, err := s.Submit(t.Context(), "b", []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 1}})
 	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore {

@@ -22,22 +22,22 @@ type Follower struct {
 
 // Follow begins to read updates and gives each to every one of deliver, one
 // after another a partition. When it returns, no later update is missed.
-func Follow(brokers []string, c *sarama.Config, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
-	conf := *c
+func Follow(brokers []string, c *sarama.Config, t Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
+	conf, topic := *c, t.Updates()
 	conf.Consumer.Return.Errors = true
 	consumer, err := sarama.NewConsumer(brokers, &conf)
 	if err != nil {
-		return nil, fmt.Errorf("producer: follow %s: %w", Updates, unavailable(err))
+		return nil, fmt.Errorf("producer: follow %s: %w", topic, unavailable(err))
 	}
 	f := &Follower{consumer: consumer}
-	ids, err := consumer.Partitions(Updates)
+	ids, err := consumer.Partitions(topic)
 	if err != nil {
-		return nil, fmt.Errorf("producer: follow %s: %w", Updates, unavailable(joinClose(err, f)))
+		return nil, fmt.Errorf("producer: follow %s: %w", topic, unavailable(joinClose(err, f)))
 	}
 	for _, id := range ids {
-		p, err := consumer.ConsumePartition(Updates, id, sarama.OffsetNewest)
+		p, err := consumer.ConsumePartition(topic, id, sarama.OffsetNewest)
 		if err != nil {
-			return nil, fmt.Errorf("producer: follow partition %d of %s: %w", id, Updates, unavailable(joinClose(err, f)))
+			return nil, fmt.Errorf("producer: follow partition %d of %s: %w", id, topic, unavailable(joinClose(err, f)))
 		}
 		f.partitions = append(f.partitions, p)
 		f.done.Go(func() {

@@ -17,13 +17,28 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/wire"
 )
 
-// The topics. A region mirrors another's results as that region's name, a dot
-// and [Results].
+// The topics, but for the prefix of [Topics].
 const (
 	Results     = "match-results"
 	DeadLetters = "match-results.dlq"
 	Updates     = "leaderboard-updates"
 )
+
+// Topics name the topics of one service. The zero value is usable.
+type Topics struct {
+	// Prefix begins every name, so that several services share a Kafka. It has no dots.
+	Prefix string
+}
+
+// Results is where match results come in. A region mirrors another's as that
+// region's name, a dot and this.
+func (t Topics) Results() string { return t.Prefix + Results }
+
+// DeadLetters is where messages go that are no results.
+func (t Topics) DeadLetters() string { return t.Prefix + DeadLetters }
+
+// Updates is where consumers tell what became of results.
+func (t Topics) Updates() string { return t.Prefix + Updates }
 
 // ContentType is the header that tells the form of a message's value:
 // [Protobuf] if it is absent, or [JSON].
@@ -116,8 +131,8 @@ func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage)
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err) }
 
-// Message returns the message for a complete result of b.
-func Message(b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {
+// message returns the message for a complete result of b.
+func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {
 	value, err := proto.Marshal(&pb.MatchResultRecord{
 		BoardId: string(b.ID), Result: wire.FromResult(b, r), Retracted: r.Retracted,
 		Season: string(r.Season), ReceivedAt: wire.Timestamp(r.ReceivedAt), Assigned: r.Assigned,
@@ -126,7 +141,7 @@ func Message(b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.Producer
 		return nil, fmt.Errorf("producer: result %q: %w", r.Match, err)
 	}
 	return &sarama.ProducerMessage{
-		Topic: Results, Key: sarama.StringEncoder(r.User), Value: sarama.ByteEncoder(value),
+		Topic: topic, Key: sarama.StringEncoder(r.User), Value: sarama.ByteEncoder(value),
 		Headers: []sarama.RecordHeader{{Key: []byte(ContentType), Value: []byte(Protobuf)}},
 	}, nil
 }

@@ -17,6 +17,7 @@ import (
 // the updates that consumers publish.
 type Submitter struct {
 	producer *Producer
+	topic    string
 	wait     time.Duration
 
 	mu      sync.Mutex
@@ -30,8 +31,8 @@ type revision struct {
 }
 
 // NewSubmitter returns a submitter that waits at most so long for results to be applied.
-func NewSubmitter(p *Producer, wait time.Duration) *Submitter {
-	return &Submitter{producer: p, wait: wait, waiting: map[revision][]chan<- leaderboard.Outcome{}}
+func NewSubmitter(p *Producer, t Topics, wait time.Duration) *Submitter {
+	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]chan<- leaderboard.Outcome{}}
 }
 
 // Submit publishes complete results of b. It returns an error unless all of
@@ -43,7 +44,7 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
 		r := &results[i]
-		m, err := Message(b, r)
+		m, err := message(s.topic, b, r)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 // TopicOptions say how the topics are made.
 type TopicOptions struct {
+	Topics
 	// Partitions of every topic. More than are ever needed: users move between
 	// partitions when the number grows, and mirrored topics must have as many.
 	Partitions int
@@ -34,7 +35,7 @@ func EnsureTopics(brokers []string, c *sarama.Config, o TopicOptions) (made []st
 		return nil, fmt.Errorf("producer: topics: %w", unavailable(err))
 	}
 	retention, inSync := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.ReplicationFactor/2+1)
-	for _, topic := range []string{Results, DeadLetters, Updates} {
+	for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
 		if d, ok := have[topic]; ok {
 			if int(d.ReplicationFactor) < o.ReplicationFactor {
 				return made, fmt.Errorf("producer: topic %q has %d replicas, %d are asked for: raise them with kafka-reassign-partitions, or ask for fewer", topic, d.ReplicationFactor, o.ReplicationFactor)

@@ -35,23 +35,23 @@ func (n *node) openDistributed(ctx context.Context) error {
 			Addrs: c.Redis.Addresses, MasterName: c.Redis.MasterName, Username: c.Redis.Username, Password: string(c.Redis.Password),
 			ClientName: "leaderboard",
 		},
-		Shards: c.Redis.Shards,
+		Shards: c.Redis.Shards, Prefix: c.Redis.Prefix,
 	})
 	if err != nil {
 		return err
 	}
 	n.closeLater(index.Close)
 
-	kafka := producer.Config("leaderboard")
+	kafka, topics := producer.Config("leaderboard"), topicsOf(&c.Kafka)
 	p, err := producer.New(c.Kafka.Brokers, kafka)
 	if err != nil {
 		return err
 	}
 	n.closeLater(p.Close)
-	submitter := producer.NewSubmitter(p, c.Kafka.ApplyWait)
+	submitter := producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)
 	n.service = ranking.New(store, index, ranking.Options{Log: n.log, Submit: submitter.Submit})
 	n.closeLater(n.finishWrites)
-	follower, err := producer.Follow(c.Kafka.Brokers, kafka, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
+	follower, err := producer.Follow(c.Kafka.Brokers, kafka, topics, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
 		n.service.Notify(leaderboard.Scope{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
 		return nil
 	})
@@ -65,7 +65,7 @@ func (n *node) openDistributed(ctx context.Context) error {
 	applying := ranking.New(store, index, ranking.Options{Log: n.log})
 	n.closeLater(func() error { applying.Close(); return nil })
 	n.consumer, err = consumer.New(consumer.Options{
-		Brokers: c.Kafka.Brokers, Group: c.Kafka.Group, InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
+		Brokers: c.Kafka.Brokers, Topics: topics, Group: c.Kafka.Group, InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
 		Log: n.log, Registerer: n.metrics,
 	}, applying, p)
 	return err
@@ -77,6 +77,8 @@ func cqlOptions(c *config.Cassandra) cql.Options {
 		Username: c.Username, Password: string(c.Password), Buckets: c.Buckets,
 	}
 }
+
+func topicsOf(c *config.Kafka) producer.Topics { return producer.Topics{Prefix: c.TopicPrefix} }
 
 // serveProbes answers probes and metrics only, as a node does that is no API.
 func (n *node) serveProbes(ctx context.Context) error {

@@ -98,6 +98,7 @@ leaderboard serve.`,
 			if o.Partitions < 1 || o.ReplicationFactor < 1 || o.Retention <= 0 {
 				return usagef("--partitions, --replication-factor and --retention must be positive")
 			}
+			o.Topics = topicsOf(&c.Kafka)
 			made, err := producer.EnsureTopics(c.Kafka.Brokers, producer.Config("leaderboard-topics"), o)
 			switch {
 			case err != nil:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -21,16 +22,18 @@ type Redis struct {
 	MasterName string   `key:"master_name" unit:"name" help:"The master that Sentinel knows; set it to use Sentinel."`
 	Username   string   `key:"username" unit:"text" help:"For servers that ask for it."`
 	Password   Secret   `key:"password" unit:"text" help:"For servers that ask for it."`
+	Prefix     string   `key:"prefix" unit:"text" help:"Begins the name of every key, so that several services share a server. It has no braces."`
 	Shards     int      `key:"shards" unit:"count" help:"Shards of each scope: 0 is 1 on a server and 8 in a cluster."`
 }
 
 // Kafka is the log of a distributed server.
 type Kafka struct {
-	Brokers    []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
-	Group      string        `key:"group" unit:"name" help:"The consumer group, one a region."`
-	InstanceID string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it soon gets its partitions back without a rebalance."`
-	ApplyWait  time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
-	Batch      int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
+	Brokers     []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
+	TopicPrefix string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Begins the names of the topics, so that several services share a Kafka: match-results, match-results.dlq and leaderboard-updates."`
+	Group       string        `key:"group" unit:"name" help:"The consumer group, one a region."`
+	InstanceID  string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it soon gets its partitions back without a rebalance."`
+	ApplyWait   time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
+	Batch       int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
 }
 
 // The roles that a distributed server may have.
@@ -38,6 +41,10 @@ const (
 	RoleAPI      = "api"
 	RoleConsumer = "consumer"
 )
+
+// topicCharacters may be in a topic's name. A dot, which may too, sets off the
+// region that a topic was mirrored from.
+const topicCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 // Distributed says whether the configuration names servers, rather than a folder.
 func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
@@ -69,6 +76,12 @@ func (c *Config) validateCluster(v *validator) {
 	}
 	if c.Redis.Shards < 0 || c.Redis.Shards > 256 {
 		v.fault("redis.shards", "%d is not 0 to 256", c.Redis.Shards)
+	}
+	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {
+		v.fault("redis.prefix", "%q is empty or has braces", c.Redis.Prefix)
+	}
+	if strings.Trim(c.Kafka.TopicPrefix, topicCharacters) != "" {
+		v.fault("kafka.topic_prefix", "%q has others than letters, digits, - and _", c.Kafka.TopicPrefix)
 	}
 	if c.Kafka.Batch < 1 || c.Kafka.Batch > 5000 {
 		v.fault("kafka.batch", "%d is not 1 to 5000", c.Kafka.Batch)

@@ -32,6 +32,7 @@ type Server struct {
 
 	mu   sync.Mutex
 	proc *process // nil before the start and after Kill or Stop
+	last *process // the latest that was started
 }
 
 type process struct {
@@ -214,7 +215,7 @@ func (s *Server) spawn(ctx context.Context, joins []*Server) error {
 		cmd.Wait() // ProcessState tells how it ended.
 		close(p.exited)
 	}()
-	s.proc = p
+	s.proc, s.last = p, p
 	return nil
 }
 

@@ -103,14 +103,7 @@ func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, erro
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the ends of the servers' logs:\n%s", c.logTails())
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	closeAfter(t, c)
 	return c
 }
 
@@ -121,8 +114,13 @@ func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, erro
 //
 // Without it the servers die all the same, but leave their data to be removed
 // by the next run.
-func Main(m *testing.M) int {
+func Main(m *testing.M) int { return MainThen(m, func() {}) }
+
+// MainThen is [Main] with something to do in between, such as to remove what
+// the tests shared from servers that stay.
+func MainThen(m *testing.M, then func()) int {
 	code := m.Run()
+	then()
 	for _, k := range kinds {
 		if err := k.closeAll(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

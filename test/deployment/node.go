@@ -1,0 +1,112 @@
+package deployment
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// Node is a process of the program. [cluster.Server] says how to kill, pause,
+// resume, stop, start and restart it; Start returns once it is ready.
+type Node struct {
+	*cluster.Server
+	URL string // of its REST API, or of its probes and metrics only
+	key string
+}
+
+// Serve starts a process of the deployment and returns once /readyz says that it
+// is ready. Flags are those of leaderboard serve, such as --roles=api, and go
+// over the deployment's settings. When t ends it is killed; to see it end in
+// order, a test stops it.
+func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
+	t.Helper()
+	path := program(t)
+	s := cluster.Program(t, cluster.ProgramConfig{
+		Name: "leaderboard", Ports: 2,
+		Command: func(_ string, addrs []string) *exec.Cmd {
+			args := []string{"serve", "--config", d.Config, "--http", addrs[0], "--grpc", addrs[1]}
+			return exec.Command(path, append(args, flags...)...)
+		},
+		Ready: func(ctx context.Context, addrs []string) error { return ready(ctx, "http://"+addrs[0]) },
+	})
+	return &Node{Server: s, URL: "http://" + s.Addr, key: d.Key}
+}
+
+func ready(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("GET /readyz: %d %s (%v)", resp.StatusCode, body, err)
+	}
+	return nil
+}
+
+// Board makes a board with an id of its own that begins with name, and returns
+// that. rules are as POST /v1/boards takes them. The board stays: see [Deployment].
+func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
+	t.Helper()
+	rules = maps.Clone(rules)
+	id := name + "-" + strings.ToLower(rand.Text()[:8])
+	rules["board_id"] = id
+	var answer json.RawMessage
+	if status, err := n.Call(t.Context(), http.MethodPost, "/v1/boards", rules, &answer); err != nil || status/100 != 2 {
+		t.Fatalf("make board %s: status %d, %v: %s", id, status, err, answer)
+	}
+	return id
+}
+
+// Call sends a request with the deployment's key, with body as JSON unless it
+// is nil, and decodes the answer's body into answer unless that is nil. It
+// returns the status; an error means that there was no answer, or no JSON in it.
+func (n *Node) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
+	var in io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return 0, err
+		}
+		in = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, n.URL+path, in)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+n.key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	if answer != nil {
+		if err := json.Unmarshal(out, answer); err != nil {
+			return resp.StatusCode, fmt.Errorf("%s %s: status %d: %w in %.300s", method, path, resp.StatusCode, err, out)
+		}
+	}
+	return resp.StatusCode, nil
+}
