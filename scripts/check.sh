@@ -19,10 +19,15 @@ fi
 
 step "vet"
 go vet ./...
+go -C test/compose vet ./...
 
 step "linter"
-go -C tools tool -n staticcheck >/dev/null # builds it, once
-"$(go -C tools tool -n staticcheck)" ./...
+staticcheck=$(go -C tools tool -n staticcheck) # builds it, once
+"$staticcheck" ./...
+(cd test/compose && "$staticcheck" ./...)
+
+step "docker-compose.yml, the Dockerfile and its binary"
+go -C test/compose test -shuffle=on ./...
 
 step "tests"
 # Real Cassandra, Kafka and Redis are started once for all packages; with

@@ -1,0 +1,22 @@
+# The service as one static binary, and nothing else: no shell, no package
+# manager, no libc. Time zones are in the binary.
+FROM golang:1.26.8-trixie AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -o /out/leaderboard ./cmd/leaderboard
+RUN mkdir /out/data
+
+FROM scratch
+# Authorities, for JWKS over https.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/leaderboard /leaderboard
+COPY --from=build --chown=65532:65532 /out/data /data
+USER 65532:65532
+ENV LEADERBOARD_DATA=/data LEADERBOARD_HTTP=0.0.0.0:8080 LEADERBOARD_GRPC=0.0.0.0:50051
+VOLUME /data
+EXPOSE 8080 50051
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30s CMD ["/leaderboard", "health"]
+ENTRYPOINT ["/leaderboard"]
+CMD ["serve"]
