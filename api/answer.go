@@ -24,9 +24,14 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// setStatus makes 202 of an answer that the result is kept, but not applied yet.
+// setStatus makes 202 of an answer that a result is kept, but not applied yet.
 func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error {
-	if r, ok := m.(interface{ GetStatus() pb.Outcome_Status }); ok && r.GetStatus() == pb.Outcome_ACCEPTED {
+	type outcome interface{ GetStatus() pb.Outcome_Status }
+	accepted := func(o outcome) bool { return o.GetStatus() == pb.Outcome_ACCEPTED }
+	if o, ok := m.(outcome); ok && accepted(o) {
+		w.WriteHeader(http.StatusAccepted)
+	}
+	if b, ok := m.(*pb.BatchSubmitScoresResponse); ok && slices.ContainsFunc(b.GetOutcomes(), func(o *pb.Outcome) bool { return accepted(o) }) {
 		w.WriteHeader(http.StatusAccepted)
 	}
 	return nil

@@ -26,6 +26,7 @@ type service interface {
 	DeleteBoard(context.Context, leaderboard.BoardID) error
 
 	Submit(context.Context, leaderboard.BoardID, []leaderboard.MatchResult) ([]ranking.Receipt, error)
+	Accept(context.Context, leaderboard.BoardID, []leaderboard.MatchResult) ([]ranking.Receipt, error)
 	Retract(context.Context, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
 	Result(context.Context, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)
 
@@ -73,7 +74,7 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	receipts, err := s.service.Submit(ctx, b.ID, []leaderboard.MatchResult{result})
+	receipts, err := s.submit(req.GetNoWait())(ctx, b.ID, []leaderboard.MatchResult{result})
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +86,15 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
 	}, nil
+}
+
+// submit is how the service takes results, whether or not the caller waits until
+// they are applied.
+func (s *Server) submit(noWait bool) func(context.Context, leaderboard.BoardID, []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+	if noWait {
+		return s.service.Accept
+	}
+	return s.service.Submit
 }
 
 // succeeded says whether a result is safe and was taken into account as it is.
@@ -150,7 +160,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	if len(results) == 0 {
 		return res, nil
 	}
-	receipts, err := s.service.Submit(ctx, b.ID, results)
+	receipts, err := s.submit(req.GetNoWait())(ctx, b.ID, results)
 	if err != nil {
 		return nil, err
 	}

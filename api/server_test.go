@@ -29,9 +29,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
@@ -286,8 +288,63 @@ func TestAccepted(t *testing.T) {
 		}
 	}
 	a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`)
-	if a.status != http.StatusOK || get(a.body, "outcomes", 0, "status") != "ACCEPTED" {
+	if a.status != http.StatusAccepted || get(a.body, "outcomes", 0, "status") != "ACCEPTED" {
 		t.Errorf("a batch: %d %s", a.status, a.raw)
+	}
+}
+
+// A caller who asks not to wait is answered once the result is safe; everyone
+// else waits.
+func TestNoWait(t *testing.T) {
+	base := newHarness(t, Options{})
+	var waited, accepted atomic.Int64
+	answer := func(s leaderboard.Status, calls *atomic.Int64) ranking.Take {
+		return func(_ context.Context, _ *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+			calls.Add(1)
+			return slices.Repeat([]leaderboard.Outcome{{Status: s}}, len(results)), nil
+		}
+	}
+	svc := ranking.New(base.store, memory.New(), ranking.Options{Submit: answer(leaderboard.Applied, &waited), Accept: answer(leaderboard.Accepted, &accepted)})
+	h := serve(t, svc, base.store, Options{})
+	const one, many = `{"user_id":"u","match_id":"m","points":1}`, `{"results":[{"user_id":"u","match_id":"m","points":1},{"user_id":"","points":1}]`
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		path2      []any // to the status in the answer
+	}{
+		{"/v1/scores", one, http.StatusOK, []any{"status"}},
+		{"/v1/scores?no_wait=false", one, http.StatusOK, []any{"status"}},
+		{"/v1/scores?no_wait=true", one, http.StatusAccepted, []any{"status"}},
+		{"/v1/boards/default/scores?no_wait=true", one, http.StatusAccepted, []any{"status"}},
+		{"/v1/scores:batch", many + "}", http.StatusOK, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch", many + `,"no_wait":false}`, http.StatusOK, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch", many + `,"no_wait":true}`, http.StatusAccepted, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch?no_wait=true", many + "}", http.StatusAccepted, []any{"outcomes", 0, "status"}},
+	} {
+		want, calls := "APPLIED", &waited
+		if tt.status == http.StatusAccepted {
+			want, calls = "ACCEPTED", &accepted
+		}
+		before := calls.Load()
+		a := h.do("submit", "POST", tt.path, tt.body)
+		if a.status != tt.status || get(a.body, tt.path2...) != want || calls.Load() != before+1 {
+			t.Errorf("%s %s: %d %s, want %d %s", tt.path, tt.body, a.status, a.raw, tt.status, want)
+		}
+		if tt.path2[0] == "outcomes" && get(a.body, "outcomes", 1, "status") != "REJECTED" {
+			t.Errorf("%s: the result that is wrong: %s", tt.path, a.raw)
+		}
+	}
+	single, err := h.client().SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(1)}, NoWait: true})
+	if err != nil || single.GetStatus() != pb.Outcome_ACCEPTED || single.GetSuccess() || single.NewScore != nil || single.GetMatchId() == "" {
+		t.Errorf("gRPC: %v, %v", single, err)
+	}
+	batch, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{{UserId: "u", Points: proto.Int64(1)}}, NoWait: true})
+	if err != nil || batch.GetOutcomes()[0].GetStatus() != pb.Outcome_ACCEPTED {
+		t.Errorf("gRPC: %v, %v", batch, err)
+	}
+	// A store that is safe once it has applied says so.
+	if got := base.must("submit", "POST", "/v1/scores?no_wait=true", one); got["status"] != "APPLIED" || got["new_score"] != number(1) {
+		t.Errorf("embedded: %v", got)
 	}
 }
 

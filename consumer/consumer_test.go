@@ -528,6 +528,26 @@ func TestSubmitThroughTheLog(t *testing.T) {
 	}
 }
 
+// A caller who does not wait is told that the result is accepted once the log
+// has it, though nobody is there to apply it; later it is.
+func TestAcceptDoesNotWait(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, producer.Topics{}, time.Hour)
+	s, store, index := newServiceIndex(t, ranking.Options{Submit: submitter.Submit, Accept: submitter.Accept})
+	got, err := s.Accept(t.Context(), "b", []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 7}})
+	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore || got[0].Err != nil {
+		t.Fatalf("accept: %+v, %v", got, err)
+	}
+	if _, err := s.Result(t.Context(), leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "ann", Match: "m"}, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
+		t.Errorf("before it is applied: %v", err)
+	}
+	c.consume(ranking.New(store, index, ranking.Options{}))
+	c.read(producer.Updates, 1)
+	if diff := gocmp.Diff([]string{"ann 7"}, board(t, s)); diff != "" {
+		t.Errorf("once it is applied:\n%s", diff)
+	}
+}
+
 // Without a consumer nobody applies the result: the answer is accepted, never a
 // false success.
 func TestSubmitInVainIsAccepted(t *testing.T) {

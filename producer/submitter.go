@@ -35,26 +35,37 @@ func NewSubmitter(p *Producer, t Topics, wait time.Duration) *Submitter {
 	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]chan<- leaderboard.Outcome{}}
 }
 
-// Submit publishes complete results of b. It returns an error unless all of
-// them are durable in the log. Those that were not applied in time, or before
-// ctx is done, have the status Accepted.
-func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+// Accept publishes complete results of b, and does not wait until they are
+// applied: each has the status Accepted. It returns an error unless all of them
+// are durable in the log.
+func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	messages := make([]*sarama.ProducerMessage, len(results))
 	outcomes := make([]leaderboard.Outcome, len(results))
-	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
-		r := &results[i]
-		m, err := message(s.topic, b, r)
+		m, err := message(s.topic, b, &results[i])
 		if err != nil {
 			return nil, err
 		}
-		messages[i] = m
-		c, stop := s.expect(revision{r.ResultKey, r.Revision})
-		defer stop()
-		waits[i] = c
-		outcomes[i].Status = leaderboard.Accepted
+		messages[i], outcomes[i].Status = m, leaderboard.Accepted
 	}
 	if err := s.producer.Send(ctx, messages); err != nil {
+		return nil, err
+	}
+	return outcomes, nil
+}
+
+// Submit publishes complete results of b, and waits until they are applied. It
+// returns an error unless all of them are durable in the log. Those that were not
+// applied in time, or before ctx is done, have the status Accepted.
+func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	waits := make([]<-chan leaderboard.Outcome, len(results))
+	for i := range results {
+		c, stop := s.expect(revision{results[i].ResultKey, results[i].Revision})
+		defer stop()
+		waits[i] = c
+	}
+	outcomes, err := s.Accept(ctx, b, results)
+	if err != nil {
 		return nil, err
 	}
 	deadline := time.NewTimer(s.wait)

@@ -92,9 +92,13 @@ func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
 
 // Request of SubmitScore.
 type SubmitScoreRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Board         string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	Result        *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Result *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// Answer once the result is safe, without waiting until it is applied. The
+	// status is then ACCEPTED, unless applying it is what makes it safe, as on a
+	// server with an embedded store.
+	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -141,6 +145,13 @@ func (x *SubmitScoreRequest) GetResult() *Result {
 		return x.Result
 	}
 	return nil
+}
+
+func (x *SubmitScoreRequest) GetNoWait() bool {
+	if x != nil {
+		return x.NoWait
+	}
+	return false
 }
 
 // Response of SubmitScore.
@@ -259,9 +270,11 @@ func (x *SubmitScoreResponse) GetAchievedAt() *timestamppb.Timestamp {
 
 // Request of BatchSubmitScores.
 type BatchSubmitScoresRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Board         string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	Results       []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// As in SubmitScoreRequest, for all of them.
+	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -308,6 +321,13 @@ func (x *BatchSubmitScoresRequest) GetResults() []*Result {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *BatchSubmitScoresRequest) GetNoWait() bool {
+	if x != nil {
+		return x.NoWait
+	}
+	return false
 }
 
 // Response of BatchSubmitScores.
@@ -3277,10 +3297,11 @@ var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
-	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"Z\n" +
+	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"t\n" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\"\xe2\x02\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
+	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"\xe2\x02\n" +
 	"\x13SubmitScoreResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -3293,10 +3314,11 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_atB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"b\n" +
+	"\x05_rank\"|\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
-	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\"P\n" +
+	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
+	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xa8\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +

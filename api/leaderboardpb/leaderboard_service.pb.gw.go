@@ -76,6 +76,8 @@ func local_request_LeaderboardService_SubmitScore_0(ctx context.Context, marshal
 	return msg, metadata, err
 }
 
+var filter_LeaderboardService_SubmitScore_1 = &utilities.DoubleArray{Encoding: map[string]int{"result": 0, "board": 1}, Base: []int{1, 1, 2, 0, 0}, Check: []int{0, 1, 1, 2, 3}}
+
 func request_LeaderboardService_SubmitScore_1(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq SubmitScoreRequest
@@ -92,6 +94,12 @@ func request_LeaderboardService_SubmitScore_1(ctx context.Context, marshaler run
 	protoReq.Board, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_LeaderboardService_SubmitScore_1); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -116,6 +124,12 @@ func local_request_LeaderboardService_SubmitScore_1(ctx context.Context, marshal
 	protoReq.Board, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_LeaderboardService_SubmitScore_1); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	msg, err := server.SubmitScore(ctx, &protoReq)
 	return msg, metadata, err

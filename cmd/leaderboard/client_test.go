@@ -48,6 +48,8 @@ func contains(t *testing.T, text string, want ...string) {
 
 func TestSubmitAndRead(t *testing.T) {
 	s := startInsecure(t)
+	contains(t, s.ok(t, "submit", "zed", "--points", "1", "--match", "m", "--no-wait"), "applied: zed has 1")
+	s.ok(t, "retract", "zed", "m")
 	contains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m1", "--metadata", `{"map":"dust"}`),
 		"applied: ada has 3 points, rank 1", "match m1", "revision 0")
 	contains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m1", "--metadata", `{"map":"dust"}`), "duplicate: ada has 3 points")

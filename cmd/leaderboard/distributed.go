@@ -49,7 +49,7 @@ func (n *node) openDistributed(ctx context.Context) error {
 	}
 	n.closeLater(p.Close)
 	submitter := producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)
-	n.service = ranking.New(store, index, ranking.Options{Log: n.log, Submit: submitter.Submit})
+	n.service = ranking.New(store, index, ranking.Options{Log: n.log, Submit: submitter.Submit, Accept: submitter.Accept})
 	n.closeLater(n.finishWrites)
 	follower, err := producer.Follow(c.Kafka.Brokers, kafka, topics, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
 		n.service.Notify(leaderboard.Scope{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})

@@ -57,6 +57,7 @@ func submitCommand(w *world) *cobra.Command {
 	var score, points, revision int64
 	var ties []int64
 	var attributes map[string]string
+	var noWait bool
 	cmd := &cobra.Command{
 		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: exactly("USER"),
 		Long: `Submit one match result. Boards that add up take --points, the others --score;
@@ -64,7 +65,8 @@ both are whole numbers in the board's unit. With --match the same result counts
 once however often it is sent; without it, the server makes an id and says which.`,
 		Example: `  leaderboard submit ada --points 3 --match final-2026
   leaderboard submit b2014-3416 --board marathon --score 11546 --match boston --attribute gender=M
-  leaderboard submit ada --points 1 --match final-2026 --revision 1   # a correction`,
+  leaderboard submit ada --points 1 --match final-2026 --revision 1   # a correction
+  leaderboard submit ada --points 3 --match final-2027 --no-wait`,
 	}
 	addBoardFlag(cmd, &board)
 	f := cmd.Flags()
@@ -76,6 +78,7 @@ once however often it is sent; without it, the server makes an id and says which
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "further columns in the board's order, as `1,0`")
 	f.StringToStringVar(&attributes, "attribute", nil, "`name=value` that places the user in a division")
 	f.StringVar(&meta, "metadata", "", "a JSON `object` to keep with the result")
+	f.BoolVar(&noWait, "no-wait", false, "be content with the result being safe, if it is applied later")
 	return w.clientCommand(cmd, func(ctx context.Context, c *client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
 		switch given := f.Changed("points"); {
@@ -99,7 +102,7 @@ once however often it is sent; without it, the server makes an id and says which
 				return usagef("--metadata %q is not a JSON object", meta)
 			}
 		}
-		res, err := c.scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r})
+		res, err := c.scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait})
 		if err != nil {
 			return err
 		}

@@ -31,11 +31,19 @@ type Options struct {
 	// carries them to the process that applies them. It answers as
 	// [leaderboard.ResultStore].Apply does, with status Accepted for results that
 	// are durable but were not applied in time.
-	Submit func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
+	Submit Take
+	// Accept makes complete results durable, and does not wait until they are
+	// applied: those that are not have status Accepted. Nil is what Submit is, for where
+	// applying results is what makes them durable.
+	Accept Take
 	// NewMatchID makes the id of a result that came without one; nil makes
 	// random ones of 128 bits.
 	NewMatchID func() leaderboard.MatchID
 }
+
+// Take takes complete results of a board, and says what became of each. It
+// returns an error unless all are durable.
+type Take func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 
 // Service is safe for concurrent use.
 type Service struct {
@@ -45,12 +53,12 @@ type Service struct {
 	now   func() time.Time
 	newID func() leaderboard.MatchID
 
-	submit   func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
-	boardTTL time.Duration
-	boards   sync.Map // BoardID -> cachedBoard
-	sealed   sync.Map // Scope -> leaderboard.SeasonRecord, of sealed seasons
-	loading  singleflight.Group
-	hub      hub
+	submit, accept Take
+	boardTTL       time.Duration
+	boards         sync.Map // BoardID -> cachedBoard
+	sealed         sync.Map // Scope -> leaderboard.SeasonRecord, of sealed seasons
+	loading        singleflight.Group
+	hub            hub
 
 	stampMu   sync.Mutex
 	lastStamp time.Time // the last time that was assigned
@@ -86,6 +94,9 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 			report, err := s.Apply(ctx, b, results)
 			return report.Outcomes, err
 		}
+	}
+	if s.accept = o.Accept; s.accept == nil {
+		s.accept = s.submit
 	}
 	s.hub.init()
 	return s

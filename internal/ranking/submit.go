@@ -43,6 +43,17 @@ type Receipt struct {
 // result's fault is in its receipt and stops no other.
 // It returns an error if nothing was applied.
 func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult) ([]Receipt, error) {
+	return s.takeResults(ctx, id, results, s.submit)
+}
+
+// Accept takes results as [Service.Submit] does, and answers once they are
+// durable. Those that another process is to apply have status Accepted, and
+// nothing is told of the user's score.
+func (s *Service) Accept(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult) ([]Receipt, error) {
+	return s.takeResults(ctx, id, results, s.accept)
+}
+
+func (s *Service) takeResults(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, take Take) ([]Receipt, error) {
 	if len(results) == 0 || len(results) > MaxBatch {
 		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("%d given, 1 to %d are allowed", len(results), MaxBatch)}
 	}
@@ -71,7 +82,7 @@ func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []
 	if len(valid) == 0 {
 		return receipts, nil
 	}
-	outcomes, err := s.submit(ctx, b, valid)
+	outcomes, err := take(ctx, b, valid)
 	if err != nil {
 		return nil, err
 	}
