@@ -3,6 +3,8 @@ package pebble
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -113,19 +115,57 @@ func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return batch.Commit(pebble.Sync)
 }
 
-func benchmarkApply(b *testing.B, workers, size int) {
-	const users = 10_000
-	s, floor := openBench(b, nil), openBench(b, nil)
-	seed := make([]leaderboard.MatchResult, users)
-	for i := range seed {
-		seed[i] = benchResult(i, 0)
+// benchSizes are 1 million entries and, if LEADERBOARD_BENCH_LARGE is set, 10 million too.
+func benchSizes() []int {
+	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
+		return []int{1e6, 10e6}
 	}
-	mustApply(b, s, seed...)
-	mustApply(b, floor, seed...)
+	return []int{1e6}
+}
+
+// BenchmarkStore loads a board and measures what the store is asked, each beside
+// the engine alone. What is written as the floor goes to a copy of the store.
+func BenchmarkStore(b *testing.B) {
+	for _, n := range benchSizes() {
+		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
+			s := openBench(b, nil)
+			start, used := time.Now(), processTime(b)
+			fill(b, s, n)
+			wall, cpu := time.Since(start), processTime(b)-used
+			b.Run("load", func(b *testing.B) {
+				for b.Loop() { // what was done already
+				}
+				b.ReportMetric(float64(cpu.Nanoseconds())/float64(n), "cpu-ns/entry")
+				b.ReportMetric(wall.Seconds(), "s")
+				b.ReportMetric(float64(s.db.Metrics().DiskSpaceUsage())/float64(n), "B/entry")
+				b.ReportMetric(0, "ns/op")
+			})
+			b.Run("scan", func(b *testing.B) { benchmarkScan(b, s, n) })
+			b.Run("entry", func(b *testing.B) { benchmarkEntry(b, s, n) })
+			b.Run("page/100", func(b *testing.B) { benchmarkPage(b, s, n) })
+
+			dir := filepath.Join(b.TempDir(), "floor")
+			if err := s.Backup(b.Context(), dir); err != nil {
+				b.Fatal(err)
+			}
+			floor := mustOpen(b, dir, Options{})
+			defer mustClose(b, floor)
+			b.Run("apply/1", func(b *testing.B) { benchmarkApply(b, s, floor, n, 1, 1) })
+			b.Run("apply/1/64writers", func(b *testing.B) { benchmarkApply(b, s, floor, n, 64, 1) })
+			b.Run("apply/1000", func(b *testing.B) { benchmarkApply(b, s, floor, n, 1, 1000) })
+		})
+	}
+}
+
+// benchMatch numbers results apart from those of fill and of earlier runs.
+var benchMatch atomic.Int64
+
+func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
+	first := int(benchMatch.Add(int64(3*b.N*size))) + users
 	batch := func(i int) []leaderboard.MatchResult {
 		results := make([]leaderboard.MatchResult, size)
 		for j := range results {
-			results[j] = benchResult((i*size+j)*7919%users, i*size+j+1)
+			results[j] = benchResult((i*size+j)*7919%users, first+i*size+j)
 		}
 		return results
 	}
@@ -133,12 +173,7 @@ func benchmarkApply(b *testing.B, workers, size int) {
 		_, err := s.Apply(context.Background(), testBoard(), batch(i))
 		return err
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
-	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "results/s")
 }
-
-func BenchmarkApply(b *testing.B)          { benchmarkApply(b, 1, 1) }
-func BenchmarkApply64Writers(b *testing.B) { benchmarkApply(b, 64, 1) }
-func BenchmarkApplyBatch1000(b *testing.B) { benchmarkApply(b, 1, 1000) }
 
 // A user's results cost the same however many there are. In memory, so that it
 // is the work that is compared and not the disk.
@@ -163,20 +198,20 @@ func BenchmarkApplyToUserWith(b *testing.B) {
 // fill applies a result of each of n users, and has them flushed.
 func fill(b *testing.B, s *Store, n int) {
 	b.Helper()
-	results := make([]leaderboard.MatchResult, n)
-	for i := range results {
-		results[i] = benchResult(i, i)
+	results := make([]leaderboard.MatchResult, 0, 5000)
+	for from := 0; from < n; from += len(results) {
+		results = results[:min(cap(results), n-from)]
+		for i := range results {
+			results[i] = benchResult(from+i, from+i)
+		}
+		mustApply(b, s, results...)
 	}
-	mustApply(b, s, results...)
 	if err := s.db.Flush(); err != nil {
 		b.Fatal(err)
 	}
 }
 
-func BenchmarkEntry(b *testing.B) {
-	const users = 200_000
-	s := openBench(b, nil)
-	fill(b, s, users)
+func benchmarkEntry(b *testing.B, s *Store, users int) {
 	scope := makeScopeKey(1, testScope.Season)
 	user := func(i int) leaderboard.UserID { return benchResult(i*7919%users, 0).User }
 	against(b, 1, func(i int) error {
@@ -232,20 +267,20 @@ func pageFloor(s *Store, from []byte) error {
 	return it.Close()
 }
 
-func BenchmarkEntriesPage100(b *testing.B) {
-	const users = 200_000
-	s := openBench(b, nil)
-	fill(b, s, users)
+func benchmarkPage(b *testing.B, s *Store, users int) {
 	l := leaderboard.Ladder{Scope: testScope}
-	keys := make([]leaderboard.SortKey, 0, users)
+	var keys []leaderboard.SortKey
+	i := 0
 	for e, err := range s.Entries(context.Background(), l, "") {
 		if err != nil {
 			b.Fatal(err)
 		}
-		keys = append(keys, e.SortKey())
+		if i++; i%(users/1000) == 1 && i < users-200 {
+			keys = append(keys, e.SortKey())
+		}
 	}
 	prefix := makeScopeKey(1, testScope.Season).ladder([]byte{slotOverall})
-	at := func(i int) leaderboard.SortKey { return keys[i*7919%(users-200)] }
+	at := func(i int) leaderboard.SortKey { return keys[i*7919%len(keys)] }
 	against(b, 1, func(i int) error { return page(s, l, at(i)) },
 		func(i int) error { return pageFloor(s, append(prefix[:len(prefix):len(prefix)], at(i)...)) })
 }
@@ -269,11 +304,8 @@ func BenchmarkTop100After10000Improvements(b *testing.B) {
 	against(b, 1, func(int) error { return page(s, l, "") }, func(int) error { return page(floor, l, "") })
 }
 
-// Scan is what a start reads: entries a second, and beside the bare rows.
-func BenchmarkScan(b *testing.B) {
-	const users = 200_000
-	s := openBench(b, nil)
-	fill(b, s, users)
+// benchmarkScan reads what a start reads.
+func benchmarkScan(b *testing.B, s *Store, users int) {
 	prefix := makeScopeKey(1, testScope.Season).ladder([]byte{slotOverall})
 	against(b, 1, func(int) error {
 		n := 0
