@@ -385,5 +385,5 @@ func (s *Store) still(ctx context.Context, scope leaderboard.Scope, e edition, f
 		now, err = s.editions.fresh(ctx, scope)
 		return err
 	})
-	return now.open && now.number == e.number && now.made == e.made, err
+	return now.open && now.same(&e), err
 }

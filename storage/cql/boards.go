@@ -155,7 +155,7 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 			break
 		}
 	}
-	// From here on no season is opened that is not found below: see opened.
+	// What is opened from here on is not believed: see opened.
 	if err := s.endEditions(ctx, id); err != nil {
 		return err
 	}

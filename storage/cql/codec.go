@@ -36,6 +36,15 @@ func deleteTime(version uint64) int64 { return int64(2 * version) }
 // that was written at a timestamp.
 func versionCovering(timestamp int64) uint64 { return uint64(timestamp)/2 + 1 }
 
+// Seasons: the number of the edition, above [madeShift] bits of when the board was
+// made that opens it. So of two boards that open one edition the later stands,
+// with all that it says.
+const madeShift = 42 // milliseconds, to the year 2109
+
+func openTime(number int, made int64) int64 {
+	return int64(number+1)<<madeShift | min(max(made/1000, 0), 1<<madeShift-1)
+}
+
 const (
 	// maxVersion bounds versions, so that timestamps stay below sweepTime. It is
 	// half a million results of the greatest revision.

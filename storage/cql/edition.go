@@ -17,6 +17,14 @@ type edition struct {
 	made    int64 // CreatedAt of the board that opened it, Unix microseconds
 	buckets int
 	swept   int // editions below it have been removed
+	// lived: the board was there after the edition was seen open, so its deletion
+	// ends the edition. It is not kept in the table.
+	lived bool
+}
+
+// same says whether e and o are one edition.
+func (e *edition) same(o *edition) bool {
+	return e.number == o.number && e.open == o.open && e.made == o.made
 }
 
 // of says whether e is open, by board b.
@@ -121,6 +129,8 @@ func (es *editions) run(ctx context.Context, s leaderboard.Scope, r *reading) {
 		r.e, r.err = es.read(ctx, s)
 		es.mu.Lock()
 		if r.err == nil {
+			was := es.kept[s]
+			r.e.lived = was.lived && was.same(&r.e)
 			delete(es.kept, s)
 			if r.e.open { // so that no more are kept than there are
 				es.kept[s] = r.e
@@ -136,42 +146,58 @@ func (es *editions) run(ctx context.Context, s leaderboard.Scope, r *reading) {
 	}
 }
 
+// lived notes that the board of an edition was there after e was read.
+func (es *editions) lived(s leaderboard.Scope, e edition) edition {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	e.lived = true
+	if k, ok := es.kept[s]; ok && k.same(&e) {
+		k.lived = true
+		es.kept[s] = k
+	}
+	return e
+}
+
 // opened returns the open edition of a scope, which it opens if need be. It
 // returns [leaderboard.ErrBoardNotFound] if b was deleted.
+//
+// Who deletes b first closes it and then ends the editions that are open. A writer
+// that found b before that may open one after: an open edition alone does not say
+// that there is a board. If b is there after the edition was seen open, the
+// deletion comes later and ends it.
 func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (edition, error) {
 	scope := leaderboard.Scope{Board: b.ID, Season: season}
 	e, err := s.editions.last(ctx, scope)
-	if err != nil || e.of(b) {
+	if err != nil || e.lived && e.of(b) {
 		return e, err
 	}
-	if e, err = s.editions.fresh(ctx, scope); err != nil || e.of(b) {
-		return e, err
+	for {
+		if e, err = s.editions.fresh(ctx, scope); err != nil {
+			return edition{}, err
+		}
+		k, err := s.readBoard(ctx, b.ID)
+		if err != nil {
+			return edition{}, err
+		}
+		made := b.CreatedAt.UnixMicro()
+		switch {
+		case !sameBoard(&k.board, b), e.open && e.made > made:
+			return edition{}, notFound(b.ID)
+		case e.of(b):
+			return s.editions.lived(scope, e), nil
+		case e.open:
+			// Left by a writer to an earlier board, too late for its deletion. Had b
+			// opened this edition, it would say so, as the later board stands.
+			if _, err := s.endEdition(ctx, scope, e); err != nil {
+				return edition{}, err
+			}
+		default:
+			err := s.conn.write(ctx, op{openSeason, []any{openTime(e.number, made), e.number, made, k.buckets, string(scope.Board), string(scope.Season)}})
+			if err != nil {
+				return edition{}, err
+			}
+		}
 	}
-	k, err := s.readBoard(ctx, b.ID)
-	if err != nil {
-		return edition{}, err
-	}
-	if e.open || !sameBoard(&k.board, b) {
-		return edition{}, notFound(b.ID)
-	}
-	e.open, e.made, e.buckets = true, b.CreatedAt.UnixMicro(), k.buckets
-	key := []any{string(scope.Board), string(scope.Season)}
-	err = s.conn.write(ctx, op{openSeason, append([]any{int64(e.number) + 1, e.number, e.made, e.buckets}, key...)})
-	if err != nil {
-		return edition{}, err
-	}
-	// A deletion of the board that did not see this season has removed the
-	// board before.
-	if k, err = s.readBoard(ctx, b.ID); err != nil {
-		return edition{}, err
-	}
-	if !sameBoard(&k.board, b) {
-		return edition{}, notFound(b.ID)
-	}
-	if e, err = s.editions.fresh(ctx, scope); err == nil && !e.of(b) {
-		return edition{}, notFound(b.ID)
-	}
-	return e, err
 }
 
 func notFound(id leaderboard.BoardID) error {
@@ -198,7 +224,7 @@ func (s *Store) within(ctx context.Context, scope leaderboard.Scope, f func(cont
 			}
 			return err
 		})
-		if err == nil && e.number == tried.number && e.open == tried.open && e.buckets == tried.buckets {
+		if err == nil && e.same(&tried) && e.buckets == tried.buckets {
 			return failed
 		}
 	}

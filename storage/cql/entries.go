@@ -446,9 +446,11 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if !e.of(b) {
+	if !e.of(b) || !e.lived {
 		none := leaderboard.Entry{Scope: scope, User: user}
-		return leaderboard.Change{Before: none, After: none}, s.live(ctx, b)
+		if err := s.live(ctx, b); err != nil || !e.of(b) {
+			return leaderboard.Change{Before: none, After: none}, err
+		}
 	}
 	key := &userKey{scope, e.number, user}
 	s.drop(key)

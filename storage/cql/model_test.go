@@ -29,7 +29,6 @@ type model struct {
 	rng      *rand.Rand // nil: there is one replica
 	replicas [3]replica
 	late     []func()
-	ops      map[string]*parsed
 	now      int64 // the time of lightweight transactions
 }
 
@@ -54,7 +53,7 @@ type modelCell struct {
 }
 
 func newModel(rng *rand.Rand) *model {
-	m := &model{rng: rng, ops: map[string]*parsed{}}
+	m := &model{rng: rng}
 	for i := range m.replicas {
 		m.replicas[i] = replica{}
 	}
@@ -276,7 +275,7 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 
 // change is the effect of a statement on a partition.
 func (m *model) change(q op, now int64) (table, key string, f func(*partition)) {
-	p := m.parse(q.stmt)
+	p := parse(q.stmt)
 	args := arguments{q.args}
 	timestamp := now
 	if p.timestamp != "" && p.verb != "INSERT" {
@@ -352,11 +351,14 @@ func (m *model) change(q op, now int64) (table, key string, f func(*partition)) 
 
 const true2 = "in the set"
 
-func (m *model) parse(stmt string) *parsed {
-	if m.ops[stmt] == nil {
-		m.ops[stmt] = parseStatement(stmt)
+var parsedStatements sync.Map // by text
+
+func parse(stmt string) *parsed {
+	p, ok := parsedStatements.Load(stmt)
+	if !ok {
+		p, _ = parsedStatements.LoadOrStore(stmt, parseStatement(stmt))
 	}
-	return m.ops[stmt]
+	return p.(*parsed)
 }
 
 // two returns two replicas, and the third.
@@ -443,7 +445,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault(ctx, "read", err)
 	}
-	p := m.parse(q.stmt)
+	p := parse(q.stmt)
 	args := arguments{q.args}
 	values := map[string]any{}
 	for _, w := range p.where {
@@ -463,7 +465,30 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		delete(values, c)
 	}
 	part := m.at(p.table, text(pk...))
-	rows := slices.SortedFunc(maps.Values(part.rows), func(x, y *modelRow) int { return compareKeys(x.key, y.key) })
+	type found struct {
+		row   *modelRow
+		cells map[string]any
+	}
+	var rows []found
+	look := func(r *modelRow) {
+		if r == nil || after != nil && compareKeys(r.key, after) <= 0 {
+			return
+		}
+		if user, ok := values["user_id"]; ok && p.table == "leaderboard" && compareValues(r.key[1], user) != 0 {
+			return // before what costs more
+		}
+		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {
+			rows = append(rows, found{r, cells})
+		}
+	}
+	if key, ok := keyIn(p.table, values); ok {
+		look(part.rows[key])
+	} else {
+		for _, r := range part.rows {
+			look(r)
+		}
+		slices.SortFunc(rows, func(x, y found) int { return compareKeys(x.row.key, y.row.key) })
+	}
 	static, hasStatic := part.static.visible(part.deleted)
 	var out [][]any
 	give := func(r *modelRow, cells map[string]any) {
@@ -473,21 +498,26 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		}
 		out = append(out, line)
 	}
-	found := false
-	for _, r := range rows {
-		cells, ok := r.visible(part.deleted)
-		if !ok {
-			continue
-		}
-		found = true
-		if int64(len(out)) < limit && matches(p.table, r, cells, values) && (after == nil || compareKeys(r.key, after) > 0) {
-			give(r, cells)
-		}
+	for _, r := range rows[:min(int64(len(rows)), limit)] {
+		give(r.row, r.cells)
 	}
-	if !found && hasStatic && len(values) == 0 {
+	if len(rows) == 0 && hasStatic && len(values) == 0 {
 		give(nil, nil)
 	}
 	return out, nil
+}
+
+// keyIn returns the clustering key, if all of it is given.
+func keyIn(table string, values map[string]any) (string, bool) {
+	var ck []any
+	for _, c := range clusteringColumns[table] {
+		v, ok := values[c]
+		if !ok {
+			return "", false
+		}
+		ck = append(ck, v)
+	}
+	return text(ck...), true
 }
 
 func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
@@ -590,7 +620,7 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 		return false, fault(ctx, "swap", err)
 	}
 	m.now++
-	p := m.parse(q.stmt)
+	p := parse(q.stmt)
 	table, key, f := m.change(q, m.now)
 	probe := newPartition()
 	f(probe)

@@ -100,10 +100,15 @@ func (s *Store) endEdition(ctx context.Context, scope leaderboard.Scope, e editi
 	return s.editions.fresh(ctx, scope)
 }
 
-// endEditions makes every season of a board empty.
+// endEditions makes every season of a board empty that is being deleted; if
+// another is there by now, whoever made that has done so.
 func (s *Store) endEditions(ctx context.Context, id leaderboard.BoardID) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
+		return err
+	}
+	// The rows are of boards before one that is found after them, or of that one.
+	if k, err := s.readBoard(ctx, id); k.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
 	return s.each(ctx, len(rows), func(ctx context.Context, i int) error {

@@ -1,0 +1,610 @@
+package cql
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// steps is a session that stops before each statement until it is told to go on.
+type steps struct {
+	conn
+	mu      sync.Mutex
+	walking bool
+	at      chan bool // true before each statement, false when the call has returned
+	turn    chan bool // false: the process dies here
+}
+
+var errDied = errors.New("the process died")
+
+func newSteps(c conn) *steps {
+	return &steps{conn: c, at: make(chan bool), turn: make(chan bool)}
+}
+
+func (s *steps) step() error {
+	s.mu.Lock()
+	walking := s.walking
+	s.mu.Unlock()
+	if !walking {
+		return nil
+	}
+	s.at <- true
+	if !<-s.turn {
+		return errDied
+	}
+	return nil
+}
+
+func (s *steps) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	if err := s.step(); err != nil {
+		return err
+	}
+	return s.conn.read(ctx, q, dest, row)
+}
+
+func (s *steps) write(ctx context.Context, ops ...op) error {
+	if err := s.step(); err != nil {
+		return err
+	}
+	return s.conn.write(ctx, ops...)
+}
+
+func (s *steps) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+	if err := s.step(); err != nil {
+		return false, err
+	}
+	return s.conn.swap(ctx, q, have)
+}
+
+// walk runs call statement by statement. The returned function lets it take up
+// to n, and says whether there are more; die ends it at the next one.
+func (s *steps) walk(call func()) (next func(n int) (more bool), die func()) {
+	s.mu.Lock()
+	s.walking = true
+	s.mu.Unlock()
+	go func() {
+		call()
+		s.mu.Lock()
+		s.walking = false
+		s.mu.Unlock()
+		s.at <- false
+	}()
+	more := <-s.at
+	return func(n int) bool {
+			for ; more && n > 0; n-- {
+				s.turn <- true
+				more = <-s.at
+			}
+			return more
+		}, func() {
+			for more {
+				s.turn <- false
+				more = <-s.at
+			}
+		}
+}
+
+// A schedule is how many statements each of two writers takes in turn, the first
+// first; then the first ends, and then the second.
+type schedule []int
+
+func (s schedule) run(first, second func(int) bool) {
+	turns := []func(int) bool{first, second}
+	for i, n := range s {
+		turns[i%2](n)
+	}
+	for _, turn := range turns {
+		for turn(1000) {
+		}
+	}
+}
+
+// schedules returns all with the given number of turns of up to n statements.
+func schedules(turns, n int) []schedule {
+	all := []schedule{{}}
+	for range turns {
+		var longer []schedule
+		for _, s := range all {
+			for k := range n {
+				longer = append(longer, append(slices.Clone(s), k+1))
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// writers is two stores, each a process of its own, and a third that looks on.
+type writers struct {
+	conns  [2]*steps
+	stores [2]*Store
+	third  *Store
+	board  *leaderboard.Board
+	user   leaderboard.UserID
+	clock  time.Time
+}
+
+func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user leaderboard.UserID) *writers {
+	t.Helper()
+	w := &writers{user: user, clock: b.CreatedAt, board: &b}
+	for i := range w.stores {
+		w.conns[i] = newSteps(connect())
+		w.stores[i] = open(w.conns[i], Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		w.stores[i].parallel = 1 // so that its statements come in one order
+	}
+	w.third = open(connect(), Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+	if err := w.third.CreateBoard(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+var stepsEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func stepsBoard(policy leaderboard.Policy) leaderboard.Board {
+	return leaderboard.Board{ID: "b", Policy: policy, CreatedAt: stepsEpoch, Divisions: []string{"team"}}
+}
+
+// result makes up a result of a match. Its score, revision and team are in the
+// match's name: "m 5", "m 5 r1", "m 5 red", "m r2 retracted".
+func (w *writers) result(text string) leaderboard.MatchResult {
+	w.clock = w.clock.Add(time.Second)
+	r := leaderboard.MatchResult{AchievedAt: w.clock, ReceivedAt: w.clock}
+	r.Board, r.Season, r.User = w.board.ID, leaderboard.SeasonAll, w.user
+	words := strings.Fields(text)
+	r.Match = leaderboard.MatchID(words[0])
+	for _, word := range words[1:] {
+		n := 0
+		switch {
+		case word == "retracted":
+			r.Retracted = true
+		case scan(word, "r%d", &n):
+			r.Revision = int64(n)
+		case scan(word, "%d", &n):
+			r.Score = leaderboard.Score(n)
+		default:
+			r.Attributes = map[string]string{"team": word}
+		}
+	}
+	return r
+}
+
+func scan(word, format string, n *int) bool {
+	_, err := fmt.Sscanf(word, format, n)
+	return err == nil
+}
+
+func (w *writers) apply(ctx context.Context, store *Store, results ...string) error {
+	var list []leaderboard.MatchResult
+	for _, r := range results {
+		list = append(list, w.result(r))
+	}
+	return w.send(ctx, store, list)
+}
+
+func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.MatchResult) error {
+	report, err := store.Apply(ctx, w.board, list)
+	for _, o := range report.Outcomes {
+		err = errors.Join(err, o.Err)
+	}
+	return err
+}
+
+// check compares the entry and the ladders with a count of the results.
+func (w *writers) check(ctx context.Context) error {
+	s := leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}
+	tally, err := w.board.Count(w.third.Results(ctx, s, w.user))
+	if err != nil {
+		return err
+	}
+	want := w.board.Entry(&tally, s.Season, w.user)
+	have, err := w.third.Entry(ctx, s, w.user)
+	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+		return err
+	}
+	if errors.Is(err, leaderboard.ErrEntryNotFound) {
+		have = leaderboard.Entry{Scope: s, User: w.user}
+	}
+	ban, err := w.third.Ban(ctx, w.user)
+	if err != nil {
+		return err
+	}
+	want.Version, want.Hidden = have.Version, ban.Banned && want.Key != ""
+	if d := cmp.Diff(want, have, cmpopts.EquateEmpty()); d != "" {
+		return fmt.Errorf("the entry is not what the results say (-want +got):\n%s", d)
+	}
+	for _, team := range []string{"", "red", "blue"} {
+		l := leaderboard.Ladder{Scope: s}
+		if team != "" {
+			l.Division = leaderboard.Division{Attribute: "team", Value: team}
+		}
+		n := 0
+		for e, err := range w.third.Entries(ctx, l, "") {
+			if err != nil {
+				return err
+			}
+			if e.User == w.user {
+				n++
+			}
+		}
+		wantRows := 0
+		if want.Ranked() && (team == "" || slices.Contains(want.Divisions, l.Division)) {
+			wantRows = 1
+		}
+		if n != wantRows {
+			return fmt.Errorf("the ladder %q has the user %d times, want %d", team, n, wantRows)
+		}
+	}
+	return nil
+}
+
+// encounter is two calls that meet.
+type encounter struct {
+	name   string
+	policy leaderboard.Policy
+	before func(ctx context.Context, w *writers) error
+	calls  [2]func(ctx context.Context, w *writers, s *Store) error
+	// stands is what the results have to be in the end: match, score; nil if it
+	// depends on the order.
+	stands map[leaderboard.MatchID]leaderboard.Score
+}
+
+func applies(results ...string) func(context.Context, *writers, *Store) error {
+	return func(ctx context.Context, w *writers, s *Store) error { return w.apply(ctx, s, results...) }
+}
+
+// byFirst applies results by the first store, so that it holds the claim and a
+// summary; bySecond by the second.
+func byFirst(results ...string) func(context.Context, *writers) error {
+	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
+}
+
+var encounters = []encounter{
+	{"two new results", leaderboard.Sum, byFirst("m 1"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10, "y": 100}},
+	{"a user's first results", leaderboard.Sum, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{applies("x 10 red"), applies("y 100 blue")},
+		map[leaderboard.MatchID]leaderboard.Score{"x": 10, "y": 100}},
+	{"one moves, one stays", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), applies("y 3")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50, "y": 3}},
+	{"both move", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), applies("y 60 red")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50, "y": 60}},
+	{"other content of one revision", leaderboard.Sum, byFirst("m 1"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("x 20")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 20}},
+	{"other content of one revision, smaller last", leaderboard.Best, byFirst("m 1"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 20"), applies("x 10")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 20}},
+	{"a result and its correction", leaderboard.Sum, byFirst("m 1"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("x 4 r1")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 4}},
+	{"a result and the retraction of the best", leaderboard.Best, byFirst("m 5", "n 50 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 20"), applies("n r1 retracted")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 20}},
+	{"an old score comes back", leaderboard.Best, func(ctx context.Context, w *writers) error {
+		return errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 50"))
+	}, [2]func(context.Context, *writers, *Store) error{applies("n r1 retracted"), applies("m 5 r1")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
+	{"both believe to hold the claim", leaderboard.Sum, func(ctx context.Context, w *writers) error {
+		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2"))
+	}, [2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "y": 100}},
+	{"two results in turn beside one", leaderboard.Sum, byFirst("m 1"),
+		[2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
+			return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000"))
+		}, applies("y 100")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10, "y": 100, "z": 1000}},
+	{"the same result twice", leaderboard.Sum, byFirst("m 1"),
+		[2]func(context.Context, *writers, *Store) error{twice, twice},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "same": 10}},
+	{"a ban", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
+	{"a ban and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
+	{"a recount", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
+	{"an erasure", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+}
+
+func twice(ctx context.Context, w *writers, s *Store) error {
+	r := w.result("same 10")
+	r.AchievedAt, r.ReceivedAt = stepsEpoch, stepsEpoch
+	return w.send(ctx, s, []leaderboard.MatchResult{r})
+}
+
+func ban(ctx context.Context, w *writers, s *Store) error {
+	_, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: true})
+	return err
+}
+
+func recount(ctx context.Context, w *writers, s *Store) error {
+	_, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, w.user)
+	return err
+}
+
+func erase(ctx context.Context, w *writers, s *Store) error {
+	_, err := s.Erase(ctx, w.user, stepsEpoch.Add(time.Minute))
+	return err
+}
+
+// meet runs the calls of an encounter by a schedule, the one of the given place
+// first, and checks what comes of it; then whether both stores still know what
+// there is.
+func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
+	if err := e.before(ctx, w); err != nil {
+		return fmt.Errorf("before: %w", err)
+	}
+	var errs [2]error
+	var turns [2]func(int) bool
+	for i := range turns {
+		turns[i], _ = w.conns[i].walk(func() { errs[i] = e.calls[i](ctx, w, w.stores[i]) })
+	}
+	order.run(turns[first], turns[1-first])
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	return e.aftermath(ctx, w)
+}
+
+func (e *encounter) aftermath(ctx context.Context, w *writers) error {
+	if err := w.check(ctx); err != nil {
+		return err
+	}
+	if e.stands != nil {
+		have := map[leaderboard.MatchID]leaderboard.Score{}
+		for r, err := range w.third.Results(ctx, leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user) {
+			if err != nil {
+				return err
+			}
+			if !r.Retracted {
+				have[r.Match] = r.Score
+			}
+		}
+		if d := cmp.Diff(e.stands, have); d != "" {
+			return fmt.Errorf("results that stand (-want +got):\n%s", d)
+		}
+	}
+	w.clock = stepsEpoch.Add(time.Hour)
+	for i, r := range []string{"later 7 red", "latest 200 blue", "last 1"} {
+		if err := w.apply(ctx, w.stores[i%2], r); err != nil {
+			return err
+		}
+		if err := w.check(ctx); err != nil {
+			return fmt.Errorf("after %q by store %d: %w", r, i%2, err)
+		}
+	}
+	return nil
+}
+
+// orders returns the schedules to try: all of one turn, and some of two and of
+// three. LEADERBOARD_STEPS_TURNS=2 tries all of two, in minutes.
+func orders(t testing.TB, longest int) []schedule {
+	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
+		return schedules(n, longest)
+	}
+	seed := stepsSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	all := schedules(1, longest)
+	for i := range 3 * longest {
+		s := make(schedule, 2+i%2)
+		for i := range s {
+			s[i] = 1 + rng.IntN(longest)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// stepsSeed returns a new seed, or that of LEADERBOARD_STEPS_SEED, and says it if t
+// fails.
+func stepsSeed(t testing.TB) uint64 {
+	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("LEADERBOARD_STEPS_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("to repeat it: LEADERBOARD_STEPS_SEED=%d go test -run '^%s$'", seed, t.Name())
+		}
+	})
+	return seed
+}
+
+func envInt(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// Of the orders of two writers' statements in which they take turns a few times,
+// none leaves a wrong entry. A writer that waits while the other comes to its end
+// is one that was paused.
+func TestModelOfTwoWriters(t *testing.T) {
+	const longest = 16 // statements of one call, about
+	for _, e := range encounters {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			for _, order := range orders(t, longest) {
+				for first := range 2 {
+					w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(e.policy), "u")
+					if err := e.meet(t.Context(), w, first, order); err != nil {
+						t.Fatalf("store %d first, turns of %v statements: %v", first, order, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func sharedModel(m *model) func() conn { return func() conn { return m } }
+
+// The same where replicas lag, in random orders.
+func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
+	const runs = 40
+	for _, e := range encounters {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			seed := stepsSeed(t)
+			for i := range runs {
+				rng := rand.New(rand.NewPCG(seed, uint64(i)))
+				order := make(schedule, 1+rng.IntN(20))
+				for i := range order {
+					order[i] = 1 + rng.IntN(6)
+				}
+				w := newWriters(t, sharedModel(newModel(rng)), stepsBoard(e.policy), "u")
+				if err := e.meet(t.Context(), w, rng.IntN(2), order); err != nil {
+					t.Fatalf("run %d: turns of %v statements: %v", i, order, err)
+				}
+			}
+		})
+	}
+}
+
+// A process that dies before any of its statements loses nothing: its call is
+// made again by another.
+func TestModelOfAWriterThatDies(t *testing.T) {
+	for _, e := range encounters {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			for at, more := 0, true; more; at++ {
+				w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(e.policy), "u")
+				ctx := t.Context()
+				if err := e.before(ctx, w); err != nil {
+					t.Fatal(err)
+				}
+				clock := w.clock
+				next, die := w.conns[0].walk(func() { _ = e.calls[0](ctx, w, w.stores[0]) })
+				more = next(at)
+				die()
+				if err := e.calls[1](ctx, w, w.stores[1]); err != nil {
+					t.Fatal(err)
+				}
+				w.clock = clock
+				again := open(w.conns[0].conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+				if err := e.calls[0](ctx, w, again); err != nil {
+					t.Fatal(err)
+				}
+				w.stores[0] = again
+				if err := e.aftermath(ctx, w); err != nil {
+					t.Fatalf("a death before statement %d: %v", at, err)
+				}
+			}
+		})
+	}
+}
+
+// A crowd is three processes that each take a list of results in turn, as from a
+// log, in random steps, on replicas that lag. A process that dies is followed by
+// one that begins with the results that were not acknowledged, and some before.
+func TestModelOfManyWriters(t *testing.T) {
+	seed := stepsSeed(t)
+	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
+		if err := crowd(t, rand.New(rand.NewPCG(seed, i))); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+	}
+}
+
+func crowd(t *testing.T, rng *rand.Rand) error {
+	connect := sharedModel(newModel(rng))
+	policy := []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)]
+	w := newWriters(t, connect, stepsBoard(policy), "u")
+	ctx := t.Context()
+	type process struct {
+		conn *steps
+		todo []leaderboard.MatchResult
+		done int // results acknowledged
+		next func(int) bool
+		die  func()
+		err  error
+	}
+	// What has to stand of each match, by an oracle of its own.
+	want := map[leaderboard.MatchID]leaderboard.MatchResult{}
+	var crowd []*process
+	begin := func(p *process) {
+		p.conn = newSteps(connect())
+		p.err = nil
+		store := open(p.conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		store.parallel = 1
+		p.next, p.die = p.conn.walk(func() {
+			for p.done < len(p.todo) {
+				n := min(1+p.done%2, len(p.todo)-p.done)
+				if p.err = w.send(ctx, store, p.todo[p.done:p.done+n]); p.err != nil {
+					return
+				}
+				p.done += n
+			}
+		})
+	}
+	for range 3 {
+		p := &process{}
+		for range 1 + rng.IntN(5) {
+			text := fmt.Sprintf("m%d %d r%d %s", rng.IntN(4), 1+rng.IntN(3), rng.IntN(3), []string{"red", "blue", ""}[rng.IntN(3)])
+			if rng.IntN(5) == 0 {
+				text += " retracted"
+			}
+			r := w.result(text)
+			p.todo = append(p.todo, r)
+			have, ok := want[r.Match]
+			if !ok || r.Revision > have.Revision ||
+				r.Revision == have.Revision && bytes.Compare(r.AppendPayload(nil), have.AppendPayload(nil)) > 0 {
+				want[r.Match] = r
+			}
+		}
+		begin(p)
+		crowd = append(crowd, p)
+	}
+	running := slices.Clone(crowd)
+	for len(running) > 0 {
+		i := rng.IntN(len(running))
+		p := running[i]
+		switch {
+		case rng.IntN(40) == 0:
+			p.die()
+			p.done = max(p.done-rng.IntN(3), 0)
+			begin(p)
+		case !p.next(1 + rng.IntN(8)):
+			if p.err != nil {
+				return p.err
+			}
+			running = slices.Delete(running, i, i+1)
+		}
+	}
+	if err := w.check(ctx); err != nil {
+		return err
+	}
+	for r, err := range w.third.Results(ctx, leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}, w.user) {
+		if err != nil {
+			return err
+		}
+		if o := want[r.Match]; !r.SameContent(&o) || r.Revision != o.Revision {
+			return fmt.Errorf("match %q stands as %+v, want %+v", r.Match, r, o)
+		}
+		delete(want, r.Match)
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("lost: %v", want)
+	}
+	return nil
+}
