@@ -63,8 +63,9 @@ type Options struct {
 	BatchResults int
 	// ApplyTimeout bounds one try to apply a batch. Default 10s.
 	ApplyTimeout time.Duration
-	// StuckAfter is how long a partition may make no progress, other than that a
-	// store is down, before its consumer gives it up. Default 2m.
+	// StuckAfter is how long a batch may make no progress before its consumer gives
+	// up its partitions and joins the group anew. A server that is down is no
+	// reason: for that a batch waits as long as it takes. Default 2m.
 	StuckAfter time.Duration
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -108,6 +109,8 @@ type metrics struct {
 	results    *prometheus.CounterVec
 	dead       *prometheus.CounterVec
 	retries    prometheus.Counter
+	stuck      prometheus.Counter
+	sessions   prometheus.Counter
 	misplaced  prometheus.Counter
 	applyTime  prometheus.Histogram
 	batch      prometheus.Histogram
@@ -124,6 +127,10 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help: "Messages that were moved to the dead-letter topic, by cause."}, []string{"cause"}),
 		retries: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "retries_total",
 			Help: "Batches that were tried again because a server did not answer."}),
+		stuck: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "stuck_total",
+			Help: "Batches that were given up because they made no progress though no server was down."}),
+		sessions: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "sessions_total",
+			Help: "Times that the group gave this consumer its share of the partitions."}),
 		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
 			Help: "Messages on another partition than the murmur2 hash of their user: their producer partitions otherwise."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
@@ -238,7 +245,10 @@ func (c *Consumer) session(ctx context.Context, topics []string) error {
 // handler is the consumer as sarama sees it.
 type handler struct{ *Consumer }
 
-func (handler) Setup(sarama.ConsumerGroupSession) error { return nil }
+func (h handler) Setup(sarama.ConsumerGroupSession) error {
+	h.metrics.sessions.Inc()
+	return nil
+}
 
 // Cleanup commits what was marked, so that the next owner begins behind it.
 func (handler) Cleanup(s sarama.ConsumerGroupSession) error {
@@ -255,15 +265,11 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		}
 		began := time.Now()
 		h.metrics.lagSeconds.WithLabelValues(claim.Topic()).Set(began.Sub(batch[0].Timestamp).Seconds())
-		// The session's end does not stop a batch under way: what it did would
-		// have to be done again.
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(s.Context()), h.o.StuckAfter, errStuck)
-		err := h.settle(ctx, s.Context(), batch)
-		cancel()
-		if err != nil {
+		if err := h.settle(s.Context(), batch); err != nil {
 			if s.Context().Err() != nil {
 				return nil // the next owner does it again
 			}
+			h.metrics.stuck.Inc()
 			return fmt.Errorf("consumer: partition %d of %s at offset %d: %w", claim.Partition(), claim.Topic(), batch[0].Offset, err)
 		}
 		s.MarkMessage(batch[len(batch)-1], "")
@@ -324,52 +330,78 @@ const (
 	causeSeason  cause = "season"  // the board has no season for it
 )
 
-// settle does all that a batch asks for. While a server does not answer it tries again, until
-// session is done; then it returns an error, as when ctx is done.
-func (h handler) settle(ctx, session context.Context, batch []*sarama.ConsumerMessage) error {
+// settle does all that a batch asks for. While a server does not answer it tries
+// again, until session is done; then it returns an error, as when it is stuck.
+func (h handler) settle(session context.Context, batch []*sarama.ConsumerMessage) error {
 	items := make([]*item, len(batch))
 	for i, m := range batch {
 		items[i] = &item{message: m}
 		h.checkPlace(m)
 	}
-	if err := h.retry(ctx, session, func(ctx context.Context) error { return h.understand(ctx, items) }); err != nil {
+	if err := h.retry(session, func(ctx context.Context) error { return h.understand(ctx, items) }); err != nil {
 		return err
 	}
 	left := slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.cause != "" })
-	if err := h.retry(ctx, session, func(ctx context.Context) (err error) {
+	if err := h.retry(session, func(ctx context.Context) (err error) {
 		left, err = h.apply(ctx, left)
 		return err
 	}); err != nil {
 		return err
 	}
-	messages, err := h.reports(ctx, items)
-	if err != nil {
+	var messages []*sarama.ProducerMessage
+	if err := h.retry(session, func(ctx context.Context) (err error) {
+		messages, err = h.reports(ctx, items)
+		return err
+	}); err != nil {
 		return err
 	}
-	return h.retry(ctx, session, func(ctx context.Context) error { return h.sender.Send(ctx, messages) })
+	return h.retry(session, func(ctx context.Context) error { return h.sender.Send(ctx, messages) })
 }
 
-// retry calls f until it succeeds, with growing pauses with jitter.
-func (h handler) retry(ctx, session context.Context, f func(context.Context) error) error {
+// retry calls f until it succeeds, with growing pauses with jitter. It gives up
+// when session is done, and when f is stuck: it does not return, or fails and
+// fails for another reason than that a server is down.
+func (h handler) retry(session context.Context, f func(context.Context) error) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 50*time.Millisecond, 5*time.Second
+	stuckAt := time.Now().Add(h.o.StuckAfter)
 	for {
-		try, cancel := context.WithTimeout(ctx, h.o.ApplyTimeout)
-		err := f(try)
-		cancel()
-		if err == nil {
+		err := h.try(session, f)
+		switch {
+		case err == nil:
 			return nil
+		case errors.Is(err, errStuck):
+			return err
+		case errors.Is(err, leaderboard.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+			stuckAt = time.Now().Add(h.o.StuckAfter)
+		case time.Now().After(stuckAt):
+			return fmt.Errorf("%w: %w", errStuck, err)
 		}
 		wait := pause.NextBackOff()
 		h.metrics.retries.Inc()
-		h.o.Log.WarnContext(ctx, "a batch waits for a server", "err", err, "in", wait)
+		h.o.Log.WarnContext(session, "a batch waits for a server", "err", err, "in", wait)
 		select {
 		case <-time.After(wait):
 		case <-session.Done():
 			return errors.Join(err, session.Err())
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
 		}
+	}
+}
+
+// try calls f, and leaves it behind when it does not return. The session's end
+// does not stop it: what it did would have to be done again.
+func (h handler) try(session context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), h.o.ApplyTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stuck := time.NewTimer(h.o.StuckAfter)
+	defer stuck.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-stuck.C:
+		return errStuck
 	}
 }
 

@@ -29,14 +29,16 @@ import (
 
 const partitions = 4
 
-// cluster is an in-process Kafka with the service's topics.
+// cluster is a Kafka with the service's topics.
 type cluster struct {
 	t       *testing.T
 	brokers []string
+	topics  producer.Topics
 	admin   sarama.ClusterAdmin
 	*producer.Producer
 }
 
+// start is a cluster in this process.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
 	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
@@ -44,12 +46,19 @@ func start(t *testing.T, topics ...string) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(kafka.Close)
-	c := &cluster{t: t, brokers: kafka.ListenAddrs()}
+	return startOn(t, kafka.ListenAddrs(), producer.Topics{}, topics...)
+}
+
+// startOn makes the service's topics, and others, on brokers.
+func startOn(t *testing.T, brokers []string, names producer.Topics, topics ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, brokers: brokers, topics: names}
+	var err error
 	if c.admin, err = sarama.NewClusterAdmin(c.brokers, producer.Config("test")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.admin.Close() })
-	for _, topic := range append(topics, producer.Results, producer.Updates, producer.DeadLetters) {
+	for _, topic := range append(topics, names.Results(), names.Updates(), names.DeadLetters()) {
 		if err := c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
 			t.Fatal(err)
 		}
@@ -60,6 +69,9 @@ func start(t *testing.T, topics ...string) *cluster {
 	t.Cleanup(func() { c.Producer.Close() })
 	return c
 }
+
+// group is the consumer group of the cluster's test.
+func (c *cluster) group() string { return c.topics.Prefix + "leaderboard" }
 
 func (c *cluster) send(messages ...*sarama.ProducerMessage) {
 	c.t.Helper()

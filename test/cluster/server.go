@@ -208,7 +208,7 @@ func (s *Server) spawn(ctx context.Context, joins []*Server) error {
 	defer log.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	p := &process{cmd: cmd, exited: make(chan struct{})}
-	if err := startChild(cmd); err != nil {
+	if err := StartChild(cmd); err != nil {
 		return fmt.Errorf("cluster: start %s: %w", s.Name, err)
 	}
 	go func() {
@@ -269,8 +269,9 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// startChild starts cmd so that it dies with this process.
-func startChild(cmd *exec.Cmd) error {
+// StartChild starts cmd so that it dies with this process, however that ends. It
+// keeps a terminal's Ctrl-C from it.
+func StartChild(cmd *exec.Cmd) error {
 	attr, err := sysProcAttr()
 	if err != nil {
 		return err
@@ -288,7 +289,7 @@ func runTool(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	defer cancel()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
-	if err := startChild(cmd); err != nil {
+	if err := StartChild(cmd); err != nil {
 		return "", err
 	}
 	kill := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
