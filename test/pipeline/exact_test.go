@@ -1,0 +1,69 @@
+package pipeline
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/official"
+)
+
+// Results that a client which is not ours wrote into Kafka come out over REST as
+// their organisers published them: each round of a season, while the next is
+// not there, and a whole marathon. So they do when a fifth of the messages come
+// twice, and all in another order.
+func TestOfficialResultsThroughKafka(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	api := d.Serve(t, "--roles=api")
+	d.Serve(t, "--roles=consumer")
+	d.Serve(t, "--roles=consumer")
+	stream := newStream(t, d)
+	// In parts, so that some go in each form.
+	feed := func(ctx context.Context, board string, results []official.Result) error {
+		for part := range slices.Chunk(results, 4000) {
+			out := make([]result, len(part))
+			for i, r := range part {
+				out[i] = result{r.User, r.Match, r}
+			}
+			if err := stream.send(ctx, board, out); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	deploy := func(f official.Feeder) official.Deployment {
+		return official.Deployment{URL: api.URL, Key: d.Key, Feeder: f}
+	}
+	s := seed(t)
+	// A minute of a marathon is all of it; of a race, its round.
+	worse := func(window int) official.Feeder {
+		return official.Shuffled(official.Duplicated(feed, 0.2, s), window, s)
+	}
+	t.Run("F1", func(t *testing.T) { official.F1(t, deploy(feed)) })
+	t.Run("F1 shuffled and duplicated", func(t *testing.T) { official.F1(t, deploy(worse(40))) })
+	t.Run("Boston", func(t *testing.T) { official.Boston(t, deploy(feed)) })
+	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(worse(30_000))) })
+}
+
+// seedVariable names the environment variable that repeats a run's random
+// choices.
+const seedVariable = "LEADERBOARD_TEST_SEED"
+
+// seed returns the seed of a test's random choices, a new one unless the
+// environment names it, and logs how to repeat it.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	s := rand.Uint64()
+	if text := os.Getenv(seedVariable); text != "" {
+		var err error
+		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+	}
+	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' ./test/pipeline", s, seedVariable, s, t.Name())
+	return s
+}
