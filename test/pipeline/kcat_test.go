@@ -237,6 +237,16 @@ func (s *stream) seen(m match) int {
 	return 0
 }
 
+// last returns the latest update of a match, nil if there is none.
+func (s *stream) last(m match) *pb.LeaderboardUpdate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u := s.updates[m]; u != nil {
+		return u.last
+	}
+	return nil
+}
+
 // wait returns once there are so many updates of each match.
 func (s *stream) wait(ctx context.Context, want map[match]int) error {
 	for m, n := range want {
@@ -258,4 +268,11 @@ func (s *stream) wait(ctx context.Context, want map[match]int) error {
 		}
 	}
 	return nil
+}
+
+// count returns how many updates there were, of all matches.
+func (s *stream) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
 }

@@ -1,0 +1,242 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/gocql/gocql"
+	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// When the group's offsets are set back to the beginning and all is read again,
+// twice, nothing changes: not a byte, nor the time of a write, in Cassandra, not
+// a byte in Redis, and no reader meanwhile sees another score or rank.
+func TestRewind(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	api, consumer := d.Serve(t, "--roles=api"), d.Serve(t, "--roles=consumer")
+	boards := []string{
+		api.Board(t, "rewind-sum", map[string]any{
+			"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "MONTHLY"}, "divisions": []string{"region"},
+			"tie_breakers": []map[string]any{{"name": "wins", "order": "HIGHER_FIRST"}},
+		}),
+		api.Board(t, "rewind-best", map[string]any{"order": "LOWER_FIRST", "policy": "BEST", "season": map[string]any{"schedule": "NONE"}}),
+	}
+	s := newStream(t, d)
+	random := rand.New(rand.NewPCG(seed(t), 0))
+	const users, results = 40, 300
+	sent := 0
+	for i, board := range boards {
+		if err := s.send(t.Context(), board, randomResults(random, i == 0, users, results)); err != nil {
+			t.Fatal(err)
+		}
+		sent += results
+	}
+	stop(t, consumer)
+	before := state(t, d, boards)
+	want := make([]string, len(boards))
+	for i, board := range boards {
+		want[i] = ladder(t, api, board)
+	}
+
+	watching, unwatch := context.WithCancel(t.Context())
+	var watchers sync.WaitGroup
+	reads := make([]int, len(boards))
+	for i, board := range boards {
+		watchers.Go(func() {
+			for watching.Err() == nil {
+				if got := ladder(t, api, board); got != want[i] {
+					t.Errorf("a reader saw of %s\n%s\nwant\n%s", board, got, want[i])
+					return
+				}
+				reads[i]++
+			}
+		})
+	}
+	for replay := 2; replay <= 3; replay++ {
+		rewind(t, d)
+		if err := consumer.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		deployment.Eventually(t, func(context.Context) error {
+			if n := s.count(); n < replay*sent {
+				return fmt.Errorf("%d updates, want %d", n, replay*sent)
+			}
+			return nil
+		})
+		stop(t, consumer)
+		if diff := cmp.Diff(before, state(t, d, boards)); diff != "" {
+			t.Errorf("reading %d changed the state (-before +after):\n%s", replay, diff)
+		}
+	}
+	unwatch()
+	watchers.Wait()
+	t.Logf("%d entries of state; the readers read %v times", len(before), reads)
+	if slices.Min(reads) == 0 {
+		t.Errorf("a reader never read: %v", reads)
+	}
+}
+
+// randomResults are results of a few users, with several revisions of some
+// matches, and with attributes that change.
+func randomResults(random *rand.Rand, sum bool, users, n int) []result {
+	all := make([]result, n)
+	for i := range all {
+		user, id := fmt.Sprint("u", random.IntN(users)), fmt.Sprint("m", random.IntN(n))
+		value := map[string]any{
+			"user_id": user, "match_id": id, "revision": random.IntN(3),
+			"achieved_at": time.Date(2026, 9+time.Month(random.IntN(2)), 1+random.IntN(28), 0, 0, random.IntN(3600), 0, time.UTC),
+		}
+		if score := random.IntN(50) - 10; sum {
+			value["points"], value["tie_breakers"] = score, []int{random.IntN(3)}
+			value["attributes"] = map[string]string{"region": []string{"eu", "us"}[random.IntN(2)]}
+		} else {
+			value["score"] = score
+		}
+		all[i] = result{user, id, value}
+	}
+	return all
+}
+
+// stop ends a node as an operator does.
+func stop(t *testing.T, n *deployment.Node) {
+	t.Helper()
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if code := n.ExitCode(); code != 0 {
+		t.Fatalf("a node exited with %d", code)
+	}
+}
+
+// rewind sets the offsets of the group, which has no members, to the beginning:
+// without offsets it begins there.
+func rewind(t *testing.T, d *deployment.Deployment) {
+	t.Helper()
+	admin, err := sarama.NewClusterAdmin(d.Kafka, producer.Config("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if err := admin.DeleteConsumerGroup(d.Group); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ladder returns the seasons of a board as the API shows them.
+func ladder(t *testing.T, api *deployment.Node, board string) string {
+	var text strings.Builder
+	for _, season := range []string{"2026-09", "2026-10", "all"} {
+		var page struct {
+			Data struct {
+				Entries []struct {
+					User  string `json:"user_id"`
+					Score int64  `json:"score"`
+					Rank  *int64 `json:"rank"`
+				} `json:"leaderboard"`
+			} `json:"data"`
+		}
+		path := "/v1/boards/" + board + "/scores?" + url.Values{"limit": {"1000"}, "season": {season}}.Encode()
+		status, err := api.Call(context.WithoutCancel(t.Context()), http.MethodGet, path, nil, &page)
+		if err != nil {
+			t.Errorf("read %s: %v", board, err)
+		}
+		fmt.Fprintln(&text, season, status, show(page.Data.Entries))
+	}
+	return text.String()
+}
+
+// vouched is the field of the index's hashes that tells when a process last found
+// Redis to be the one that it was. It changes without results.
+const vouched = "vouched"
+
+// state returns all that Cassandra and Redis hold of the boards: each column
+// with the time that it was written at, each key with its bytes.
+func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	cassandraState(t, d, boards, all)
+	client := goredis.NewClient(&goredis.Options{Addr: d.Redis[0]})
+	defer client.Close()
+	keys := client.Scan(t.Context(), 0, d.RedisPrefix+"*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		if fields, err := client.HGetAll(t.Context(), keys.Val()).Result(); err == nil && fields[vouched] != "" {
+			delete(fields, vouched)
+			all["redis "+keys.Val()] = show(fields)
+			continue
+		}
+		dump, err := client.Dump(t.Context(), keys.Val()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["redis "+keys.Val()] = hex.EncodeToString([]byte(dump))
+	}
+	if err := keys.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all map[string]string) {
+	t.Helper()
+	session := d.Session(t)
+	meta, err := session.KeyspaceMetadata(d.Keyspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := 0
+	for name, table := range meta.Tables {
+		if _, ok := table.Columns["board"]; !ok {
+			continue
+		}
+		tables++
+		columns := []string{}
+		for _, c := range table.OrderedColumns {
+			columns = append(columns, "toJson("+c+")")
+			if kind := table.Columns[c].Kind; kind == gocql.ColumnRegular || kind == gocql.ColumnStatic {
+				columns = append(columns, "toJson(writetime("+c+"))")
+			}
+		}
+		iter := session.Query("SELECT toJson(board), " + strings.Join(columns, ", ") + " FROM " + name).WithContext(t.Context()).Iter()
+		for {
+			row := make([]*string, len(columns)+1)
+			into := make([]any, len(row))
+			for i := range row {
+				into[i] = &row[i]
+			}
+			if !iter.Scan(into...) {
+				break
+			}
+			if !slices.ContainsFunc(boards, func(b string) bool { return *row[0] == `"`+b+`"` }) {
+				continue
+			}
+			line := name
+			for i, v := range row[1:] {
+				if v == nil {
+					continue
+				}
+				line += fmt.Sprintf(" %s=%s", columns[i], *v)
+			}
+			all[line] = ""
+		}
+		if err := iter.Close(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if tables < 5 {
+		t.Fatalf("%d tables have a column board", tables)
+	}
+}
