@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -31,7 +32,7 @@ import (
 type harness struct {
 	*Server
 	t       testing.TB
-	store   *pebble.Store
+	store   leaderboard.Store
 	service *ranking.Service
 	http    *httptest.Server
 	conn    *grpc.ClientConn
@@ -58,7 +59,7 @@ func newHarness(t testing.TB, o Options) *harness {
 	return serve(t, svc, store, o)
 }
 
-func serve(t testing.TB, svc service, store *pebble.Store, o Options) *harness {
+func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harness {
 	t.Helper()
 	h := &harness{t: t, store: store, log: &lockedBuffer{}, keys: map[string]Secret{}}
 	h.service, _ = svc.(*ranking.Service)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/expirable"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -23,16 +23,30 @@ type caller struct {
 	scope scope
 }
 
-// keyTTL is how long an API key is believed without asking the store: after so
-// long a revoked key is void on the other servers too.
-const keyTTL = 5 * time.Second
+const (
+	// keyTTL is how long an API key is believed without asking the store: after so
+	// long a revoked key is void on the other servers too.
+	keyTTL = 5 * time.Second
+	// keyGrace is how long, while the store does not answer; it could not take a
+	// revocation either.
+	keyGrace = time.Hour
+	// keyPatience is how long the store is waited for about a key that is known.
+	keyPatience = time.Second
 
-const maxCachedKeys = 10_000
+	maxCachedKeys = 10_000
+)
+
+// knownKey is an API key as the store told it.
+type knownKey struct {
+	leaderboard.APIKey
+	told time.Time // by the store
+	next time.Time // when it is asked again
+}
 
 // guard tells who calls, and decides whether the call may go on.
 type guard struct {
 	keys   leaderboard.APIKeyStore
-	cached *expirable.LRU[[32]byte, leaderboard.APIKey]
+	cached *lru.Cache[[32]byte, knownKey]
 	jwt    *verifier // nil: no JWT is accepted
 	// open is what callers may do without credentials.
 	open   scope
@@ -44,9 +58,13 @@ type guard struct {
 }
 
 func newGuard(keys leaderboard.APIKeyStore, jwt *verifier, open scope, limits Limits, now func() time.Time) *guard {
+	cached, err := lru.New[[32]byte, knownKey](maxCachedKeys)
+	if err != nil {
+		panic(err) // the size is positive
+	}
 	return &guard{
 		keys: keys, jwt: jwt, open: open, now: now, limits: limits,
-		cached: expirable.NewLRU[[32]byte, leaderboard.APIKey](maxCachedKeys, nil, keyTTL),
+		cached: cached,
 		byKey:  newBuckets(limits.PerKey), byUser: newBuckets(limits.PerUser), byPeer: newBuckets(limits.PerPeer),
 	}
 }
@@ -72,23 +90,46 @@ func (g *guard) authenticate(ctx context.Context, authorization []string) (calle
 		}
 		return c, nil
 	}
-	hash := hashKey(Secret(token))
-	key, ok := g.cached.Get(hash)
-	if !ok {
-		var err error
-		key, err = g.keys.APIKey(ctx, hash)
-		if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
-			return caller{}, errUnauthenticated
-		}
-		if err != nil {
-			return caller{}, err
-		}
-		g.cached.Add(hash, key)
+	key, err := g.key(ctx, hashKey(Secret(token)))
+	if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
+		return caller{}, errUnauthenticated
+	}
+	if err != nil {
+		return caller{}, err
 	}
 	if !key.ExpiresAt.IsZero() && !g.now().Before(key.ExpiresAt) {
 		return caller{}, errUnauthenticated
 	}
 	return caller{"key:" + key.ID, highest(key.Scopes)}, nil
+}
+
+// key returns the API key of a hash. While the store does not answer, a key that it
+// told of is believed for keyGrace, so that what can be served without it is.
+func (g *guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
+	known, ok := g.cached.Get(hash)
+	if ok && g.now().Before(known.next) {
+		return known.APIKey, nil
+	}
+	asking := ctx
+	if ok {
+		limited, cancel := context.WithTimeout(ctx, keyPatience)
+		defer cancel()
+		asking = limited
+	}
+	key, err := g.keys.APIKey(asking, hash)
+	now := g.now()
+	switch {
+	case err == nil:
+		g.cached.Add(hash, knownKey{key, now, now.Add(keyTTL)})
+		return key, nil
+	case ok && ctx.Err() == nil && now.Before(known.told.Add(keyGrace)) && (errors.Is(err, leaderboard.ErrUnavailable) || asking.Err() != nil):
+		known.next = now.Add(keyTTL)
+		g.cached.Add(hash, known)
+		return known.APIKey, nil
+	case errors.Is(err, leaderboard.ErrAPIKeyNotFound):
+		g.cached.Remove(hash)
+	}
+	return leaderboard.APIKey{}, err
 }
 
 // forget makes this server ask the store for every key again.

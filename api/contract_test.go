@@ -415,7 +415,7 @@ func TestFloorRefusesWithTheCurrentScore(t *testing.T) {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 	rejected := h.must("read", "GET", "/v1/boards/purse/results/u/m2", nil)
-	if rejected["status"] != "REJECTED" || rejected["reason"] != "FLOOR" {
+	if rejected["status"] != "REJECTED" || rejected["reason"] != "FLOOR" || rejected["season"] != "all" || rejected["result"] != nil {
 		t.Errorf("a rejected result: %v", rejected)
 	}
 }

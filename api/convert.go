@@ -197,7 +197,7 @@ func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 
 func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 	season := &pb.ListSeasonsResponse_Season{
-		Id: string(s.ID), Start: wire.Timestamp(s.Start), End: wire.Timestamp(s.End), Status: string(s.Phase), Entrants: &s.Total,
+		Id: string(s.ID), Start: wire.Timestamp(s.Start), End: wire.Timestamp(s.End), Status: string(s.Phase), Entrants: s.Total,
 		SealedAt: wire.Timestamp(s.SealedAt), ClosesAt: wire.Timestamp(s.ClosesAt),
 	}
 	for _, a := range s.Amendments {

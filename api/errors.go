@@ -22,29 +22,31 @@ const errorDomain = "leaderboard"
 
 // codeOf gives each error of the root its code and its reason for programs; the
 // first that matches counts. Those told are told in full, for what they say was
-// written for callers; of the others the caller is told the bare error, and the log the rest.
+// written for callers; of the others the caller is told the bare error, and what
+// to do about it where that is not plain; the log is told the rest.
 var codeOf = []struct {
 	err    error
 	code   codes.Code
 	reason string
 	told   bool
+	advice string
 }{
 	// What is stored wrongly may wrap any of the others.
-	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false},
-	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true},
-	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false},
-	{leaderboard.ErrBoardExists, codes.AlreadyExists, "BOARD_EXISTS", false},
-	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true},
-	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", false},
-	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false},
-	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false},
-	{leaderboard.ErrSeasonOpen, codes.FailedPrecondition, "SEASON_OPEN", true},
-	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true},
-	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false},
-	{leaderboard.ErrUnavailable, codes.Unavailable, "UNAVAILABLE", false},
-	{errors.ErrUnsupported, codes.Unimplemented, "UNSUPPORTED", true},
-	{context.DeadlineExceeded, codes.DeadlineExceeded, "TIMEOUT", false},
-	{context.Canceled, codes.Canceled, "CANCELED", false},
+	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false, ""},
+	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true, ""},
+	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
+	{leaderboard.ErrBoardExists, codes.AlreadyExists, "BOARD_EXISTS", false, ""},
+	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true, ""},
+	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", false, ""},
+	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false, ""},
+	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false, ""},
+	{leaderboard.ErrSeasonOpen, codes.FailedPrecondition, "SEASON_OPEN", true, ""},
+	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},
+	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false, "; try again soon: scores are told meanwhile, by lists from the top and by user"},
+	{leaderboard.ErrUnavailable, codes.Unavailable, "UNAVAILABLE", false, "; try again: a result sent again counts once"},
+	{errors.ErrUnsupported, codes.Unimplemented, "UNSUPPORTED", true, ""},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, "TIMEOUT", false, ""},
+	{context.Canceled, codes.Canceled, "CANCELED", false, ""},
 }
 
 // retryAfter is when a caller may try again what is unavailable.
@@ -67,7 +69,7 @@ func toStatus(err error) error {
 		if !errors.Is(err, row.err) {
 			continue
 		}
-		message := row.err.Error()
+		message := row.err.Error() + row.advice
 		details := []protoadapt.MessageV1{errorInfo(row.reason)}
 		switch fields := fieldErrors(err); {
 		case len(fields) > 0 && row.code == codes.InvalidArgument:

@@ -208,10 +208,10 @@ func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.G
 	}
 	res := &pb.GetResultResponse{
 		Status: resultStatus[r.Status], Reason: string(r.Reason), Revision: r.Revision, Board: string(b.ID),
-		UserId: req.GetUserId(), MatchId: req.GetMatchId(),
+		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Season: string(r.Season),
 	}
 	if r.Result != nil {
-		res.Season, res.Result = string(r.Result.Season), wire.FromResult(&b, r.Result)
+		res.Result = wire.FromResult(&b, r.Result)
 	}
 	return res, nil
 }
@@ -468,7 +468,7 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 		sc := &scores[i]
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
 			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: known(sc.Rank), Total: total(&sc.About),
-			AchievedAt: wire.Timestamp(sc.AchievedAt),
+			AchievedAt: wire.Timestamp(sc.AchievedAt), AsOf: wire.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed,
 		})
 	}
 	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil

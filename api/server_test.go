@@ -348,39 +348,6 @@ func TestNoWait(t *testing.T) {
 	}
 }
 
-// Without ranks an answer says so, and has none.
-func TestDegraded(t *testing.T) {
-	base := newHarness(t, Options{})
-	base.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m","points":1}`)
-	h := serve(t, ranking.New(base.store, downIndex{}, ranking.Options{}), base.store, Options{})
-	list := get(h.must("read", "GET", "/v1/scores", nil), "data")
-	if get(list, "degraded") != true || get(list, "total") != nil || get(list, "leaderboard", 0, "rank") != nil || get(list, "leaderboard", 0, "score") != number(1) {
-		t.Errorf("a list: %v", list)
-	}
-	user := get(h.must("read", "GET", "/v1/scores/u", nil), "data")
-	if get(user, "degraded") != true || get(user, "rank") != nil || get(user, "percentile") != nil || get(user, "score") != number(1) {
-		t.Errorf("a user: %v", user)
-	}
-	if a := h.do("read", "GET", "/v1/boards/default/stats", nil); a.status != http.StatusServiceUnavailable || a.reason() != "RANK_UNAVAILABLE" {
-		t.Errorf("stats: %d %s", a.status, a.raw)
-	}
-}
-
-// downIndex cannot answer.
-type downIndex struct{ leaderboard.Index }
-
-func (downIndex) Page(context.Context, leaderboard.Ladder, int64, int) ([]leaderboard.Standing, leaderboard.View, error) {
-	return nil, leaderboard.View{}, leaderboard.ErrRankUnavailable
-}
-
-func (downIndex) Around(context.Context, leaderboard.Ladder, leaderboard.UserID, int, int) ([]leaderboard.Standing, leaderboard.View, error) {
-	return nil, leaderboard.View{}, leaderboard.ErrRankUnavailable
-}
-
-func (downIndex) Loaded(context.Context, leaderboard.Scope) (bool, error) {
-	return false, leaderboard.ErrRankUnavailable
-}
-
 func TestBackup(t *testing.T) {
 	var names []string
 	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error { names = append(names, name); return nil }})

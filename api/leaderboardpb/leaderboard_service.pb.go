@@ -642,7 +642,7 @@ type GetResultResponse struct {
 	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, USER_ERASED or INVALID.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
-	// The season of the result that stands.
+	// The season that the answer is about.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
 	// The result that stands, without content if it is retracted; absent if all
 	// were rejected.
@@ -2455,10 +2455,11 @@ type GetUserScoreResponse_UserScore struct {
 	Division string `protobuf:"bytes,13,opt,name=division,proto3" json:"division,omitempty"`
 	// How ranks are numbered: competition, dense or ordinal.
 	Method string `protobuf:"bytes,14,opt,name=method,proto3" json:"method,omitempty"`
-	// The time of the last change that the answer includes.
+	// The time of the last change that the answer includes; if it is degraded,
+	// when the store was read.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The answer comes from the store without ranks, because the rank index
-	// cannot answer now.
+	// The answer comes from the store without ranks, neighbors, percentile and
+	// total, because the rank index cannot answer now.
 	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// The season is over and this is the final rank.
 	Sealed bool `protobuf:"varint,17,opt,name=sealed,proto3" json:"sealed,omitempty"`
@@ -2977,7 +2978,8 @@ type ListSeasonsResponse_Season struct {
 	// upcoming: it has not begun; open: it takes results; grace: it is over and
 	// takes late results; closed: it takes no more and is about to be sealed;
 	// sealed: its ranks are final.
-	Status   string                 `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	// Absent while it cannot be told.
 	Entrants *int64                 `protobuf:"varint,5,opt,name=entrants,proto3,oneof" json:"entrants,omitempty"`
 	SealedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=sealed_at,proto3" json:"sealed_at,omitempty"`
 	// Each change of the final ranks after the season was sealed.
@@ -3143,9 +3145,13 @@ type ListUserScoresResponse_BoardScore struct {
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	Score  int64                  `protobuf:"varint,3,opt,name=score,proto3" json:"score,omitempty"`
 	// From 1. Absent while ranks cannot be told, never 0.
-	Rank          *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	Total         *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
-	AchievedAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	Rank       *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	Total      *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
+	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	// As in GetUserScore.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	Degraded      bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Sealed        bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3220,6 +3226,27 @@ func (x *ListUserScoresResponse_BoardScore) GetAchievedAt() *timestamppb.Timesta
 		return x.AchievedAt
 	}
 	return nil
+}
+
+func (x *ListUserScoresResponse_BoardScore) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *ListUserScoresResponse_BoardScore) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
+func (x *ListUserScoresResponse_BoardScore) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
 }
 
 // The user's entries.
@@ -3550,10 +3577,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06erased\x18\x02 \x01(\bR\x06erased\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\xf3\x03\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\xd9\x04\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
-	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xd5\x01\n" +
+	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xbb\x02\n" +
 	"\n" +
 	"BoardScore\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -3561,7 +3588,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05score\x18\x03 \x01(\x03R\x05score\x12\x17\n" +
 	"\x04rank\x18\x04 \x01(\x03H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
 	"\x05total\x18\x05 \x01(\x03H\x01R\x05total\x88\x01\x01\x12<\n" +
-	"\vachieved_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_atB\a\n" +
+	"\vachieved_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x120\n" +
+	"\x05as_of\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x1a\n" +
+	"\bdegraded\x18\b \x01(\bR\bdegraded\x12\x16\n" +
+	"\x06sealed\x18\t \x01(\bR\x06sealedB\a\n" +
 	"\x05_rankB\b\n" +
 	"\x06_total\x1a\xa1\x01\n" +
 	"\n" +
@@ -3709,50 +3739,51 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	50, // 35: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
 	44, // 36: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
 	50, // 37: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	46, // 38: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	1,  // 39: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 40: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 41: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 42: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	9,  // 43: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	11, // 44: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	13, // 45: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	15, // 46: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	17, // 47: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	19, // 48: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	21, // 49: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	23, // 50: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	25, // 51: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	27, // 52: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	29, // 53: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	31, // 54: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	33, // 55: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	35, // 56: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	37, // 57: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 58: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 59: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 60: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 61: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	10, // 62: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	12, // 63: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	14, // 64: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	16, // 65: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	18, // 66: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	20, // 67: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	22, // 68: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	24, // 69: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	26, // 70: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	28, // 71: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	30, // 72: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	32, // 73: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	34, // 74: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	36, // 75: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	38, // 76: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	58, // [58:77] is the sub-list for method output_type
-	39, // [39:58] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	50, // 38: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	46, // 39: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	1,  // 40: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 41: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 42: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	7,  // 43: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	9,  // 44: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	11, // 45: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	13, // 46: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	15, // 47: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	17, // 48: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	19, // 49: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	21, // 50: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	23, // 51: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	25, // 52: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	27, // 53: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	29, // 54: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	31, // 55: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	33, // 56: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	35, // 57: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	37, // 58: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 59: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 60: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 61: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	8,  // 62: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	10, // 63: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	12, // 64: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	14, // 65: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	16, // 66: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	18, // 67: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	20, // 68: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	22, // 69: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	24, // 70: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	26, // 71: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	28, // 72: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	30, // 73: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	32, // 74: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	34, // 75: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	36, // 76: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	38, // 77: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	59, // [59:78] is the sub-list for method output_type
+	40, // [40:59] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

@@ -832,10 +832,11 @@ type Leaderboard struct {
 	Method string `protobuf:"bytes,7,opt,name=method,proto3" json:"method,omitempty"`
 	// For the next page; empty on the last one.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
-	// The time of the last change that the list includes.
+	// The time of the last change that the list includes; if it is degraded, when
+	// the store was read.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The list comes from the store without ranks, because the rank index cannot
-	// answer now.
+	// The list comes from the store without ranks and total, because the rank index
+	// cannot answer now.
 	Degraded bool `protobuf:"varint,10,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// The season is over and these are its final ranks.
 	Sealed bool `protobuf:"varint,11,opt,name=sealed,proto3" json:"sealed,omitempty"`

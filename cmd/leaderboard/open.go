@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -201,7 +202,7 @@ func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func
 	defer background.Wait()
 	background.Go(func() {
 		begun := time.Now()
-		err := n.service.Load(ctx, progress)
+		err := n.load(ctx, progress)
 		loaded()
 		if err != nil {
 			cancel(fmt.Errorf("the rank index could not be filled: %w", err))
@@ -228,6 +229,23 @@ func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func
 		err = errors.Join(cause, err)
 	}
 	cancel(nil)
+	return err
+}
+
+// load fills the index. While a server that it needs does not answer it tries
+// again: what can be answered without the index is answered meanwhile.
+func (n *node) load(ctx context.Context, progress ranking.Progress) error {
+	again := backoff.NewExponentialBackOff()
+	again.MaxInterval = 10 * time.Second
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := n.service.Load(ctx, progress)
+		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) && !errors.Is(err, leaderboard.ErrUnavailable) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(again), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+		n.log.WarnContext(ctx, "the rank index cannot be filled yet", "err", err, "in", wait)
+	}))
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -17,9 +18,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/internal/faults"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
 func get(t *testing.T, client *http.Client, url string) (int, string) {
@@ -284,4 +292,51 @@ func TestReachable(t *testing.T) {
 			t.Errorf("reachable(%q) = %q, want %q", address, got, want)
 		}
 	}
+}
+
+// A server that starts while another is down goes on trying to fill its index.
+func TestLoadingWaitsForServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		embedded, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer embedded.Close()
+		store, index := &faults.Store{Store: embedded}, &faults.Index{Index: memory.New()}
+		n := &node{log: slog.New(slog.DiscardHandler), service: ranking.New(store, index, ranking.Options{})}
+		defer n.service.Close()
+		if err := n.service.EnsureDefaultBoard(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		result := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{User: "ada"}, Score: 1}
+		if _, err := n.service.Submit(t.Context(), leaderboard.DefaultBoard, []leaderboard.MatchResult{result}); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		for _, down := range []*faults.Switch{&store.Switch, &index.Switch} {
+			down.Set(faults.Refuses)
+			go func() { done <- n.load(t.Context(), nil) }()
+			time.Sleep(time.Hour) // of the bubble's clock
+			select {
+			case err := <-done:
+				t.Fatalf("load = %v while a server is down", err)
+			default:
+			}
+			down.Set(faults.Fine)
+			if err := <-done; err != nil {
+				t.Errorf("load = %v", err)
+			}
+		}
+		if !n.service.Ready() {
+			t.Error("loaded, and not ready")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		store.Set(faults.Refuses)
+		go func() { done <- n.load(ctx, nil) }()
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("load = nil, stopped while the store is down")
+		}
+	})
 }

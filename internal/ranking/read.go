@@ -1,11 +1,14 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -36,7 +39,7 @@ type About struct {
 	// Total is the number of entrants. It is not known if Degraded.
 	Total int64
 	// AsOf is the time of the last change that the answer includes; zero if
-	// there never was one.
+	// there never was one. If Degraded, it is when the store was read.
 	AsOf time.Time
 	// ScoredAt is the moment that the scores of a decay board are for.
 	ScoredAt time.Time
@@ -147,7 +150,7 @@ func (s *Service) view(ctx context.Context, q Query) (*view, error) {
 		return nil, err
 	}
 	v := &view{
-		board: b, season: season, method: q.Method, sealed: sealed, Ranker: s.index,
+		board: b, season: season, method: q.Method, sealed: sealed, Ranker: patient{s},
 		ladder:   leaderboard.Ladder{Scope: leaderboard.Scope{Board: b.ID, Season: season.ID}, Division: q.Division},
 		scoredAt: s.scoredAt(b, season.ID),
 	}
@@ -162,6 +165,23 @@ func (v *view) about(seen leaderboard.View) About {
 		Board: *v.board, Season: v.season, Division: v.ladder.Division, Method: v.method,
 		Total: seen.Size, AsOf: seen.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
 	}
+}
+
+// degraded is about an answer from the store, which is about to be read.
+func (s *Service) degraded(v *view) About {
+	about := v.about(leaderboard.View{AsOf: leaderboard.Truncate(s.now())})
+	about.Degraded = true
+	return about
+}
+
+// unranked is the line of an entry without ranks.
+func (v *view) unranked(e *leaderboard.Entry) Line {
+	return v.line(&leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
+}
+
+// stands says whether an entry is in the ladder.
+func (v *view) stands(e *leaderboard.Entry) bool {
+	return e.Ranked() && (v.ladder.Division.Overall() || slices.Contains(e.Divisions, v.ladder.Division))
 }
 
 func (v *view) line(st *leaderboard.Standing) Line {
@@ -212,8 +232,8 @@ type PageQuery struct {
 	Details bool // with entries
 }
 
-// Page returns a page. If the rank index cannot answer, the first page comes
-// from the store, Degraded. Pages by token neither repeat nor leave out an entry
+// Page returns a page. If the rank index cannot answer, it comes from the store,
+// Degraded, unless it begins at a position further down. Pages by token neither repeat nor leave out an entry
 // that did not move meanwhile.
 func (s *Service) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if q.Limit < 1 || q.Limit > MaxLimit {
@@ -236,7 +256,7 @@ func (s *Service) Page(ctx context.Context, q PageQuery) (Page, error) {
 		page.About, page.Lines = v.about(seen), v.lines(standings)
 		return nil
 	})
-	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 && q.Token == "" {
+	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 {
 		page, err = s.pageFromStore(ctx, q)
 		scope = leaderboard.Scope{Board: page.Board.ID, Season: page.Season.ID}
 	}
@@ -257,22 +277,29 @@ func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, l
 	return v.PageAfter(ctx, v.ladder, after, q.Limit)
 }
 
-// pageFromStore is the top of a ladder without the index.
+// pageFromStore is a page without the index.
 func (s *Service) pageFromStore(ctx context.Context, q PageQuery) (Page, error) {
 	v, err := s.view(ctx, q.Query)
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{About: v.about(leaderboard.View{})}
-	page.Degraded = true
-	for e, err := range s.store.Entries(ctx, v.ladder, "") {
+	var last leaderboard.SortKey
+	if q.Token != "" {
+		if last, err = v.parseToken(q.Token); err != nil {
+			return Page{}, err
+		}
+	}
+	page := Page{About: s.degraded(v)}
+	for e, err := range s.store.Entries(ctx, v.ladder, last) {
 		if err != nil {
 			return Page{}, err
 		}
-		page.Lines = append(page.Lines, v.line(&leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt}))
 		if len(page.Lines) == q.Limit {
+			page.Next = v.token(last)
 			break
 		}
+		page.Lines = append(page.Lines, v.unranked(&e))
+		last = e.SortKey()
 	}
 	return page, nil
 }
@@ -354,17 +381,15 @@ func (s *Service) userFromStore(ctx context.Context, q Query, user leaderboard.U
 	if err != nil {
 		return UserPage{}, err
 	}
+	about := s.degraded(v)
 	e, err := s.store.Entry(ctx, v.ladder.Scope, user)
 	if err != nil {
 		return UserPage{}, err
 	}
-	if !e.Ranked() || !q.Division.Overall() && !slices.Contains(e.Divisions, q.Division) {
+	if !v.stands(&e) {
 		return UserPage{}, fmt.Errorf("ranking: user %q: %w", user, leaderboard.ErrEntryNotFound)
 	}
-	page := UserPage{About: v.about(leaderboard.View{})}
-	page.Degraded = true
-	page.Line = v.line(&leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
-	return page, nil
+	return UserPage{About: about, Line: v.unranked(&e)}, nil
 }
 
 // LookupPage holds the entries of the users of a lookup.
@@ -379,7 +404,8 @@ type LookupPage struct {
 }
 
 // Lookup returns the entries of up to [MaxLookup] users, such as friends. A user
-// named twice is answered once.
+// named twice is answered once. Without the rank index the entries come from the
+// store, Degraded and without ranks but those among them.
 func (s *Service) Lookup(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	if len(users) == 0 || len(users) > MaxLookup {
 		return LookupPage{}, &leaderboard.FieldError{Field: "user_ids", Problem: fmt.Sprintf("%d given, 1 to %d are allowed", len(users), MaxLookup)}
@@ -413,16 +439,62 @@ func (s *Service) Lookup(ctx context.Context, q Query, users []leaderboard.UserI
 		slices.SortFunc(found, func(x, y leaderboard.Standing) int {
 			return int(x.Ranks.Ordinal - y.Ranks.Ordinal)
 		})
-		page.Lines = v.lines(found)
-		var prev leaderboard.Standing
-		for _, st := range found {
-			st.Succeed(&prev)
-			page.ListRanks = append(page.ListRanks, st.Ranks.By(q.Method))
-			prev = st
-		}
+		page.fill(v, found)
 		return nil
 	})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		return s.lookupInStore(ctx, q, unique)
+	}
 	return page, err
+}
+
+// fill gives the page standings, which are in order.
+func (p *LookupPage) fill(v *view, standings []leaderboard.Standing) {
+	p.Lines = v.lines(standings)
+	var prev leaderboard.Standing
+	for _, st := range standings {
+		st.Succeed(&prev)
+		p.ListRanks = append(p.ListRanks, st.Ranks.By(v.method))
+		prev = st
+	}
+}
+
+// lookupParallel is how many entries a lookup reads from the store at a time.
+const lookupParallel = 32
+
+func (s *Service) lookupInStore(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
+	v, err := s.view(ctx, q)
+	if err != nil {
+		return LookupPage{}, err
+	}
+	page := LookupPage{About: s.degraded(v)}
+	entries := make([]leaderboard.Entry, len(users))
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(lookupParallel)
+	for i, user := range users {
+		group.Go(func() error {
+			e, err := s.store.Entry(gctx, v.ladder.Scope, user)
+			if errors.Is(err, leaderboard.ErrEntryNotFound) {
+				return nil
+			}
+			entries[i] = e
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return LookupPage{}, err
+	}
+	var found []leaderboard.Standing
+	for i := range entries {
+		if e := &entries[i]; v.stands(e) {
+			found = append(found, leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
+		} else {
+			page.Missing = append(page.Missing, users[i])
+		}
+	}
+	slices.SortFunc(found, func(x, y leaderboard.Standing) int { return cmp.Compare(x.SortKey(), y.SortKey()) })
+	page.fill(v, found)
+	return page, nil
 }
 
 // StatsQuery asks for figures of a ladder.

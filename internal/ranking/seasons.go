@@ -27,7 +27,7 @@ type SeasonInfo struct {
 	ClosesAt   time.Time // when it takes no more results; zero is never
 	SealedAt   time.Time
 	Amendments []leaderboard.Amendment
-	Total      int64 // entrants, overall
+	Total      *int64 // entrants, overall; nil while it cannot be told
 }
 
 // Seasons returns the current season of a board, every season with results, and
@@ -61,10 +61,12 @@ func (s *Service) Seasons(ctx context.Context, id leaderboard.BoardID) ([]Season
 		info.Phase = s.phase(b, info)
 		err := s.ask(ctx, Query{Board: id, Season: info.ID}, func(v *view) error {
 			_, seen, err := v.Page(ctx, v.ladder, 1, 1)
-			info.Total = seen.Size
+			info.Total = &seen.Size
 			return err
 		})
-		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		if errors.Is(err, leaderboard.ErrRankUnavailable) {
+			info.Total = nil
+		} else if err != nil {
 			return nil, err
 		}
 		list = append(list, info)
@@ -115,7 +117,13 @@ func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderbo
 		return err
 	}
 	s.sealed.Store(scope, record)
-	return s.index.Drop(ctx, scope)
+	err = s.index.Drop(ctx, scope)
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		// It takes room, and is not asked any more.
+		s.log.WarnContext(ctx, "rank index of a sealed season not dropped", "err", err)
+		return nil
+	}
+	return err
 }
 
 // sealDelay is how long after a season closed Sweep leaves it alone, so that a
@@ -166,14 +174,18 @@ func (s *Service) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// SweepEvery runs [Service.Sweep] at once and then at every interval, until ctx
-// is done. A failed sweep is logged and tried again at the next.
+// SweepEvery runs [Service.Sweep] at once and then at every interval, and fills
+// the index where it was lost, until ctx is done. What failed is logged and tried
+// again at the next.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "sweep failed", "err", err)
+		}
+		if err := s.Load(ctx, nil); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "rank index not filled", "err", err)
 		}
 		select {
 		case <-ticker.C:

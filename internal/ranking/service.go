@@ -58,14 +58,18 @@ type Service struct {
 	boards         sync.Map // BoardID -> cachedBoard
 	sealed         sync.Map // Scope -> leaderboard.SeasonRecord, of sealed seasons
 	loading        singleflight.Group
+	loadsBegan     sync.Map // Scope -> time.Time
+	pausedUntil    atomic.Pointer[time.Time]
 	hub            hub
 
 	stampMu   sync.Mutex
 	lastStamp time.Time // the last time that was assigned
 
 	ready atomic.Bool
-	// unfinished are writes that go on, whether or not their callers wait.
+	// unfinished are writes and loads that go on, whether or not their callers wait.
 	unfinished sync.WaitGroup
+	life       context.Context // of loads
+	end        context.CancelFunc
 }
 
 type cachedBoard struct {
@@ -77,6 +81,7 @@ type cachedBoard struct {
 // the index is asked.
 func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	s := &Service{store: store, index: index, log: o.Log, now: o.Now, newID: o.NewMatchID, boardTTL: o.BoardTTL}
+	s.life, s.end = context.WithCancel(context.Background())
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -149,25 +154,6 @@ func (s *Service) Board(ctx context.Context, id leaderboard.BoardID) (leaderboar
 	return *b, nil
 }
 
-// board returns a board that must not be changed.
-func (s *Service) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
-	now := s.now()
-	if c, ok := s.boards.Load(id); ok && now.Before(c.(*cachedBoard).until) {
-		return &c.(*cachedBoard).board, nil
-	}
-	if err := id.Validate(); err != nil {
-		return nil, err
-	}
-	b, err := s.store.Board(ctx, id)
-	if err != nil {
-		s.boards.Delete(id)
-		return nil, err
-	}
-	c := &cachedBoard{b, now.Add(s.boardTTL)}
-	s.boards.Store(id, c)
-	return &c.board, nil
-}
-
 // Boards returns all boards by id.
 func (s *Service) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	return s.store.Boards(ctx)
@@ -196,18 +182,29 @@ func (s *Service) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
+	// Its ranks go first: if the index does not answer, the caller tries again, and
+	// no board made later under the id finds them. Those that were loaded again
+	// meanwhile go last.
+	drop := func() error {
+		for _, r := range seasons {
+			if err := s.index.Drop(ctx, r.Scope); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := drop(); err != nil {
+		return err
+	}
 	defer s.boards.Delete(id)
 	if err := s.store.DeleteBoard(ctx, id); err != nil {
 		return err
 	}
 	for _, r := range seasons {
 		s.sealed.Delete(r.Scope)
-		if err := s.index.Drop(ctx, r.Scope); err != nil {
-			return err
-		}
 		s.hub.notify(r.Scope)
 	}
-	return nil
+	return drop()
 }
 
 // Progress is told of the work done by a long operation: so many entries of a
@@ -270,24 +267,6 @@ func (s *Service) rebuildIndex(ctx context.Context, b *leaderboard.Board, scope 
 	return nil
 }
 
-// load fills the index's scope unless it is there. Many callers share one load,
-// which a caller that gives up does not stop.
-func (s *Service) load(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope) error {
-	done := s.loading.DoChan(fmt.Sprintf("%q/%q", scope.Board, scope.Season), func() (any, error) {
-		ctx := context.WithoutCancel(ctx)
-		if ok, err := s.index.Loaded(ctx, scope); ok || err != nil {
-			return nil, err
-		}
-		return nil, s.rebuildIndex(ctx, b, scope, nil)
-	})
-	select {
-	case r := <-done:
-		return r.Err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // sealedSeason returns the record of a season that is sealed.
 func (s *Service) sealedSeason(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
 	scope := leaderboard.Scope{Board: b.ID, Season: season.ID}
@@ -343,9 +322,13 @@ func finish[T any](ctx context.Context, s *Service, write func(context.Context) 
 	}
 }
 
-// Close waits for writes whose callers gave up. It is called before the store
-// and the index are closed, when nobody calls the service any more.
-func (s *Service) Close() { s.unfinished.Wait() }
+// Close waits for writes whose callers gave up, and ends what fills the index. It
+// is called before the store and the index are closed, when nobody calls the
+// service any more.
+func (s *Service) Close() {
+	s.end()
+	s.unfinished.Wait()
+}
 
 // settle brings the ranks in step with changed entries: the index, or the final
 // standings of a sealed season, amended for the reason.
@@ -362,25 +345,35 @@ func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reas
 		if err != nil {
 			return err
 		}
-		season, err := b.Season.ByID(scope.Season)
-		if err != nil {
+		if err := s.amendRanks(ctx, b, scope, reason, func() error {
+			return s.updateIndex(ctx, scope, leaderboard.Truncate(s.now()), entries)
+		}); err != nil {
 			return err
 		}
-		_, sealed, err := s.sealedSeason(ctx, b, season)
-		if err != nil {
-			return err
-		}
-		if sealed {
-			err = s.seal(ctx, b, scope, reason)
-		} else {
-			err = s.updateIndex(ctx, scope, leaderboard.Truncate(s.now()), entries)
-		}
-		if err != nil {
-			return err
-		}
-		s.hub.notify(scope)
 	}
 	return nil
+}
+
+// amendRanks makes the final standings of a sealed season again, for the reason,
+// and does what is given for one that is not sealed. Whoever watches is told.
+func (s *Service) amendRanks(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string, open func() error) error {
+	season, err := b.Season.ByID(scope.Season)
+	if err != nil {
+		return err
+	}
+	_, sealed, err := s.sealedSeason(ctx, b, season)
+	if err != nil {
+		return err
+	}
+	if sealed {
+		err = s.seal(ctx, b, scope, reason)
+	} else {
+		err = open()
+	}
+	if err == nil {
+		s.hub.notify(scope)
+	}
+	return err
 }
 
 // updateIndex tells the index of entries. An index that is not available is no

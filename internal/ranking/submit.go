@@ -330,6 +330,7 @@ func (s *Service) Retract(ctx context.Context, key leaderboard.ResultKey, revisi
 
 // ResultStatus is what is known of a match result.
 type ResultStatus struct {
+	Season leaderboard.SeasonID
 	// Result is the one that stands, or is retracted; nil if all were rejected.
 	Result *leaderboard.MatchResult
 	// Revision is the one that the answer is about.
@@ -359,7 +360,7 @@ func (s *Service) Result(ctx context.Context, key leaderboard.ResultKey, revisio
 	if err != nil {
 		return ResultStatus{}, err
 	}
-	status := ResultStatus{Result: record.Result}
+	status := ResultStatus{Season: season.ID, Result: record.Result}
 	switch have := record.Result; {
 	case have != nil && (revision == nil || *revision == have.Revision):
 		status.Revision, status.Status = have.Revision, leaderboard.Applied

@@ -84,21 +84,7 @@ func (s *Service) Rebuild(ctx context.Context, sel Selection, progress Progress)
 
 // remakeRanks makes the index's scope, or the final standings, from the entries.
 func (s *Service) remakeRanks(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string) error {
-	season, err := b.Season.ByID(scope.Season)
-	if err != nil {
-		return err
-	}
-	_, sealed, err := s.sealedSeason(ctx, b, season)
-	if err != nil {
-		return err
-	}
-	if sealed {
-		err = s.seal(ctx, b, scope, reason)
-	} else {
-		err = s.rebuildIndex(ctx, b, scope, nil)
-	}
-	s.hub.notify(scope)
-	return err
+	return s.amendRanks(ctx, b, scope, reason, func() error { return s.rebuildIndex(ctx, b, scope, nil) })
 }
 
 func (s *Service) eachScope(ctx context.Context, sel Selection, f func(*leaderboard.Board, leaderboard.Scope) error) error {

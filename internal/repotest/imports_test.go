@@ -73,6 +73,7 @@ func TestImportsPointInward(t *testing.T) {
 		"internal/config":     {"."},
 		"internal/wire":       {".", "api/leaderboardpb"},
 		"internal/repotest":   {},
+		"internal/faults":     {"."},
 		"storage/storagetest": {"."},
 		"storage/pebble":      {"."},
 		"storage/cql":         {".", "schema"},
