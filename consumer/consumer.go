@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -61,7 +62,9 @@ type Options struct {
 	SessionTimeout time.Duration
 	// BatchResults bounds the results applied as one. Default 512.
 	BatchResults int
-	// ApplyTimeout bounds one try to apply a batch. Default 10s.
+	// ApplyTimeout bounds one try to apply a batch, and so how long a consumer
+	// that leaves may take. A store goes on with what was given up, while it is
+	// tried again: too short a time doubles the load on a slow one. Default 30s.
 	ApplyTimeout time.Duration
 	// StuckAfter is how long a batch may make no progress before its consumer gives
 	// up its partitions and joins the group anew. A server that is down is no
@@ -75,7 +78,7 @@ func (o Options) withDefaults() Options {
 	o.Group = cmp.Or(o.Group, "leaderboard")
 	o.SessionTimeout = cmp.Or(o.SessionTimeout, 10*time.Second)
 	o.BatchResults = cmp.Or(o.BatchResults, 512)
-	o.ApplyTimeout = cmp.Or(o.ApplyTimeout, 10*time.Second)
+	o.ApplyTimeout = cmp.Or(o.ApplyTimeout, 30*time.Second)
 	o.StuckAfter = cmp.Or(o.StuckAfter, 2*time.Minute)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -103,6 +106,7 @@ type Consumer struct {
 	client  sarama.Client
 	group   sarama.ConsumerGroup
 	metrics metrics
+	atOnce  atomic.Int64 // how many results the stores apply in time
 }
 
 type metrics struct {
@@ -166,7 +170,9 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("consumer: group %q: %w: %w", o.Group, leaderboard.ErrUnavailable, err), client.Close())
 	}
-	return &Consumer{o: o, service: s, sender: send, client: client, group: group, metrics: newMetrics(o.Registerer)}, nil
+	con := &Consumer{o: o, service: s, sender: send, client: client, group: group, metrics: newMetrics(o.Registerer)}
+	con.atOnce.Store(int64(o.BatchResults))
+	return con, nil
 }
 
 // Run consumes until ctx is done; then it finishes the batches under way,
@@ -342,12 +348,15 @@ func (h handler) settle(session context.Context, batch []*sarama.ConsumerMessage
 		return err
 	}
 	left := slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.cause != "" })
-	if err := h.retry(session, func(ctx context.Context) (err error) {
-		left, err = h.apply(ctx, left)
-		return err
-	}); err != nil {
-		return err
+	for len(left) > 0 {
+		if err := h.retry(session, func(ctx context.Context) (err error) {
+			left, err = h.applySome(ctx, left)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
+	h.atOnce.Store(min(2*h.atOnce.Load(), int64(h.o.BatchResults)))
 	var messages []*sarama.ProducerMessage
 	if err := h.retry(session, func(ctx context.Context) (err error) {
 		messages, err = h.reports(ctx, items)
@@ -465,6 +474,18 @@ func (h handler) result(ctx context.Context, b *leaderboard.Board, i *item) (lea
 	in, err := b.Season.ByID(season)
 	r.Board, r.Season = b.ID, in.ID
 	return r, err
+}
+
+// applySome applies as many items as can be done in time: all, until that was too
+// slow. A batch that is tried again as it was would never end while its stores
+// are slower than that, and ask them for more and more.
+func (h handler) applySome(ctx context.Context, items []*item) (left []*item, err error) {
+	n := min(len(items), int(h.atOnce.Load()))
+	left, err = h.apply(ctx, items[:n])
+	if err != nil && ctx.Err() != nil {
+		h.atOnce.Store(int64(max(1, n/4)))
+	}
+	return append(left, items[n:]...), err
 }
 
 // apply applies items, and returns those that are left to be tried again with

@@ -107,11 +107,15 @@ func newServiceIndex(t *testing.T, o ranking.Options) (*ranking.Service, leaderb
 }
 
 // consume runs a consumer until the test ends or stop is called.
-func (c *cluster) consume(s serviceAPI) (stop func()) {
+func (c *cluster) consume(s serviceAPI, set ...func(*consumer.Options)) (stop func()) {
 	c.t.Helper()
-	con, err := consumer.New(consumer.Options{
+	o := consumer.Options{
 		Brokers: c.brokers, SessionTimeout: 6 * time.Second, Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
-	}, s, c.Producer)
+	}
+	for _, f := range set {
+		f(&o)
+	}
+	con, err := consumer.New(o, s, c.Producer)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -173,7 +177,7 @@ func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
 		})
 	}
 	var messages []*sarama.ConsumerMessage
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for len(messages) < n {
 		select {
 		case m := <-all:
@@ -463,6 +467,44 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 
 // A consumer that leaves in order hands its partitions over where it stood, and
 // reading the whole log again changes nothing.
+// slow is a service that takes too long for more than a few results at once.
+type slow struct {
+	*ranking.Service
+	few int
+}
+
+func (s slow) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	if len(results) > s.few {
+		<-ctx.Done()
+		return leaderboard.ApplyReport{}, ctx.Err()
+	}
+	return s.Service.Apply(ctx, b, results)
+}
+
+// A store that cannot do a whole batch in time is given less at once: tried
+// again as it is, the batch would never end.
+func TestSlowStoreIsGivenLess(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	const n = 500
+	var messages []*sarama.ProducerMessage
+	for i := range n {
+		messages = append(messages, message(points(fmt.Sprintf("u%d", i%50), fmt.Sprint("m", i), 1)))
+	}
+	c.send(messages...)
+	stop := c.consume(slow{s, 3}, func(o *consumer.Options) { o.ApplyTimeout = 200 * time.Millisecond })
+	c.read(c.topics.Updates(), n)
+	stop()
+	for _, line := range board(t, s) {
+		if !strings.HasSuffix(line, " 10") {
+			t.Errorf("%s, want a score of 10", line)
+		}
+	}
+	if got := len(board(t, s)); got != 50 {
+		t.Errorf("%d users, want 50", got)
+	}
+}
+
 func TestHandOverAndReplay(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
