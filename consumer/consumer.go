@@ -52,6 +52,9 @@ type sender interface {
 type Options struct {
 	Brokers []string
 	Topics  producer.Topics
+	// Region is the name of the consumer's own: results that come back under it,
+	// by way of another region's mirror, were read already.
+	Region string
 	// Group is the consumer group, one a region. Default "leaderboard".
 	Group string
 	// InstanceID makes the group membership static if it is not empty: a process that comes
@@ -92,7 +95,7 @@ func (o Options) withDefaults() Options {
 // isMirror says whether a topic is where another region's results come on.
 func (o *Options) isMirror(topic string) bool {
 	region, ok := strings.CutSuffix(topic, "."+o.Topics.Results())
-	return ok && region != "" && !strings.Contains(region, ".")
+	return ok && region != "" && region != o.Region && !strings.Contains(region, ".")
 }
 
 // topicsEvery is how often new mirrored topics are looked for.

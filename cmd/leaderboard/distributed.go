@@ -65,7 +65,7 @@ func (n *node) openDistributed(ctx context.Context) error {
 	applying := ranking.New(store, index, ranking.Options{Log: n.log})
 	n.closeLater(func() error { applying.Close(); return nil })
 	n.consumer, err = consumer.New(consumer.Options{
-		Brokers: c.Kafka.Brokers, Topics: topics, Group: c.Kafka.Group, InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
+		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
 		Log: n.log, Registerer: n.metrics,
 	}, applying, p)
 	return err

@@ -30,7 +30,7 @@ type Redis struct {
 type Kafka struct {
 	Brokers     []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
 	TopicPrefix string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Begins the names of the topics, so that several services share a Kafka: match-results, match-results.dlq and leaderboard-updates."`
-	Group       string        `key:"group" unit:"name" help:"The consumer group, one a region."`
+	Group       string        `key:"group" unit:"name" help:"The consumer group. In a region, a dash and its name follow, so that each reads all results, also where regions share a Kafka."`
 	InstanceID  string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it soon gets its partitions back without a rebalance."`
 	ApplyWait   time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
 	Batch       int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
@@ -41,6 +41,14 @@ const (
 	RoleAPI      = "api"
 	RoleConsumer = "consumer"
 )
+
+// ConsumerGroup is the group that the consumers of the region form.
+func (c *Config) ConsumerGroup() string {
+	if c.Region == "" {
+		return c.Kafka.Group
+	}
+	return c.Kafka.Group + "-" + c.Region
+}
 
 // topicCharacters may be in a topic's name. A dot, which may too, sets off the
 // region that a topic was mirrored from.
@@ -79,6 +87,9 @@ func (c *Config) validateCluster(v *validator) {
 	}
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {
 		v.fault("redis.prefix", "%q is empty or has braces", c.Redis.Prefix)
+	}
+	if strings.Trim(c.Region, topicCharacters) != "" {
+		v.fault("region", "%q has others than letters, digits, - and _", c.Region)
 	}
 	if strings.Trim(c.Kafka.TopicPrefix, topicCharacters) != "" {
 		v.fault("kafka.topic_prefix", "%q has others than letters, digits, - and _", c.Kafka.TopicPrefix)

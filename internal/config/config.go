@@ -31,6 +31,7 @@ type Config struct {
 	AdminKey   Secret `key:"admin_key" unit:"text" help:"The first admin key. If there is none, and the store holds no key, the first start makes one and prints it once."`
 
 	Roles     []string  `key:"roles" unit:"api, consumer, a list" help:"What a distributed server does: answer callers, apply results from the log, or both. An embedded one does both."`
+	Region    string    `key:"region" unit:"letters, digits, - and _" help:"The name of this region, if there are several, each with servers of its own. The results of the others come on topics of their names, a dot and match-results, as a mirror writes them; one of this name is left alone."`
 	Cassandra Cassandra `key:"cassandra"`
 	Redis     Redis     `key:"redis"`
 	Kafka     Kafka     `key:"kafka"`

@@ -298,3 +298,20 @@ Secrets have no flag, because every user of a machine sees the flags of its proc
 `)
 	return b.String()
 }
+
+func TestConsumerGroupIsTheRegions(t *testing.T) {
+	servers := []string{"LEADERBOARD_CASSANDRA_HOSTS=a", "LEADERBOARD_CASSANDRA_DATA_CENTER=d", "LEADERBOARD_REDIS_ADDRESSES=b:1", "LEADERBOARD_KAFKA_BROKERS=c:1"}
+	for _, tt := range []struct{ region, group, want string }{
+		{"", "", "leaderboard"}, {"eu", "", "leaderboard-eu"}, {"us-east_1", "arena", "arena-us-east_1"},
+	} {
+		got, err := load(t, "", append([]string{"LEADERBOARD_REGION=" + tt.region, "LEADERBOARD_KAFKA_GROUP=" + tt.group}, servers...))
+		if err != nil || got.ConsumerGroup() != tt.want {
+			t.Errorf("region %q, group %q: %q, %v; want %q", tt.region, tt.group, got.ConsumerGroup(), err, tt.want)
+		}
+	}
+	for _, region := range []string{"eu.west", "eu west", "é", "eu.match-results"} {
+		if _, err := load(t, "", append([]string{"LEADERBOARD_REGION=" + region}, servers...)); err == nil || !strings.Contains(err.Error(), "region (LEADERBOARD_REGION)") {
+			t.Errorf("region %q: %v", region, err)
+		}
+	}
+}
