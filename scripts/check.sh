@@ -19,15 +19,18 @@ fi
 
 step "vet"
 go vet ./...
-go -C test/compose vet ./...
+for module in test/compose test/generated; do go -C $module vet ./...; done
 
 step "linter"
 staticcheck=$(go -C tools tool -n staticcheck) # builds it, once
 "$staticcheck" ./...
-(cd test/compose && "$staticcheck" ./...)
+for module in test/compose test/generated; do (cd $module && "$staticcheck" ./...); done
+
+step "generated code"
+go -C test/generated test -count=1 ./... # what is outside the module would not make it run again
 
 step "docker-compose.yml, the Dockerfile and its binary"
-go -C test/compose test -shuffle=on ./...
+go -C test/compose test -count=1 -shuffle=on ./...
 
 step "tests"
 # Real Cassandra, Kafka and Redis are started once for all packages; with
