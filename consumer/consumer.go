@@ -259,11 +259,9 @@ func (h handler) Setup(sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup commits what was marked, so that the next owner begins behind it.
-func (handler) Cleanup(s sarama.ConsumerGroupSession) error {
-	s.Commit()
-	return nil
-}
+// Cleanup has nothing to do: what was marked is committed after it, so that the
+// next owner begins behind it.
+func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
 // ConsumeClaim applies a partition's messages until the session ends.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {

@@ -276,3 +276,14 @@ func (s *stream) count() int {
 	defer s.mu.Unlock()
 	return s.all
 }
+
+// reach waits until there are so many updates, of all matches.
+func (s *stream) reach(t *testing.T, n int) {
+	t.Helper()
+	deployment.Eventually(t, func(context.Context) error {
+		if have := s.count(); have < n {
+			return fmt.Errorf("%d updates, want %d", have, n)
+		}
+		return nil
+	})
+}

@@ -71,12 +71,7 @@ func TestRewind(t *testing.T) {
 		if err := consumer.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		deployment.Eventually(t, func(context.Context) error {
-			if n := s.count(); n < replay*sent {
-				return fmt.Errorf("%d updates, want %d", n, replay*sent)
-			}
-			return nil
-		})
+		s.reach(t, replay*sent)
 		stop(t, consumer)
 		if diff := cmp.Diff(before, state(t, d, boards)); diff != "" {
 			t.Errorf("reading %d changed the state (-before +after):\n%s", replay, diff)

@@ -1,0 +1,37 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// A consumer that is asked to end in the midst of its work hands its partitions
+// over where it stands: each message is applied once, by the one or the other.
+func TestHandOver(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	api := d.Serve(t, "--roles=api")
+	board := api.Board(t, "handover", sumBoard)
+	leaves := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
+	s := newStream(t, d)
+	const results, users = 600, 30
+	all := make([]result, results)
+	for i := range all {
+		user, id := fmt.Sprint("u", i%users), fmt.Sprint("m", i)
+		all[i] = result{user, id, map[string]any{"user_id": user, "match_id": id, "points": 1}}
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- s.send(t.Context(), board, all) }()
+	s.reach(t, results/4)
+	stays := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
+	stop(t, leaves)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	if n := s.count(); n != results {
+		t.Errorf("%d results were applied %d times", results, n)
+	}
+	checkScore(t, api, board, "u0", results/users, 1)
+	stop(t, stays)
+}
