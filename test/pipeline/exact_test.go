@@ -49,6 +49,15 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(worse(30_000))) })
 }
 
+// The public routes answer as they do on one process and its embedded store: with
+// the score and the rank after the result, also to 16 writers at once.
+func TestSpecification(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	api := d.Serve(t, "--roles=api", "--kafka-apply-wait=1m", "--request-timeout=2m")
+	d.Serve(t, "--roles=consumer")
+	official.Specification(t, official.Deployment{URL: api.URL, Key: d.Key})
+}
+
 // seedVariable names the environment variable that repeats a run's random
 // choices.
 const seedVariable = "LEADERBOARD_TEST_SEED"
