@@ -20,6 +20,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
+// clientID is what the program calls itself to its servers.
+const clientID = "leaderboard"
+
 // openDistributed connects to Cassandra, Redis and Kafka. Submits go into the
 // log, and a consumer, of this process or another, applies them.
 func (n *node) openDistributed(ctx context.Context) error {
@@ -33,7 +36,7 @@ func (n *node) openDistributed(ctx context.Context) error {
 	index, err := redis.Open(ctx, redis.Options{
 		Redis: &goredis.UniversalOptions{
 			Addrs: c.Redis.Addresses, MasterName: c.Redis.MasterName, Username: c.Redis.Username, Password: string(c.Redis.Password),
-			ClientName: "leaderboard",
+			ClientName: clientID,
 		},
 		Shards: c.Redis.Shards, Prefix: c.Redis.Prefix,
 	})
@@ -42,16 +45,38 @@ func (n *node) openDistributed(ctx context.Context) error {
 	}
 	n.closeLater(index.Close)
 
-	kafka, topics := producer.Config("leaderboard"), topicsOf(&c.Kafka)
-	p, err := producer.New(c.Kafka.Brokers, kafka)
+	topics := topicsOf(&c.Kafka)
+	p, err := producer.New(c.Kafka.Brokers, producer.Config(clientID))
 	if err != nil {
 		return err
 	}
 	n.closeLater(p.Close)
+	applying := ranking.New(store, index, ranking.Options{Log: n.log})
+	n.closeLater(func() error { applying.Close(); return nil })
+	n.service = applying
+	if c.Has(config.RoleAPI) {
+		if err := n.submitToLog(store, index, p); err != nil {
+			return err
+		}
+	}
+	if !c.Has(config.RoleConsumer) {
+		return nil
+	}
+	n.consumer, err = consumer.New(consumer.Options{
+		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
+		Log: n.log, Registerer: n.metrics,
+	}, applying, p)
+	return err
+}
+
+// submitToLog makes the service one that submits into the log, and learns from
+// the updates what became of results.
+func (n *node) submitToLog(store leaderboard.Store, index leaderboard.Index, p *producer.Producer) error {
+	c, topics := n.config, topicsOf(&n.config.Kafka)
 	submitter := producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)
 	n.service = ranking.New(store, index, ranking.Options{Log: n.log, Submit: submitter.Submit, Accept: submitter.Accept})
 	n.closeLater(n.finishWrites)
-	follower, err := producer.Follow(c.Kafka.Brokers, kafka, topics, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
+	follower, err := producer.Follow(c.Kafka.Brokers, producer.Config(clientID), topics, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
 		n.service.Notify(leaderboard.Scope{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
 		return nil
 	})
@@ -59,16 +84,7 @@ func (n *node) openDistributed(ctx context.Context) error {
 		return fmt.Errorf("%w; leaderboard topics makes the topics", err)
 	}
 	n.closeLater(follower.Close)
-	if !c.Has(config.RoleConsumer) {
-		return nil
-	}
-	applying := ranking.New(store, index, ranking.Options{Log: n.log})
-	n.closeLater(func() error { applying.Close(); return nil })
-	n.consumer, err = consumer.New(consumer.Options{
-		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
-		Log: n.log, Registerer: n.metrics,
-	}, applying, p)
-	return err
+	return nil
 }
 
 func cqlOptions(c *config.Cassandra) cql.Options {
