@@ -93,6 +93,13 @@ type ResultStore interface {
 	Users(ctx context.Context, s Scope) iter.Seq2[UserID, error]
 }
 
+// Stray is a row of a ladder that is not as the user's entry says.
+type Stray struct {
+	Division Division
+	User     UserID
+	Key      SortKey // where the row stands
+}
+
 // EntryStore is the part of [Store] that keeps entries.
 type EntryStore interface {
 	// Entry returns a user's entry, also a hidden one, or [ErrEntryNotFound] if
@@ -106,6 +113,11 @@ type EntryStore interface {
 	// that changes meanwhile is yielded once, as it was or as it became. An index
 	// builds fastest from ranked entries in the overall standing order.
 	Scan(ctx context.Context, s Scope) iter.Seq2[Entry, error]
+	// Strays yields the rows of a scope's ladders that are not as their users'
+	// entries say, once each, in any order. Entries may leave them out; Recount
+	// of the user removes them. There are none but by damage, or by a writer that
+	// stopped halfway; a row that is being moved may be yielded, though.
+	Strays(ctx context.Context, s Scope) iter.Seq2[Stray, error]
 	// Recount makes a user's entry anew from the canonical results, puts right
 	// whatever of it is wrong in any ladder, and returns the entry before and
 	// after. Before is what was found; if it was whole, both are equal. Errors:

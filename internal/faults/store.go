@@ -109,6 +109,13 @@ func (s *Store) Scan(ctx context.Context, sc leaderboard.Scope) iter.Seq2[leader
 	return s.Store.Scan(ctx, sc)
 }
 
+func (s *Store) Strays(ctx context.Context, sc leaderboard.Scope) iter.Seq2[leaderboard.Stray, error] {
+	if err := s.check(ctx, "Strays", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.Stray](err)
+	}
+	return s.Store.Strays(ctx, sc)
+}
+
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (r0 leaderboard.Change, err error) {
 	if err = s.check(ctx, "Recount", leaderboard.ErrUnavailable); err != nil {
 		return

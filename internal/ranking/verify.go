@@ -136,6 +136,7 @@ type check struct {
 	report   *VerifyReport
 
 	ranked     map[leaderboard.Division]int64 // users that ought to stand in each ladder
+	ghosts     map[leaderboard.Stray]bool     // rows that were told of
 	ranksWrong bool
 }
 
@@ -154,6 +155,9 @@ func (c *check) run(ctx context.Context) error {
 			c.progress(c.scope, n)
 		}
 	}
+	if err := c.strays(ctx); err != nil {
+		return err
+	}
 	for division := range c.ranked {
 		if err := c.ladder(ctx, division); err != nil {
 			return err
@@ -164,6 +168,38 @@ func (c *check) run(ctx context.Context) error {
 	}
 	if c.ranksWrong && c.repair {
 		return c.remakeRanks(ctx, c.b, c.scope, "verify")
+	}
+	return nil
+}
+
+// strays finds the rows of the store's ladders that no entry stands in, also
+// those that its readers leave out. What an entry that moved left for a moment is
+// gone when they are looked for again.
+func (c *check) strays(ctx context.Context) error {
+	find := func(among map[leaderboard.Stray]bool) (map[leaderboard.Stray]bool, error) {
+		found := map[leaderboard.Stray]bool{}
+		for stray, err := range c.store.Strays(ctx, c.scope) {
+			if err != nil {
+				return nil, err
+			}
+			if among == nil || among[stray] {
+				found[stray] = true
+			}
+		}
+		return found, nil
+	}
+	found, err := find(nil)
+	if err == nil && len(found) > 0 {
+		found, err = find(found)
+	}
+	if err != nil {
+		return err
+	}
+	c.ghosts = found
+	for stray := range found {
+		if err := c.mend(ctx, RowGhost, stray.Division, stray.User, "the ladder has a row that is not the user's entry"); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -281,6 +317,9 @@ func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
 			return err
 		}
 		if seen[row.User] || !e.Ranked() || e.SortKey() != row.SortKey() || !d.Overall() && !slices.Contains(e.Divisions, d) {
+			if c.ghosts[leaderboard.Stray{Division: d, User: row.User, Key: row.SortKey()}] {
+				continue
+			}
 			if err := c.mend(ctx, RowGhost, d, row.User, "the ladder has a row that is not the user's entry"); err != nil {
 				return err
 			}

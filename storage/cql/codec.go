@@ -32,9 +32,9 @@ func revisionOf(timestamp int64) int64 { return timestamp&(1<<epochShift-1) - 1 
 func insertTime(version uint64) int64 { return int64(2*version + 1) }
 func deleteTime(version uint64) int64 { return int64(2 * version) }
 
-// versionBefore returns the least version at which a deletion covers a cell
-// that was written at a timestamp.
-func versionCovering(timestamp int64) uint64 { return uint64(timestamp)/2 + 1 }
+// versionCovering returns the least version at which a deletion covers a cell
+// that was written at a timestamp, and what is inserted stands over it.
+func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 2 }
 
 // Seasons: the number of the edition, above [madeShift] bits of when the board was
 // made that opens it. So of two boards that open one edition the later stands,

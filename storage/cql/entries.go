@@ -10,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -44,9 +45,11 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions add up to more than 2^61; use smaller ones", key.user, key.Season, key.Board)
 	}
 	want := spots(entry)
-	leave := map[spot]bool{}
+	var leave []spot
 	for _, sp := range append(rows, spots(before)...) {
-		leave[sp] = !slices.Contains(want, sp)
+		if !slices.Contains(want, sp) && !slices.Contains(leave, sp) {
+			leave = append(leave, sp)
+		}
 	}
 	insert := func(sp spot) op {
 		return op{insertRow, append(key.ladder(e, sp.division), []byte(sp.standing), string(key.user), int64(entry.Version), insertTime(entry.Version))}
@@ -61,11 +64,9 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 			others = append(others, insert(sp))
 		}
 	}
-	for sp, leaves := range leave {
-		if leaves {
-			gone[sp.division] = append(gone[sp.division], op{deleteRow,
-				append(key.ladder(e, sp.division, deleteTime(entry.Version)), []byte(sp.standing), string(key.user))})
-		}
+	for _, sp := range leave {
+		gone[sp.division] = append(gone[sp.division], op{deleteRow,
+			append(key.ladder(e, sp.division, deleteTime(entry.Version)), []byte(sp.standing), string(key.user))})
 	}
 	if err := s.each(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
 		return err
@@ -377,6 +378,30 @@ func (r *bucketReader) fill(ctx context.Context) error {
 }
 
 func (r *bucketReader) fetch(ctx context.Context) error {
+	rows, err := r.rows(ctx)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	entries, err := r.entries(ctx, rows)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		if entry, ok := r.standing(entries, &rows[i]); ok {
+			r.page, r.keys = append(r.page, entry), append(r.keys, entry.SortKey())
+		}
+	}
+	return nil
+}
+
+// standing returns the entry that stands in a row.
+func (r *bucketReader) standing(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
+	entry, ok := entries[leaderboard.UserID(c.user)]
+	return entry, ok && slices.Contains(spots(&entry), spot{r.ladder.Division.String(), string(c.standing)})
+}
+
+// rows fetches the next page of rows as they are.
+func (r *bucketReader) rows(ctx context.Context) ([]cursor, error) {
 	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.ladder.Division.String(), r.bucket}
 	q := op{selectTop, append(args, r.size)}
 	if r.after != nil {
@@ -386,26 +411,14 @@ func (r *bucketReader) fetch(ctx context.Context) error {
 	var user string
 	rows, err := gather(ctx, r.s.conn, q, []any{&standing, &user}, func() (cursor, error) { return cursor{take(&standing), user}, nil })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.end = len(rows) < r.size
 	r.size = min(2*r.size, lastLadderPage)
-	if len(rows) == 0 {
-		return nil
+	if len(rows) > 0 {
+		r.after = &rows[len(rows)-1]
 	}
-	r.after = &rows[len(rows)-1]
-	entries, err := r.entries(ctx, rows)
-	if err != nil {
-		return err
-	}
-	for _, c := range rows {
-		entry, ok := entries[leaderboard.UserID(c.user)]
-		if !ok || !slices.Contains(spots(&entry), spot{r.ladder.Division.String(), string(c.standing)}) {
-			continue
-		}
-		r.page, r.keys = append(r.page, entry), append(r.keys, entry.SortKey())
-	}
-	return nil
+	return rows, nil
 }
 
 // entries returns the entries of the users of rows.
@@ -428,6 +441,85 @@ func (r *bucketReader) entries(ctx context.Context, rows []cursor) (map[leaderbo
 		out[e.User] = e
 	}
 	return out, err
+}
+
+// Strays yields the rows that no entry stands in, of every ladder that a user of
+// the scope may be in or have been in.
+func (s *Store) Strays(ctx context.Context, scope leaderboard.Scope) iter.Seq2[leaderboard.Stray, error] {
+	return func(yield func(leaderboard.Stray, error) bool) {
+		e, err := s.editions.fresh(ctx, scope)
+		var divisions []string
+		if err == nil && e.open {
+			divisions, err = s.divisionsOf(ctx, scope, e)
+		}
+		for i := 0; err == nil && i < len(divisions)*e.buckets; i++ {
+			var stopped bool
+			if stopped, err = s.straysIn(ctx, scope, e, divisions[i/e.buckets], i%e.buckets, yield); stopped {
+				return
+			}
+		}
+		if err != nil {
+			yield(leaderboard.Stray{}, err)
+		}
+	}
+}
+
+func (s *Store) straysIn(ctx context.Context, scope leaderboard.Scope, e edition, division string, bucket int, yield func(leaderboard.Stray, error) bool) (stopped bool, err error) {
+	d, err := leaderboard.ParseDivision(division)
+	if err != nil {
+		return false, fmt.Errorf("cql: %w", err)
+	}
+	r := &bucketReader{s: s, ladder: leaderboard.Ladder{Scope: scope, Division: d}, e: e, bucket: bucket, size: lastLadderPage}
+	for !r.end {
+		rows, err := r.rows(ctx)
+		if err != nil || len(rows) == 0 {
+			return false, err
+		}
+		entries, err := r.entries(ctx, rows)
+		if err != nil {
+			return false, err
+		}
+		for i := range rows {
+			if _, ok := r.standing(entries, &rows[i]); ok {
+				continue
+			}
+			key := leaderboard.SortKey(rows[i].standing) + leaderboard.SortKey(rows[i].user)
+			if !yield(leaderboard.Stray{Division: d, User: leaderboard.UserID(rows[i].user), Key: key}, nil) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// divisionsOf returns the ladders of a scope, also those that nobody is in any more.
+func (s *Store) divisionsOf(ctx context.Context, scope leaderboard.Scope, e edition) ([]string, error) {
+	var mu sync.Mutex
+	all := map[string]bool{"": true}
+	for bucket := range e.buckets {
+		users, err := s.usersIn(ctx, scope, e, bucket)
+		if err != nil {
+			return nil, err
+		}
+		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
+			fixed, err := s.readStatics(ctx, &userKey{scope, e.number, users[i]})
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(all, fixed.divisions)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// usersIn returns the users that are registered in a bucket.
+func (s *Store) usersIn(ctx context.Context, scope leaderboard.Scope, e edition, bucket int) ([]leaderboard.UserID, error) {
+	var user string
+	return gather(ctx, s.conn, op{selectUsers, []any{string(scope.Board), string(scope.Season), e.number, bucket}}, []any{&user},
+		func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 }
 
 // Recount makes a user's entry anew.
@@ -462,6 +554,9 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		if err != nil {
 			return leaderboard.Change{}, err
 		}
+		if !st.known {
+			return s.unknown(ctx, b, key, e)
+		}
 		want, none := st.entries(b, key)
 		before := have.entryOr(none)
 		if try == 0 {
@@ -485,7 +580,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			// is in the way, such as a deletion by hand, at the time of a clock.
 			reach = time.Now().Add(time.Minute).UnixMicro()
 		}
-		if reach >= deleteTime(want.Version) {
+		if reach > deleteTime(want.Version) {
 			if err := s.raise(ctx, key, st, versionCovering(reach)-want.Version); err != nil {
 				return leaderboard.Change{}, err
 			}
@@ -499,6 +594,37 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	}
 	return leaderboard.Change{}, fmt.Errorf("cql: user %q in season %q of board %q: the entry changes as it is repaired: %w",
 		user, season, b.ID, leaderboard.ErrUnavailable)
+}
+
+// unknown removes what there is of a user that is not registered in the season,
+// such as rows of a writer that slept while the user was erased.
+func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, e edition) (leaderboard.Change, error) {
+	acc, _, err := s.readAccount(ctx, key.user)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
+	change := leaderboard.Change{Before: none, After: none}
+	have, err := s.readEntry(ctx, key, e)
+	if err != nil {
+		return change, err
+	}
+	divisions, err := s.divisionsOf(ctx, key.Scope, e)
+	if err != nil {
+		return change, err
+	}
+	rows, err := s.userRows(ctx, key, e, divisions[1:]) // the first is the overall one
+	if err != nil || have.entry == nil && len(rows) == 0 {
+		return change, err
+	}
+	change.Before = have.entryOr(none)
+	var gone []op
+	for _, r := range rows {
+		gone = append(gone, op{deleteRow, append(key.ladder(e, r.division, max(r.written, deleteTime(acc.Base))), []byte(r.standing), string(key.user))})
+	}
+	gone = append(gone, op{deleteEntry, []any{max(have.written, deleteTime(acc.Base)), string(key.Board), string(key.Season), key.edition,
+		bucketOf(key.user, e.buckets), string(key.user)}})
+	return change, s.each(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
 }
 
 // live returns [leaderboard.ErrBoardNotFound] if b was deleted.
@@ -522,7 +648,7 @@ func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey,
 		return err
 	})
 	if err == nil {
-		rows, err = s.userRows(ctx, key, e, slices.Collect(maps.Keys(st.divisions)))
+		rows, err = s.userRows(ctx, key, e, slices.Sorted(maps.Keys(st.divisions)))
 	}
 	return st, have, rows, err
 }

@@ -465,6 +465,12 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		delete(values, c)
 	}
 	part := m.at(p.table, text(pk...))
+	keys := map[string]any{}
+	for c, v := range values {
+		if name, _, _ := strings.Cut(c, " "); slices.Contains(clusteringColumns[p.table], name) {
+			keys[c] = v
+		}
+	}
 	type found struct {
 		row   *modelRow
 		cells map[string]any
@@ -474,7 +480,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		if r == nil || after != nil && compareKeys(r.key, after) <= 0 {
 			return
 		}
-		if user, ok := values["user_id"]; ok && p.table == "leaderboard" && compareValues(r.key[1], user) != 0 {
+		if !matches(p.table, r, nil, keys) {
 			return // before what costs more
 		}
 		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -143,9 +144,7 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 		return []any{sweepTime, string(scope.Board), string(scope.Season), e.number, division, bucket}
 	}
 	for bucket := range e.buckets {
-		var user string
-		users, err := gather(ctx, s.conn, op{selectUsers, []any{string(scope.Board), string(scope.Season), e.number, bucket}}, []any{&user},
-			func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
+		users, err := s.usersIn(ctx, scope, e, bucket)
 		if err != nil {
 			return err
 		}
@@ -159,7 +158,7 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 			named[i] = fixed.divisions
 			// The divisions have to be known for as long as there may be rows in
 			// them: cut short here, the sweep finds those of the other users.
-			for d := range fixed.divisions {
+			for _, d := range slices.Sorted(maps.Keys(fixed.divisions)) {
 				if err := s.conn.write(ctx, op{deleteRows, partition(d, bucket)}); err != nil {
 					return err
 				}
@@ -309,7 +308,9 @@ func (f final) make(ctx context.Context) error {
 			}
 		}
 	}
-	for d := range divisions {
+	for _, d := range slices.SortedFunc(maps.Keys(divisions), func(x, y leaderboard.Division) int {
+		return cmp.Compare(x.String(), y.String())
+	}) {
 		if err := f.makeLadder(ctx, leaderboard.Ladder{Scope: f.scope, Division: d}); err != nil {
 			return err
 		}

@@ -79,6 +79,49 @@ func (s *Store) Scan(ctx context.Context, scope leaderboard.Scope) iter.Seq2[lea
 	})
 }
 
+// Strays yields the rows that are not as the users' rows say, as they were at one
+// moment.
+func (s *Store) Strays(ctx context.Context, scope leaderboard.Scope) iter.Seq2[leaderboard.Stray, error] {
+	bd := s.board(scope.Board)
+	if bd == nil {
+		return none[leaderboard.Stray](ctx)
+	}
+	return func(yield func(leaderboard.Stray, error) bool) {
+		s.strayMu.Lock()
+		found, err := s.findStrays(ctx, bd, scope.Season)
+		if err == nil {
+			s.strays[scope] = found // Recount goes by the last look
+		}
+		s.strayMu.Unlock()
+		if err != nil {
+			yield(leaderboard.Stray{}, err)
+			return
+		}
+		ladders := len(makeScopeKey(bd.number, scope.Season).kind(dataLadder))
+		for user, rows := range found {
+			for _, row := range rows {
+				slot, key, _ := cutSlot(row.key[ladders:])
+				if !yield(leaderboard.Stray{Division: bd.divisionOf(slot), User: user, Key: leaderboard.SortKey(key)}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// divisionOf is the inverse of slot; that of the hidden is the overall one.
+func (bd *board) divisionOf(slot []byte) leaderboard.Division {
+	d := decoder{b: slot}
+	if d.byte() != slotDivision {
+		return leaderboard.Division{}
+	}
+	i, value := int(d.byte()), d.string()
+	if i >= len(bd.Divisions) {
+		return leaderboard.Division{Value: value} // of no board like this
+	}
+	return leaderboard.Division{Attribute: bd.Divisions[i], Value: value}
+}
+
 // strays are the rows of ladders that are not as their users' rows say, by user.
 type strays map[leaderboard.UserID][]placement
 

@@ -41,6 +41,45 @@ func mustEntry(t testing.TB, s *Store, user leaderboard.UserID) leaderboard.Entr
 	return e
 }
 
+// Strays yields the rows that are no entry's, and Recount removes them.
+func TestStraysOfDamage(t *testing.T) {
+	s := openTest(t)
+	r := testResult("u", "m", 0, 5)
+	r.Attributes = map[string]string{"gender": "F"}
+	mustApply(t, s, r)
+	ghost := mustEntry(t, s, "u")
+	ghost.AchievedAt = ghost.AchievedAt.Add(time.Second)
+	ghost.Divisions[0].Value = "X"
+	want := map[leaderboard.Stray]bool{}
+	for _, p := range s.board("b").placements(makeScopeKey(1, "all"), &ghost) {
+		if err := s.db.Set(p.key, p.value, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []leaderboard.Division{{}, {Attribute: "gender", Value: "X"}} {
+		want[leaderboard.Stray{Division: d, User: "u", Key: ghost.SortKey()}] = true
+	}
+	strays := func() map[leaderboard.Stray]bool {
+		found := map[leaderboard.Stray]bool{}
+		for stray, err := range s.Strays(t.Context(), testScope) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[stray] = true
+		}
+		return found
+	}
+	if d := cmp.Diff(want, strays()); d != "" {
+		t.Errorf("strays (-want +got):\n%s", d)
+	}
+	if _, err := s.Recount(t.Context(), testBoard(), "all", "u"); err != nil {
+		t.Fatal(err)
+	}
+	if found := strays(); len(found) > 0 {
+		t.Errorf("strays after Recount: %v", found)
+	}
+}
+
 // Recount puts right whatever is wrong, wherever it is.
 func TestRecountRepairs(t *testing.T) {
 	set := func(t *testing.T, s *Store, key, value []byte) {

@@ -317,6 +317,10 @@ func (p *replay) compareScope(s leaderboard.Scope) error {
 	if err := diff("Scan", entries, byUser); err != nil {
 		return err
 	}
+	strays, err := collect(p.store.Strays(p.ctx, s))
+	if err != nil || len(strays) > 0 {
+		return fmt.Errorf("Strays yields %v, error %v", strays, err)
+	}
 	for _, d := range append(p.model.divisions(s), leaderboard.Division{Attribute: "nobody", Value: "there"}) {
 		l := leaderboard.Ladder{Scope: s, Division: d}
 		ladder, err := collect(p.store.Entries(p.ctx, l, ""))

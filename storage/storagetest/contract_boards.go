@@ -32,6 +32,7 @@ var storeTests = []test{
 			"Entry":          func() error { _, err := f.Entry(ctx, s, "u"); return err },
 			"Entries":        func() error { _, err := collect(f.Entries(ctx, l, "")); return err },
 			"Scan":           func() error { _, err := collect(f.Scan(ctx, s)); return err },
+			"Strays":         func() error { _, err := collect(f.Strays(ctx, s)); return err },
 			"Recount":        func() error { _, err := f.Recount(ctx, b, s.Season, "u"); return err },
 			"SetBan":         func() error { _, err := f.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true}); return err },
 			"Ban":            func() error { _, err := f.Ban(ctx, "u"); return err },
@@ -54,7 +55,8 @@ var storeTests = []test{
 	{"sequences stop when ctx is done and yield one error, as their last element", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		var results []leaderboard.MatchResult
-		for i := range 3000 {
+		many := f.rows(3000)
+		for i := range many {
 			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), "m", 0, 1),
 				f.result(b, "many", leaderboard.MatchID(fmt.Sprint(i)), 0, 1))
 		}
@@ -105,7 +107,7 @@ var storeTests = []test{
 			})
 			cancel()
 			f.is(name+" after ctx is done", last, context.Canceled)
-			if n >= 3000 {
+			if n >= many {
 				f.Errorf("%s yields all %d elements after ctx is done", name, n)
 			}
 			n = 0
@@ -117,7 +119,7 @@ var storeTests = []test{
 	}},
 	{"methods are safe for concurrent use", func(f *fixture) {
 		b := f.create(sumBoard("b"))
-		const writers, each = 8, 25
+		writers, each := 8, f.rounds(25)
 		var wg sync.WaitGroup
 		errs := make(chan error, writers)
 		for w := range writers {
@@ -383,7 +385,7 @@ var boardTests = []test{
 		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b"), leaderboard.ErrBoardNotFound)
 	}},
 	{"DeleteBoard leaves nothing of an Apply under way", func(f *fixture) {
-		for range 5 {
+		for range f.rounds(5) {
 			b := f.create(sumBoard("b"))
 			var wg sync.WaitGroup
 			results := make([]leaderboard.MatchResult, 200)

@@ -91,15 +91,16 @@ var applyTests = []test{
 	}},
 	{"takes results of many users and seasons", func(f *fixture) {
 		b := f.create(bestBoard("b"))
+		n := f.rows(1250)
 		var results []leaderboard.MatchResult
-		for i := range 2500 {
-			user := leaderboard.UserID(fmt.Sprintf("u%04d", i%1250))
-			results = append(results, in([]leaderboard.SeasonID{"s1", "s2"}[i/1250], f.result(b, user, "m", 0, leaderboard.Score(i))))
+		for i := range 2 * n {
+			user := leaderboard.UserID(fmt.Sprintf("u%04d", i%n))
+			results = append(results, in([]leaderboard.SeasonID{"s1", "s2"}[i/n], f.result(b, user, "m", 0, leaderboard.Score(i))))
 		}
 		report := f.apply(b, results...)
-		f.equal("changes", 2500, len(report.Changes))
-		f.equal("first season", 1250, len(f.ladder(scopeOf(b), "")))
-		f.equal("top of the second season", users("u1249", "u1248"), f.ladder(second(b), "")[:2])
+		f.equal("changes", 2*n, len(report.Changes))
+		f.equal("first season", n, len(f.ladder(scopeOf(b), "")))
+		f.equal("top of the second season", users(results[2*n-1].User, results[2*n-2].User), f.ladder(second(b), "")[:2])
 	}},
 	{"takes no results", func(f *fixture) {
 		b := f.create(sumBoard("b"))
@@ -159,7 +160,7 @@ var applyTests = []test{
 		s := scopeOf(b)
 		ctx, stop := context.WithCancel(f.ctx)
 		var batches [][]leaderboard.MatchResult
-		for i := range 150 {
+		for i := range f.rows(150) {
 			batches = append(batches, []leaderboard.MatchResult{
 				f.result(b, "u", leaderboard.MatchID(fmt.Sprint(2*i)), 0, 1), f.result(b, "u", leaderboard.MatchID(fmt.Sprint(2*i+1)), 0, 1)})
 		}
@@ -194,7 +195,7 @@ var applyTests = []test{
 			}
 		}
 		wg.Wait()
-		f.equal("score", "300", f.score(b, s, "u"))
+		f.equal("score", fmt.Sprint(2*len(batches)), f.score(b, s, "u"))
 	}},
 	{"returns ErrBoardNotFound if the board was deleted, even if there is a new one of its id", func(f *fixture) {
 		b := f.create(sumBoard("b"))
@@ -307,7 +308,7 @@ var resultTests = []test{
 		b := f.create(bestBoard("b"))
 		want := users("refused", "retracted")
 		results := []leaderboard.MatchResult{f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), in("s2", f.result(b, "elsewhere", "m", 0, 0))}
-		for i := range 1500 {
+		for i := range f.rows(1500) {
 			user := leaderboard.UserID(fmt.Sprintf("u%04d", i))
 			want = append(want, user)
 			results = append(results, f.result(b, user, "1", 0, 1), f.result(b, user, "2", 0, 1))
@@ -384,19 +385,20 @@ var entryTests = []test{
 	}},
 	{"Entries begins after the given sort key", func(f *fixture) {
 		b := f.create(sumBoard("b"))
+		n := f.rows(2100)
 		var results []leaderboard.MatchResult
-		for i := range 2100 {
+		for i := range n {
 			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprintf("u%04d", i)), "m", 0, leaderboard.Score(i/2)))
 		}
 		f.apply(b, results...)
 		l := leaderboard.Ladder{Scope: scopeOf(b)}
 		all, err := collect(f.Entries(f.ctx, l, ""))
 		f.ok("Entries", err)
-		f.equal("all", 2100, len(all))
+		f.equal("all", n, len(all))
 		if !slices.IsSortedFunc(all, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }) {
 			f.Error("entries out of order")
 		}
-		for _, i := range []int{0, 1, 15, 16, 17, 1000, 2098, 2099} {
+		for _, i := range []int{0, 1, 15, 16, 17, n/2 - 50, n - 2, n - 1} {
 			got, err := collect(f.Entries(f.ctx, l, all[i].SortKey()))
 			f.ok("Entries", err)
 			f.equal(fmt.Sprintf("after entry %d", i), all[i+1:], got)
@@ -412,8 +414,9 @@ var entryTests = []test{
 	}},
 	{"Entries yields entries that do not move once, whatever moves meanwhile", func(f *fixture) {
 		b := f.create(sumBoard("b"))
+		still := f.rows(300)
 		var results []leaderboard.MatchResult
-		for i := range 300 {
+		for i := range still {
 			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprintf("still%03d", i)), "m", 0, leaderboard.Score(10*i)))
 		}
 		results = append(results, f.result(b, "moves", "m", 0, 0))
@@ -424,12 +427,26 @@ var entryTests = []test{
 			f.ok("Entries", err)
 			times[e.User]++
 			n++
-			f.apply(b, f.result(b, "moves", "m", n, leaderboard.Score((n*997)%3000)))
+			f.apply(b, f.result(b, "moves", "m", n, leaderboard.Score((n*997)%int64(10*still))))
 		}
 		delete(times, "moves")
-		f.equal("entries that stood still", 300, len(times))
+		f.equal("entries that stood still", still, len(times))
 		for user, n := range times {
 			f.equal("times "+string(user), 1, n)
+		}
+	}},
+	{"Strays yields nothing of what Apply, SetBan and Erase leave", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.fill(b)
+		for i, gender := range []string{"F", "M", "X", "F"} {
+			f.apply(b, with(f.result(b, "moves", leaderboard.MatchID(fmt.Sprint(i)), 0, leaderboard.Score(i)), "gender", gender, "country", fmt.Sprint("c", i)))
+		}
+		f.ban("v", true)
+		f.eraseUser("u", f.clock)
+		for _, s := range []leaderboard.Scope{scopeOf(b), second(b), {Board: "none", Season: "s1"}} {
+			strays, err := collect(f.Strays(f.ctx, s))
+			f.ok("Strays", err)
+			f.equal("strays", 0, len(strays))
 		}
 	}},
 	{"Scan yields every entry, hidden ones too", func(f *fixture) {
@@ -445,8 +462,9 @@ var entryTests = []test{
 	}},
 	{"Scan yields an entry that changes meanwhile once", func(f *fixture) {
 		b := f.create(sumBoard("b"))
+		many := int64(f.rows(300))
 		var results []leaderboard.MatchResult
-		for i := range 300 {
+		for i := range many {
 			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprintf("u%03d", i)), "m", 0, leaderboard.Score(10*i)))
 		}
 		f.apply(b, results...)
@@ -456,13 +474,13 @@ var entryTests = []test{
 			f.ok("Scan", err)
 			times[e.User]++
 			n++
-			f.apply(b, f.result(b, leaderboard.UserID(fmt.Sprintf("u%03d", n*7%300)), "m", n, leaderboard.Score((n*997)%3000)))
+			f.apply(b, f.result(b, leaderboard.UserID(fmt.Sprintf("u%03d", n*7%many)), "m", n, leaderboard.Score((n*997)%(10*many))))
 			if n%10 == 0 {
-				_, err := f.SetBan(f.ctx, leaderboard.Ban{User: leaderboard.UserID(fmt.Sprintf("u%03d", n*3%300)), Banned: n%20 == 0})
+				_, err := f.SetBan(f.ctx, leaderboard.Ban{User: leaderboard.UserID(fmt.Sprintf("u%03d", n*3%many)), Banned: n%20 == 0})
 				f.ok("SetBan", err)
 			}
 		}
-		f.equal("users", 300, len(times))
+		f.equal("users", int(many), len(times))
 		for user, n := range times {
 			f.equal("times "+string(user), 1, n)
 		}
@@ -511,7 +529,7 @@ var recountTests = []test{
 	{"beside results that come changes nothing", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		var results []leaderboard.MatchResult
-		for i := range 100 {
+		for i := range f.rows(100) {
 			results = append(results, f.result(b, "u", leaderboard.MatchID(fmt.Sprint(i)), 0, 1))
 		}
 		done := make(chan error, 1)
@@ -535,7 +553,7 @@ var recountTests = []test{
 			err = errors.Join(err, rerr)
 			f.ok("Recount or Apply", err)
 		}
-		f.equal("score", "100", f.score(b, scopeOf(b), "u"))
+		f.equal("score", fmt.Sprint(len(results)), f.score(b, scopeOf(b), "u"))
 		f.equal("ladder", users("u"), f.ladder(scopeOf(b), ""))
 	}},
 }

@@ -100,7 +100,7 @@ var userTests = []test{
 	{"SetBan beside results leaves nothing shown", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		var results []leaderboard.MatchResult
-		for i := range 100 {
+		for i := range f.rows(100) {
 			results = append(results, f.result(b, "u", leaderboard.MatchID(fmt.Sprint(i)), 0, 1))
 		}
 		var wg sync.WaitGroup
@@ -116,7 +116,7 @@ var userTests = []test{
 		}
 		wg.Wait()
 		f.equal("ladder", users(), f.ladder(scopeOf(b), ""))
-		f.equal("score", "100", f.score(b, scopeOf(b), "u"))
+		f.equal("score", fmt.Sprint(len(results)), f.score(b, scopeOf(b), "u"))
 		f.ban("u", false)
 		f.equal("ladder", users("u"), f.ladder(scopeOf(b), ""))
 	}},
@@ -261,12 +261,14 @@ var seasonTests = []test{
 	}},
 	{"Seal makes the final standings of each ladder from the entries as they are", func(f *fixture) {
 		b := f.create(bestBoard("b"))
+		n := f.rows(1200)
+		user := func(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%04d", i)) }
 		var results []leaderboard.MatchResult
-		for i := range 1200 {
-			results = append(results, with(f.result(b, leaderboard.UserID(fmt.Sprintf("u%04d", i)), "m", 0, leaderboard.Score(i/3)), "gender", []string{"F", "M"}[i%2], "country", fmt.Sprint("c", i%7)))
+		for i := range n {
+			results = append(results, with(f.result(b, user(i), "m", 0, leaderboard.Score(i/3)), "gender", []string{"F", "M"}[i%2], "country", fmt.Sprint("c", i%7)))
 		}
 		f.apply(b, results...)
-		f.ban("u0600", true)
+		f.ban(user(n/2), true)
 		ladders := map[leaderboard.Ladder][]leaderboard.Standing{}
 		for _, d := range []leaderboard.Division{{}, {Attribute: "gender", Value: "F"}, {Attribute: "gender", Value: "M"}, {Attribute: "country", Value: "c3"}} {
 			l := leaderboard.Ladder{Scope: scopeOf(b), Division: d}
@@ -277,15 +279,15 @@ var seasonTests = []test{
 		record, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
 		f.ok("Seal", err)
 		f.equal("record", leaderboard.SeasonRecord{Scope: scopeOf(b), SealedAt: f.clock}, record)
-		f.apply(b, f.result(b, "u0000", "n", 0, 5000), f.retraction(b, "u1199", "m", 1))
+		f.apply(b, f.result(b, user(0), "n", 0, 5000), f.retraction(b, user(n-1), "m", 1))
 		for l, want := range ladders {
 			got, total, err := f.FinalStandings(f.ctx, l, 1, 5000)
 			f.ok("FinalStandings", err)
 			f.equal("total", int64(len(want)), total)
 			f.equal(fmt.Sprint("standings of ", l), want, got)
-			st, err := f.FinalStanding(f.ctx, l, want[100].User)
+			st, err := f.FinalStanding(f.ctx, l, want[len(want)/12].User)
 			f.ok("FinalStanding", err)
-			f.equal("standing", want[100], st)
+			f.equal("standing", want[len(want)/12], st)
 		}
 	}},
 	{"Seal of a sealed season makes them again and appends the amendment", func(f *fixture) {
@@ -337,7 +339,7 @@ var seasonTests = []test{
 		done := make(chan error, 1)
 		go func() {
 			done <- func() error {
-				for round := range int64(15) {
+				for round := range int64(f.rounds(15)) {
 					for i := range results {
 						results[i].Revision, results[i].Score = round+1, leaderboard.Score(round+1)
 					}
@@ -375,10 +377,11 @@ var seasonTests = []test{
 	}},
 	{"Erase beside Seal leaves nobody in the final standings", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		for round := range 5 {
+		n := f.rows(300)
+		for round := range f.rounds(5) {
 			season := []leaderboard.SeasonID{"s1", "s2"}[round%2]
 			var results []leaderboard.MatchResult
-			for i := range 300 {
+			for i := range n {
 				results = append(results, in(season, with(f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), leaderboard.MatchID(fmt.Sprint(round)), 0, 0), "gender", "F")))
 			}
 			f.apply(b, results...)
@@ -389,7 +392,7 @@ var seasonTests = []test{
 					f.Errorf("Seal: %v", err)
 				}
 			})
-			for i := range 20 {
+			for i := range n / 15 {
 				f.eraseUser(leaderboard.UserID(fmt.Sprint("u", i*15)), f.clock)
 			}
 			wg.Wait()
@@ -397,8 +400,8 @@ var seasonTests = []test{
 				l := leaderboard.Ladder{Scope: leaderboard.Scope{Board: "b", Season: season}, Division: d}
 				got, total, err := f.FinalStandings(f.ctx, l, 1, 1000)
 				f.ok("FinalStandings", err)
-				f.equal("standings", 280, len(got))
-				f.equal("total", int64(280), total)
+				f.equal("standings", n-n/15, len(got))
+				f.equal("total", int64(n-n/15), total)
 				_, err = f.FinalStanding(f.ctx, l, "u15")
 				f.is("FinalStanding", err, leaderboard.ErrEntryNotFound)
 			}

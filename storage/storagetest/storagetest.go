@@ -22,6 +22,9 @@ type Limits struct {
 	// covers. The results of one Apply of a user still come together, and the
 	// entry and its row in the overall ladder.
 	EntriesFollow bool
+	// Few: tests of many rows make a tenth of them. It is for stores whose every
+	// write takes milliseconds, opened with pages as much smaller.
+	Few bool
 }
 
 // Run tests that the stores that open returns, each of them empty, keep the
@@ -71,6 +74,23 @@ type fixture struct {
 	lim   Limits
 	ctx   context.Context
 	clock time.Time
+}
+
+// rows returns n, or what is enough of it for a slow store.
+func (f *fixture) rows(n int) int {
+	if f.lim.Few {
+		return max(n/10, min(n, 30))
+	}
+	return n
+}
+
+// rounds returns n, or what is enough of it for a slow store, of rounds in which
+// calls meet by chance.
+func (f *fixture) rounds(n int) int {
+	if f.lim.Few {
+		return max(n/5, 2)
+	}
+	return n
 }
 
 func (f *fixture) ok(what string, err error) {

@@ -1,0 +1,231 @@
+package cql
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var update = flag.Bool("update", false, "write the golden files of this package anew")
+
+// recorder is a session that takes note of what it is asked.
+type recorder struct {
+	conn
+	mu   sync.Mutex
+	text strings.Builder
+	cost cost
+}
+
+// cost is what a call asks of the servers.
+type cost struct{ statements, rows, bytes int }
+
+func (r *recorder) note(verb string, ops ...op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cost.statements++
+	for i, o := range ops {
+		if i > 0 {
+			verb = "  and"
+		}
+		fmt.Fprintf(&r.text, "%-5s %s\n      %s\n", verb, o.stmt, renderArguments(o.args))
+		r.cost.bytes += o.size()
+	}
+}
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+func renderArguments(args []any) string {
+	var out []string
+	for _, a := range args {
+		switch a := a.(type) {
+		case []byte:
+			out = append(out, fmt.Sprintf("0x%x", a))
+		case string:
+			out = append(out, uuids.ReplaceAllString(fmt.Sprintf("%q", a), "UUID"))
+		default:
+			out = append(out, fmt.Sprint(a))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (r *recorder) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	r.note("read", q)
+	return r.conn.read(ctx, q, dest, func() bool {
+		r.mu.Lock()
+		r.cost.rows++
+		for _, d := range dest {
+			switch d := d.(type) {
+			case *[]byte:
+				r.cost.bytes += len(*d)
+			case *string:
+				r.cost.bytes += len(*d)
+			default:
+				r.cost.bytes += 8
+			}
+		}
+		r.mu.Unlock()
+		return row()
+	})
+}
+
+func (r *recorder) write(ctx context.Context, ops ...op) error {
+	r.note("write", ops...)
+	return r.conn.write(ctx, ops...)
+}
+
+func (r *recorder) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+	r.note("swap", q)
+	return r.conn.swap(ctx, q, have)
+}
+
+// Every statement of every call, in order, with its arguments: what a call costs,
+// which timestamps it writes at, and that none of them is a clock's.
+func TestCallsAreGolden(t *testing.T) {
+	rec := &recorder{conn: newModel(nil)}
+	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	s.parallel = 1 // so that statements come in one order
+	s.name = [8]byte{'s', 't', 'o', 'r', 'e'}
+	w := &writers{user: "u", clock: stepsEpoch}
+	b := stepsBoard(leaderboard.Best)
+	w.board = &b
+	ctx := t.Context()
+	scope := leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}
+	red := leaderboard.Ladder{Scope: scope, Division: leaderboard.Division{Attribute: "team", Value: "red"}}
+	read := func(seq func(func(leaderboard.Entry, error) bool)) (err error) {
+		seq(func(_ leaderboard.Entry, e error) bool { err = e; return e == nil })
+		return err
+	}
+	for _, call := range []struct {
+		name string
+		run  func() error
+	}{
+		{"CreateBoard", func() error { return s.CreateBoard(ctx, b) }},
+		{"Apply of a season's first result", func() error { return w.apply(ctx, s, "m 5 red") }},
+		{"Apply of a better result", func() error { return w.apply(ctx, s, "n 9 red") }},
+		{"Apply of a better result in another division", func() error { return w.apply(ctx, s, "o 12 blue") }},
+		{"Apply of a worse result", func() error { return w.apply(ctx, s, "p 1 blue") }},
+		{"Apply of a retraction of the best", func() error { return w.apply(ctx, s, "o r1 retracted") }},
+		{"Apply of a result out of bounds", func() error {
+			r := w.result("q 1")
+			r.Score = 1 << 60
+			return w.send(ctx, s, []leaderboard.MatchResult{r})
+		}},
+		{"Entry", func() error { _, err := s.Entry(ctx, scope, "u"); return err }},
+		{"Entries", func() error { return read(s.Entries(ctx, leaderboard.Ladder{Scope: scope}, "")) }},
+		{"Entries of a division, after a key", func() error {
+			e, err := s.Entry(ctx, scope, "u")
+			if err != nil {
+				return err
+			}
+			return read(s.Entries(ctx, red, e.SortKey()))
+		}},
+		{"Result", func() error { _, err := s.Result(ctx, w.result("m").ResultKey); return err }},
+		{"SetBan", func() error {
+			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch})
+			return err
+		}},
+		{"Recount of what is whole", func() error { _, err := s.Recount(ctx, &b, scope.Season, "u"); return err }},
+		{"SetBan, lifted", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
+		{"Seal", func() error {
+			_, err := s.Seal(ctx, &b, scope.Season, leaderboard.Amendment{At: stepsEpoch})
+			return err
+		}},
+		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
+		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
+		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, scope) }},
+		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID) }},
+	} {
+		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)
+		if err := call.run(); err != nil {
+			t.Fatalf("%s: %v", call.name, err)
+		}
+	}
+	golden(t, "calls.golden", rec.text.String())
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
+		t.Errorf("%s (-want +got); if it is meant, go test -run '^%s$' -update:\n%s", file, t.Name(), d)
+	}
+}
+
+// A result of a user who has 10,000 costs at most three times what one of a user
+// with 10 does, in statements, rows and bytes, whatever becomes of it; so does a
+// question about the user.
+func TestCostIsFlat(t *testing.T) {
+	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
+		t.Run(policy.String(), func(t *testing.T) {
+			rec := &recorder{conn: newModel(nil)}
+			s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
+			b := stepsBoard(policy)
+			w := &writers{clock: stepsEpoch, board: &b}
+			ctx := t.Context()
+			if err := s.CreateBoard(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+			measure := func(user leaderboard.UserID, history int) map[string]cost {
+				w.user = user
+				var results []leaderboard.MatchResult
+				for i := range history {
+					results = append(results, w.result(fmt.Sprintf("m%d %d red", i, i%50)))
+				}
+				if err := w.send(ctx, s, results); err != nil {
+					t.Fatal(err)
+				}
+				costs := map[string]cost{}
+				for _, c := range []struct {
+					name string
+					run  func() error
+				}{
+					{"a better result", func() error { return w.apply(ctx, s, "better 100 red") }},
+					{"a worse result", func() error { return w.apply(ctx, s, "worse 1 red") }},
+					{"a result of another division", func() error { return w.apply(ctx, s, "moved 200 blue") }},
+					{"two results", func() error { return w.apply(ctx, s, "x 1 red", "y 300 blue") }},
+					{"Entry", func() error {
+						_, err := s.Entry(ctx, leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}, user)
+						return err
+					}},
+					{"Result", func() error { _, err := s.Result(ctx, w.result("worse").ResultKey); return err }},
+				} {
+					rec.cost = cost{}
+					if err := c.run(); err != nil {
+						t.Fatalf("%s: %v", c.name, err)
+					}
+					costs[c.name] = rec.cost
+				}
+				return costs
+			}
+			few, many := measure("few", 10), measure("many", 10_000)
+			for name, f := range few {
+				if m := many[name]; m.statements > 3*f.statements || m.rows > 3*f.rows || m.bytes > 3*f.bytes {
+					t.Errorf("%s: %+v with 10,000 results, %+v with 10", name, m, f)
+				}
+			}
+		})
+	}
+}
