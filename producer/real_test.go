@@ -2,6 +2,7 @@ package producer_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/producer"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
@@ -107,7 +110,60 @@ func TestTopicsOnTooFewReplicas(t *testing.T) {
 		t.Errorf("EnsureTopics again made %v, %v", made, err)
 	}
 	o.ReplicationFactor = 3
-	if _, err := ensure(); err == nil || !strings.Contains(err.Error(), "has 1 replicas, 3 are asked for") {
-		t.Errorf("EnsureTopics with three replicas = %v", err)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(2 * time.Minute); ; {
+		_, err := ensure()
+		if err != nil && strings.Contains(err.Error(), "has 1 replicas, 3 are asked for") {
+			return
+		}
+		select { // a broker may not list yet what was made
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("EnsureTopics with three replicas = %v", err)
+		}
+	}
+}
+
+// Of a batch, those that were applied in time are told so, also behind one that
+// was not.
+func TestSubmitTellsOfAPartInTime(t *testing.T) {
+	brokers := cluster.Kafka(t, 1)
+	names := producer.Topics{Prefix: "producer-" + rand.Text() + "-"}
+	if _, err := producer.EnsureTopics(brokers, producer.Config("test"), producer.TopicOptions{
+		Topics: names, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := producer.New(brokers, producer.Config("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s := producer.NewSubmitter(p, names, time.Second)
+	result := func(user leaderboard.UserID) leaderboard.MatchResult {
+		return leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}, User: user, Match: "m"}}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := s.Deliver(&pb.LeaderboardUpdate{BoardId: "b", Season: string(leaderboard.SeasonAll), UserId: "bob", MatchId: "m", Status: pb.Outcome_APPLIED}); err != nil {
+				told <- err
+				return
+			}
+		}
+		told <- nil
+	}()
+	b := leaderboard.Board{ID: "b"}
+	got, err := s.Submit(t.Context(), &b, []leaderboard.MatchResult{result("ann"), result("bob"), result("eve")})
+	cancel()
+	if terr := <-told; err != nil || terr != nil {
+		t.Fatal(err, terr)
+	}
+	for i, want := range []leaderboard.Status{leaderboard.Accepted, leaderboard.Applied, leaderboard.Accepted} {
+		if got[i].Status != want {
+			t.Errorf("outcome %d is %v, want %v", i, got[i].Status, want)
+		}
 	}
 }

@@ -68,15 +68,16 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.NewTimer(s.wait)
-	defer deadline.Stop()
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
+	defer cancel()
 	for i, c := range waits {
 		select {
 		case outcomes[i] = <-c:
-		case <-deadline.C:
-			return outcomes, nil
 		case <-ctx.Done():
-			return outcomes, nil
+			select {
+			case outcomes[i] = <-c: // in time, behind one that is not
+			default:
+			}
 		}
 	}
 	return outcomes, nil

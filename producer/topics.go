@@ -46,10 +46,13 @@ func EnsureTopics(brokers []string, c *sarama.Config, o TopicOptions) (made []st
 			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor),
 			ConfigEntries: map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync},
 		}, false)
-		if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		switch {
+		case errors.Is(err, sarama.ErrTopicAlreadyExists): // made by another, a moment ago
+		case err != nil:
 			return made, fmt.Errorf("producer: topic %q: %w", topic, unavailable(err))
+		default:
+			made = append(made, topic)
 		}
-		made = append(made, topic)
 	}
 	return made, nil
 }
