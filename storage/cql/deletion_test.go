@@ -51,6 +51,12 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 			return fmt.Errorf("Apply: %w", err)
 		}
 	}
+	// Nothing is taken: first of a user of whom the deletion had nothing to remove.
+	d.user = "late"
+	if err := d.apply(ctx, d.stores[0], "late 1"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return fmt.Errorf("Apply of another user's result after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
+	}
+	d.user = "u"
 	if err := d.apply(ctx, d.stores[0], "late 1"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return fmt.Errorf("Apply after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
 	}

@@ -608,3 +608,58 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 	}
 	return nil
 }
+
+// A floor holds whichever store takes from the sum: one that knows a user's sum by
+// heart looks first whether another has changed it.
+func TestModelOfAFloor(t *testing.T) {
+	b := stepsBoard(leaderboard.Sum)
+	floor := leaderboard.Score(0)
+	b.Floor = &floor
+	w := newWriters(t, sharedModel(newModel(nil)), b, "u")
+	ctx := t.Context()
+	sum := leaderboard.Score(0)
+	for i, points := range []leaderboard.Score{10, -8, -5, 4, -5, -2, 3, -3} {
+		r := w.result(fmt.Sprintf("m%d", i))
+		r.Score = points
+		report, err := w.stores[i%2].Apply(ctx, w.board, []leaderboard.MatchResult{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := report.Outcomes[0]
+		switch refused := o.Status == leaderboard.Rejected; {
+		case refused != (sum+points < floor):
+			t.Errorf("%d points from a sum of %d by store %d: %v %q", points, sum, i%2, o.Status, o.Reason)
+		case !refused:
+			sum += points
+		}
+		if got := b.ScoreOf(o.Entry.Key, stepsEpoch); got != sum {
+			t.Errorf("the sum after %d points is %d, want %d", points, got, sum)
+		}
+	}
+}
+
+// A writer that had lost its claim and died may leave a result that the new holder
+// does not know of. Sent again to that one, it is found in the table, and counts.
+func TestModelOfAResultThatNobodyClaimed(t *testing.T) {
+	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
+		for at, more := 0, true; more; at++ {
+			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(policy), "u")
+			ctx := t.Context()
+			if err := errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 6")); err != nil {
+				t.Fatal(err)
+			}
+			r := []leaderboard.MatchResult{w.result("x 50 red")}
+			next, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
+			more = next(at)
+			die()
+			for range 2 {
+				if err := w.send(ctx, w.stores[1], r); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.check(ctx); err != nil {
+					t.Fatalf("%v board, a death before statement %d: %v", policy, at, err)
+				}
+			}
+		}
+	}
+}
