@@ -18,7 +18,7 @@ import (
 // twice, and all in another order.
 func TestOfficialResultsThroughKafka(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api := d.Serve(t, "--roles=api")
+	api := serveAPI(t, d)
 	d.Serve(t, "--roles=consumer")
 	d.Serve(t, "--roles=consumer")
 	stream := newStream(t, d)
@@ -53,7 +53,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 // the score and the rank after the result, also to 16 writers at once.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api := d.Serve(t, "--roles=api", "--kafka-apply-wait=1m", "--request-timeout=2m")
+	api := serveAPI(t, d)
 	d.Serve(t, "--roles=consumer")
 	official.Specification(t, official.Deployment{URL: api.URL, Key: d.Key})
 }

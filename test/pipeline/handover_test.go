@@ -11,7 +11,7 @@ import (
 // over where it stands: each message is applied once, by the one or the other.
 func TestHandOver(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api := d.Serve(t, "--roles=api")
+	api := serveAPI(t, d)
 	board := api.Board(t, "handover", sumBoard)
 	leaves := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
 	s := newStream(t, d)

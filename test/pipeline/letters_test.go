@@ -27,7 +27,7 @@ var sumBoard = map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season"
 // both, on the same partition, are applied without a pause.
 func TestPoison(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api := d.Serve(t, "--roles=api")
+	api := serveAPI(t, d)
 	board := api.Board(t, "poison", sumBoard)
 	s := newStream(t, d)
 	var mu sync.Mutex
@@ -110,8 +110,15 @@ func TestPoison(t *testing.T) {
 			t.Errorf("the dead letter of %.60q, cause %s, says %v", p.value, p.cause, h)
 		}
 	}
-	if n := metric(t, consumer, "leaderboard_consumer_retries_total"); n != "0" {
-		t.Errorf("the consumer paused %s times", n)
+	// A busy server may make the consumer wait; a bad message never does.
+	log, err := consumer.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "a batch waits") && !strings.Contains(line, leaderboard.ErrUnavailable.Error()) && !strings.Contains(line, "deadline exceeded") {
+			t.Errorf("the consumer paused: %s", line)
+		}
 	}
 }
 
@@ -119,7 +126,7 @@ func TestPoison(t *testing.T) {
 // has some: the entry is made from what is there, once or many times.
 func TestNotification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api := d.Serve(t, "--roles=api")
+	api := serveAPI(t, d)
 	d.Serve(t, "--roles=consumer")
 	board := api.Board(t, "noted", sumBoard)
 	s := newStream(t, d)

@@ -27,7 +27,7 @@ import (
 // a byte in Redis, and no reader meanwhile sees another score or rank.
 func TestRewind(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api, consumer := d.Serve(t, "--roles=api"), d.Serve(t, "--roles=consumer")
+	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
 	boards := []string{
 		api.Board(t, "rewind-sum", map[string]any{
 			"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "MONTHLY"}, "divisions": []string{"region"},

@@ -12,7 +12,7 @@ import (
 // read from then on; sent again it counts once; and each role ends in order.
 func TestSubmitOverREST(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
-	api := d.Serve(t, "--roles=api", "--kafka-apply-wait=1m")
+	api := serveAPI(t, d)
 	consumer := d.Serve(t, "--roles=consumer")
 	board := api.Board(t, "smoke", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	scores := "/v1/boards/" + board + "/scores"

@@ -1,0 +1,24 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// show returns v as JSON, for a message or a comparison.
+func show(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// serveAPI starts a node that answers callers, and has the time for it on a busy
+// machine.
+func serveAPI(t *testing.T, d *deployment.Deployment) *deployment.Node {
+	t.Helper()
+	return d.Serve(t, "--roles=api", "--kafka-apply-wait=1m", "--request-timeout=2m")
+}
