@@ -465,8 +465,6 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 	}
 }
 
-// A consumer that leaves in order hands its partitions over where it stood, and
-// reading the whole log again changes nothing.
 // slow is a service that takes too long for more than a few results at once.
 type slow struct {
 	*ranking.Service
@@ -505,6 +503,8 @@ func TestSlowStoreIsGivenLess(t *testing.T) {
 	}
 }
 
+// A consumer that leaves in order hands its partitions over where it stood, and
+// reading the whole log again changes nothing.
 func TestHandOverAndReplay(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
