@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 )
 
@@ -81,6 +82,7 @@ type server struct {
 	http, grpc     string
 	stdout, stderr *output
 	stop           func() int // and returns the exit code
+	metrics        *prometheus.Registry
 }
 
 // startServer serves a folder until the test ends or stop is called.

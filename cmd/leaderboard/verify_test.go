@@ -48,7 +48,7 @@ func startOver(t *testing.T) (*server, leaderboard.Store, leaderboard.Index) {
 	if n.server, err = n.newServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{http: n.rest.Addr().String(), grpc: n.grpc.Addr().String()}
+	s := &server{http: n.rest.Addr().String(), grpc: n.grpc.Addr().String(), metrics: n.metrics}
 	ctx, cancel := context.WithCancel(context.Background())
 	loaded, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- n.serve(ctx, nil, func() { close(loaded) }) }()

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/config"
+)
+
+const operations = "../../docs/operations.md"
+
+// blocks returns the code of a kind that a document has.
+func blocks(t *testing.T, document, kind string) []string {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, block := range strings.Split(string(text), "\n```"+kind+"\n")[1:] {
+		block, _, _ = strings.Cut(block, "\n```")
+		all = append(all, block)
+	}
+	return all
+}
+
+// Every command of docs/operations.md is one, with its flags and arguments.
+func TestOperationsCommandsAreKnown(t *testing.T) {
+	n := 0
+	for _, block := range blocks(t, operations, "sh") {
+		for line := range strings.Lines(block) {
+			args := strings.Fields(line)
+			if args[0] != "leaderboard" {
+				continue
+			}
+			n++
+			if r := command(t, "", nil, append(slices.Clone(args[1:]), "--help")...); r.code != exitOK || !strings.Contains(r.stdout, "Usage:") {
+				t.Errorf("%s: %d %s", strings.TrimSpace(line), r.code, r.stderr)
+			}
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d commands were found", n)
+	}
+}
+
+// Its configuration is one of a distributed server, and its variables are read.
+func TestOperationsConfiguration(t *testing.T) {
+	yamls := blocks(t, operations, "yaml")
+	path := filepath.Join(t.TempDir(), "leaderboard.yaml")
+	if err := os.WriteFile(path, []byte(yamls[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := command(t, "", nil, "config", "--config", path, "--json")
+	if r.code != exitOK || !strings.Contains(r.stdout, `"value":"cassandra-1,cassandra-2,cassandra-3"`) {
+		t.Errorf("%d %s%s", r.code, r.stdout, r.stderr)
+	}
+	text, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := config.ClientEnv
+	defaults := config.Default()
+	for _, s := range defaults.Settings() {
+		known = append(known, s.Env)
+	}
+	for _, name := range regexp.MustCompile(`LEADERBOARD_[A-Z_]+`).FindAllString(string(text), -1) {
+		if !slices.Contains(known, name) {
+			t.Errorf("%s is read by nothing", name)
+		}
+	}
+}
+
+// Its alerts are on metrics that there are, and of labels that they have; its log
+// messages are in the code.
+func TestOperationsAlerts(t *testing.T) {
+	kafka, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kafka.Close)
+	registry := prometheus.NewRegistry()
+	c, err := consumer.New(consumer.Options{Brokers: kafka.ListenAddrs(), Registerer: registry}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Run(ended); err != nil { // which lets go of the broker
+		t.Fatal(err)
+	}
+	s, _, _ := startOver(t)
+	descriptions := make(chan *prometheus.Desc, 1000)
+	registry.Describe(descriptions)
+	s.metrics.Describe(descriptions)
+	close(descriptions)
+	labels := map[string]string{} // by metric
+	form := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+	for d := range descriptions {
+		if m := form.FindStringSubmatch(d.String()); m != nil {
+			labels[m[1]] = m[2]
+		}
+	}
+	yamls := blocks(t, operations, "yaml")
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				For         time.Duration
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(yamls[len(yamls)-1]), &rules); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(rules.Groups[0].Rules); n < 8 {
+		t.Errorf("only %d alerts were found", n)
+	}
+	metric := regexp.MustCompile(`(leaderboard_[a-z_]+?)(?:_count|_bucket)?(?:\{([a-z_]+)[!=~])?[\[){} ]`)
+	for _, rule := range rules.Groups[0].Rules {
+		if !strings.Contains(rule.Expr, "leaderboard_") {
+			if !strings.HasPrefix(rule.Expr, "up{") {
+				t.Errorf("%s is on nothing of ours: %s", rule.Alert, rule.Expr)
+			}
+			continue
+		}
+		var all []string // labels of the rule's metrics
+		for _, m := range metric.FindAllStringSubmatch(rule.Expr+" ", -1) {
+			have, ok := labels[m[1]]
+			if !ok {
+				t.Errorf("%s is on %s, which there is not", rule.Alert, m[1])
+			}
+			all = append(all, strings.Split(have, ",")...)
+			if m[2] != "" && !slices.Contains(all, m[2]) {
+				t.Errorf("%s asks for %s of %s, which has %s", rule.Alert, m[2], m[1], have)
+			}
+		}
+		if by := regexp.MustCompile(`by \(([a-z]+)\)`).FindStringSubmatch(rule.Expr); by != nil && by[1] != "le" && !slices.Contains(all, by[1]) {
+			t.Errorf("%s is by %s, and its metrics have %v", rule.Alert, by[1], all)
+		}
+	}
+	text, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, watch, _ := strings.Cut(string(text), "In the log,")
+	messages := regexp.MustCompile("`([a-z ]+)`").FindAllStringSubmatch(watch, -1)
+	if len(messages) < 4 {
+		t.Errorf("only %d messages were found", len(messages))
+	}
+	var code strings.Builder
+	for _, dir := range []string{"../../internal/ranking", "../../consumer"} {
+		if err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(filepath.Join(dir, path))
+			code.Write(data)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range messages {
+		quoted, err := json.Marshal(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(code.String(), string(quoted)) {
+			t.Errorf("nothing logs %q", m[1])
+		}
+	}
+}
