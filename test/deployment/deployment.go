@@ -32,6 +32,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,8 +52,11 @@ type Options struct {
 	// needed at least. Default 1.
 	CassandraNodes, KafkaBrokers int
 	// CassandraReplicas and KafkaReplicas are the replicas of the keyspace, in
-	// its one data center, and of the topics. Default 1.
+	// each of its data centers, and of the topics. Default 1.
 	CassandraReplicas, KafkaReplicas int
+	// DataCenters are those of Cassandra that the keyspace is in, the deployment's
+	// own first. Default: that of the node that answers first.
+	DataCenters []string
 	// Partitions of each topic. Default 4.
 	Partitions int
 }
@@ -91,19 +95,28 @@ func New(t testing.TB, o Options) *Deployment {
 	if len(d.Redis) == 0 {
 		d.Redis = []string{cluster.Redis(t)}
 	}
-	session, err := connect(d.Cassandra, "")
-	if err != nil {
-		t.Fatal(err)
+	if len(o.DataCenters) == 0 {
+		o.DataCenters = []string{dataCenter(t, d.Cassandra)}
 	}
-	err = session.Query("SELECT data_center FROM system.local").Scan(&d.DataCenter)
-	session.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.DataCenter = o.DataCenters[0]
 	d.Config = filepath.Join(t.TempDir(), "leaderboard.yaml")
-	d.ensureKeyspace(t, max(o.CassandraReplicas, 1))
+	d.ensureKeyspace(t, o.DataCenters, max(o.CassandraReplicas, 1))
 	d.Run(t, "topics", "--config", d.Config, "--partitions", fmt.Sprint(d.Partitions), "--replication-factor", fmt.Sprint(max(o.KafkaReplicas, 1)))
 	return d
+}
+
+func dataCenter(t testing.TB, nodes []string) string {
+	t.Helper()
+	session, err := connect(nodes, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	var name string
+	if err := session.Query("SELECT data_center FROM system.local").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // keyspaces are those that deployments of this process share.
@@ -112,17 +125,18 @@ var keyspaces struct {
 	made []keyspace
 }
 
-type keyspace struct {
-	name, nodes string
-	replicas    int
-}
+type keyspace struct{ name, nodes, replicas string }
 
 // ensureKeyspace finds a keyspace for d, or makes one, and writes d's settings.
-func (d *Deployment) ensureKeyspace(t testing.TB, replicas int) {
+func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas int) {
 	t.Helper()
 	keyspaces.Lock()
 	defer keyspaces.Unlock()
-	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), replicas}
+	var each []string
+	for _, dc := range slices.Sorted(slices.Values(dataCenters)) {
+		each = append(each, fmt.Sprintf("%s=%d", dc, replicas))
+	}
+	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ",")}
 	for _, k := range keyspaces.made {
 		if k.nodes == want.nodes && k.replicas == want.replicas {
 			d.Keyspace = k.name
@@ -132,14 +146,14 @@ func (d *Deployment) ensureKeyspace(t testing.TB, replicas int) {
 	}
 	d.Keyspace = want.name
 	d.write(t)
-	d.Run(t, "schema", "apply", "--config", d.Config, "--replicas", fmt.Sprintf("%s=%d", d.DataCenter, replicas))
+	d.Run(t, "schema", "apply", "--config", d.Config, "--replicas", want.replicas)
 	keyspaces.made = append(keyspaces.made, want)
 }
 
 // dropKeyspaces drops those that are on nodes that still run.
 func dropKeyspaces() {
 	for _, k := range keyspaces.made {
-		if session, err := connect(strings.Split(k.nodes, ","), ""); err == nil {
+		if session, err := connect(strings.Split(k.nodes, ","), "", ""); err == nil {
 			if err := session.Query("DROP KEYSPACE " + k.name).Exec(); err != nil {
 				fmt.Fprintf(os.Stderr, "keyspace %s stays: %v\n", k.name, err)
 			}
@@ -169,7 +183,7 @@ func (d *Deployment) write(t testing.TB) {
 // closed when t ends.
 func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	t.Helper()
-	session, err := connect(d.Cassandra, d.Keyspace)
+	session, err := connect(d.Cassandra, d.DataCenter, d.Keyspace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,17 +191,29 @@ func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	return session
 }
 
-func connect(nodes []string, keyspace string) (*gocql.Session, error) {
+// connect opens a session in a keyspace, or in none, with the nodes of a data
+// center, or with all.
+func connect(nodes []string, dataCenter, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(nodes...)
+	if dataCenter != "" {
+		c.PoolConfig.HostSelectionPolicy = gocql.DCAwareRoundRobinPolicy(dataCenter)
+	}
 	c.Keyspace, c.Consistency, c.Timeout = keyspace, gocql.LocalQuorum, time.Minute
 	c.Logger = log.New(io.Discard, "", 0)
 	return c.CreateSession()
 }
 
+// Command returns a command of the program, yet to be run. Client commands are
+// told their server and key by the environment: see [Node.Command].
+func (d *Deployment) Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	return exec.CommandContext(t.Context(), program(t), args...)
+}
+
 // Run runs a command of the program to its end and returns its output.
 func (d *Deployment) Run(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), program(t), args...).CombinedOutput()
+	out, err := d.Command(t, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("leaderboard %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,8 +22,10 @@ import (
 // resume, stop, start and restart it; Start returns once it is ready.
 type Node struct {
 	*cluster.Server
-	URL string // of its REST API, or of its probes and metrics only
-	key string
+	URL  string // of its REST API, or of its probes and metrics only
+	GRPC string // host:port
+	key  string
+	run  func(t testing.TB, args ...string) *exec.Cmd
 }
 
 // Serve starts a process of the deployment and returns once /readyz says that it
@@ -32,15 +35,25 @@ type Node struct {
 func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	t.Helper()
 	path := program(t)
-	s := cluster.Program(t, cluster.ProgramConfig{
+	n := &Node{key: d.Key, run: d.Command}
+	n.Server = cluster.Program(t, cluster.ProgramConfig{
 		Name: "leaderboard", Ports: 2,
 		Command: func(_ string, addrs []string) *exec.Cmd {
+			n.URL, n.GRPC = "http://"+addrs[0], addrs[1]
 			args := []string{"serve", "--config", d.Config, "--http", addrs[0], "--grpc", addrs[1]}
 			return exec.Command(path, append(args, flags...)...)
 		},
 		Ready: func(ctx context.Context, addrs []string) error { return ready(ctx, "http://"+addrs[0]) },
 	})
-	return &Node{Server: s, URL: "http://" + s.Addr, key: d.Key}
+	return n
+}
+
+// Command returns a client command of the program that asks the node, yet to be run.
+func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := n.run(t, args...)
+	cmd.Env = append(os.Environ(), "LEADERBOARD_SERVER="+n.GRPC, "LEADERBOARD_KEY="+n.key)
+	return cmd
 }
 
 func ready(ctx context.Context, url string) error {
