@@ -147,7 +147,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew with every update
-	updates map[match]*updates
+	updates map[match]updates
 	all     int // updates, of any match
 }
 
@@ -164,7 +164,7 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 	t.Helper()
 	s := &stream{
 		d: d, topics: producer.Topics{Prefix: d.TopicPrefix},
-		changed: make(chan struct{}), updates: map[match]*updates{},
+		changed: make(chan struct{}), updates: map[match]updates{},
 	}
 	read(t, d, s.topics.Updates(), func(m message) error {
 		var u pb.LeaderboardUpdate
@@ -177,12 +177,7 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		key := match{u.GetBoardId(), u.GetUserId(), u.GetMatchId()}
-		have := s.updates[key]
-		if have == nil {
-			have = &updates{}
-			s.updates[key] = have
-		}
-		have.n, have.last = have.n+1, &u
+		s.updates[key] = updates{s.updates[key].n + 1, &u}
 		s.all++
 		close(s.changed)
 		s.changed = make(chan struct{})
@@ -231,20 +226,14 @@ type result struct {
 func (s *stream) seen(m match) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u := s.updates[m]; u != nil {
-		return u.n
-	}
-	return 0
+	return s.updates[m].n
 }
 
 // last returns the latest update of a match, nil if there is none.
 func (s *stream) last(m match) *pb.LeaderboardUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u := s.updates[m]; u != nil {
-		return u.last
-	}
-	return nil
+	return s.updates[m].last
 }
 
 // wait returns once there are so many updates of each match.
@@ -254,7 +243,7 @@ func (s *stream) wait(ctx context.Context, want map[match]int) error {
 			s.mu.Lock()
 			have, changed := s.updates[m], s.changed
 			s.mu.Unlock()
-			if have != nil && have.n >= n {
+			if have.n >= n {
 				if status := have.last.GetStatus(); status == pb.Outcome_REJECTED {
 					return fmt.Errorf("%v was rejected: %v", m, have.last)
 				}
