@@ -10,13 +10,18 @@ for i = 5, 4 + users do
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    -- It stands here, and its rank key is known here: both have positions.
+    -- It stands here, and its rank key is known here: both have positions, unless
+    -- somebody took them away. What else is missing then, nobody knows.
     local k = sub(x, 1, kb)
-    local at = call('ZRANK', z, x)
+    local at, distinct = call('ZRANK', z, x), call('ZRANK', d, k)
+    if not at or not distinct then
+      forget()
+      return {LOST}
+    end
     local first = call('ZRANGEBYLEX', z, '[' .. k, '+', 'LIMIT', 0, 1)[1]
     reply[n + 1] = at
     reply[n + 2] = first == x and at or call('ZRANK', z, first)
-    reply[n + 3] = call('ZRANK', d, k)
+    reply[n + 3] = distinct
     n = n + 3
   end
 end

@@ -17,6 +17,10 @@ if by == 'i' then
   cut = math.min(tonumber(x), reply[6])
 elseif by == 'u' then
   cut = call('ZRANK', z, mine)
+  if not cut then -- as in standings.lua
+    forget()
+    return {LOST}
+  end
 else
   cut = less(z, x)
   if S ~= '1' then

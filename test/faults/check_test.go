@@ -1,0 +1,157 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// check waits until each of nodes answers as the recount of all results says,
+// rank for rank. Then no acknowledged result may be missing, and leaderboard
+// verify finds nothing.
+func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
+	t.Helper()
+	for _, n := range nodes {
+		eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, l, false) })
+		checkLost(t, n, l)
+		verify(t, n, l)
+	}
+}
+
+// equalsRecount compares every ladder with the recount; of a degraded answer,
+// which has no ranks, all but those.
+func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
+	for _, b := range l.boards {
+		for _, team := range b.ladders() {
+			want := l.recount(b, team)
+			have, err := readPage(ctx, n, b, team)
+			if err != nil {
+				return err
+			}
+			if have.Degraded != degraded {
+				return fmt.Errorf("board %s: degraded is %v", b.id, have.Degraded)
+			}
+			if degraded {
+				for i := range want {
+					want[i].Rank = nil
+				}
+			}
+			if diff := cmp.Diff(text(want), text(have.Standings)); diff != "" {
+				return fmt.Errorf("board %s, team %q: -recount +answer:\n%s", b.id, team, diff)
+			}
+		}
+	}
+	return nil
+}
+
+func text(list []standing) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = s.String()
+	}
+	return out
+}
+
+// checkLost asks for every match's result, and fails t for each whose highest
+// revision is not there.
+func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
+	t.Helper()
+	work := make(chan match)
+	lost := 0
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for m := range work {
+				have, err := readResult(t.Context(), n, m)
+				mu.Lock()
+				if want := l.last[m].revision; err != nil || have != want {
+					lost++
+					t.Errorf("%v: revision %d, %v; revision %d was acknowledged", m, have, err, want)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for m := range l.last {
+		work <- m
+	}
+	close(work)
+	readers.Wait()
+	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
+}
+
+// verify runs leaderboard verify on the ledger's boards, which must be as they are.
+func verify(t *testing.T, n *deployment.Node, l *ledger) {
+	t.Helper()
+	for _, b := range l.boards {
+		out, code := runVerify(t, n, b)
+		if code != 0 || !strings.Contains(out, ": 0 differences, 0 mended") {
+			t.Errorf("verify exited with %d, and printed:\n%s", code, out)
+		}
+	}
+}
+
+// runVerify returns what leaderboard verify prints about a board, and its exit code.
+func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (string, int) {
+	t.Helper()
+	out, err := n.Command(t, append([]string{"verify", "--board", b.id}, flags...)...).CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return string(out), exit.ExitCode()
+	case err != nil:
+		t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+// readResult returns the revision of a match that stands, -1 if none is known.
+func readResult(ctx context.Context, api *deployment.Node, m match) (int64, error) {
+	var answer struct {
+		Revision int64  `json:"revision"`
+		Message  string `json:"message"`
+	}
+	status, err := api.Call(ctx, http.MethodGet, "/v1/boards/"+m.board.id+"/results/"+m.user+"/"+m.id+"?season=all", nil, &answer)
+	switch {
+	case err != nil:
+		return 0, err
+	case status == http.StatusNotFound:
+		return -1, nil
+	case status != http.StatusOK:
+		return 0, fmt.Errorf("read a result: status %d, %s", status, answer.Message)
+	}
+	return answer.Revision, nil
+}
+
+// page is all of a ladder.
+type page struct {
+	Standings []standing `json:"leaderboard"`
+	Degraded  bool       `json:"degraded"`
+}
+
+func readPage(ctx context.Context, api *deployment.Node, b *board, team string) (page, error) {
+	query := url.Values{"season": {"all"}, "limit": {"1000"}}
+	if team != "" {
+		query.Set("division", "team:"+team)
+	}
+	var answer struct {
+		Data    page   `json:"data"`
+		Message string `json:"message"`
+	}
+	status, err := api.Call(ctx, http.MethodGet, "/v1/boards/"+b.id+"/scores?"+query.Encode(), nil, &answer)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("read a board: status %d, %s", status, answer.Message)
+	}
+	return answer.Data, err
+}

@@ -1,0 +1,230 @@
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// rules are those of a board as POST /v1/boards takes them.
+type rules map[string]any
+
+// policies are the boards that results are sent to. The users of two of them
+// also stand in a ladder of their team, and change it.
+var policies = []rules{
+	{"policy": "BEST", "order": "LOWER_FIRST", "season": rules{"schedule": "NONE"}},
+	{"policy": "SUM", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
+	{"policy": "LATEST", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
+}
+
+// board is one of a ledger.
+type board struct {
+	id, policy string
+	lowerFirst bool
+	teams      bool
+}
+
+// match names what revisions are of.
+type match struct {
+	board    *board
+	user, id string
+}
+
+// result is a revision of a match.
+type result struct {
+	match
+	revision   int64
+	retracted  bool
+	score      int64 // or points
+	achievedAt time.Time
+	team       string
+}
+
+// ledger makes results up, one at a time, and knows all that it made: firsts,
+// corrections and retractions, some of which it gives out before what they correct,
+// and some twice. It is safe for concurrent use.
+type ledger struct {
+	boards []*board
+
+	mu     sync.Mutex
+	random *rand.Rand
+	made   []*result
+	last   map[match]*result // the highest revision
+	held   []*result         // made, and not yet given out
+	twice  int               // given out again
+}
+
+const (
+	usersPerBoard  = 40
+	matchesPerUser = 6
+	heldResults    = 20
+)
+
+// newLedger makes boards and a ledger for them.
+func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledger {
+	t.Helper()
+	l := &ledger{random: rand.New(rand.NewPCG(seed, 0)), last: map[match]*result{}}
+	for _, r := range policies {
+		policy := r["policy"].(string)
+		_, teams := r["divisions"]
+		l.boards = append(l.boards, &board{
+			id: n.Board(t, name+"-"+strings.ToLower(policy), r), policy: policy, lowerFirst: r["order"] == "LOWER_FIRST", teams: teams,
+		})
+	}
+	return l
+}
+
+var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+// next returns a result to be sent.
+func (l *ledger) next() *result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.made) > 0 && l.random.IntN(6) == 0 {
+		l.twice++
+		return l.made[l.random.IntN(len(l.made))]
+	}
+	l.held = append(l.held, l.make())
+	if len(l.held) <= heldResults {
+		l.held = append(l.held, l.make())
+	}
+	return l.release()
+}
+
+// rest returns a result that was made and not given out, or nil.
+func (l *ledger) rest() *result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.held) == 0 {
+		return nil
+	}
+	return l.release()
+}
+
+func (l *ledger) release() *result {
+	i, end := l.random.IntN(len(l.held)), len(l.held)-1
+	r := l.held[i]
+	l.held[i], l.held = l.held[end], l.held[:end]
+	return r
+}
+
+func (l *ledger) make() *result {
+	r := &result{
+		match: match{
+			l.boards[l.random.IntN(len(l.boards))],
+			fmt.Sprintf("user-%02d", l.random.IntN(usersPerBoard)), fmt.Sprintf("match-%d", l.random.IntN(matchesPerUser)),
+		},
+		score:      1 + l.random.Int64N(300), // few, so that there are ties
+		achievedAt: epoch.Add(time.Duration(l.random.IntN(100_000)) * time.Second),
+		team:       []string{"red", "blue", "green"}[l.random.IntN(3)],
+	}
+	if before := l.last[r.match]; before != nil {
+		r.revision = before.revision + 1
+		r.retracted = l.random.IntN(3) == 0
+	}
+	l.last[r.match] = r
+	l.made = append(l.made, r)
+	return r
+}
+
+// standing is an entry as REST answers it.
+type standing struct {
+	User       string    `json:"user_id"`
+	Score      int64     `json:"score"`
+	Rank       *int64    `json:"rank"`
+	AchievedAt time.Time `json:"achieved_at"`
+}
+
+func (s standing) String() string {
+	rank := "-"
+	if s.Rank != nil {
+		rank = fmt.Sprint(*s.Rank)
+	}
+	return fmt.Sprintf("%s %s %d %s", rank, s.User, s.Score, s.AchievedAt.UTC().Format(time.RFC3339))
+}
+
+// recount returns what the results that were made come to in a ladder of a
+// board: overall, or of a team. It shares no code with the service, and counts
+// everything from the start.
+func (l *ledger) recount(b *board, team string) []standing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	byUser := map[string][]*result{}
+	for m, r := range l.last {
+		if m.board == b && !r.retracted {
+			byUser[m.user] = append(byUser[m.user], r)
+		}
+	}
+	better := func(x, y int64) int {
+		if b.lowerFirst {
+			return cmp.Compare(x, y)
+		}
+		return cmp.Compare(y, x)
+	}
+	list := []standing{}
+	for _, user := range slices.Sorted(maps.Keys(byUser)) {
+		results := byUser[user]
+		latest := slices.MaxFunc(results, func(x, y *result) int {
+			return cmp.Or(x.achievedAt.Compare(y.achievedAt), cmp.Compare(x.id, y.id))
+		})
+		if team != "" && latest.team != team {
+			continue
+		}
+		s := standing{User: user, Score: latest.score, AchievedAt: latest.achievedAt}
+		switch b.policy {
+		case "BEST":
+			best := slices.MinFunc(results, func(x, y *result) int {
+				return cmp.Or(better(x.score, y.score), x.achievedAt.Compare(y.achievedAt))
+			})
+			s.Score, s.AchievedAt = best.score, best.achievedAt
+		case "SUM":
+			s.Score = 0
+			for _, r := range results {
+				s.Score += r.score
+			}
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(x, y standing) int {
+		return cmp.Or(better(x.Score, y.Score), x.AchievedAt.Compare(y.AchievedAt), cmp.Compare(x.User, y.User))
+	})
+	for i := range list {
+		rank := int64(i + 1)
+		if i > 0 && list[i].Score == list[i-1].Score {
+			rank = *list[i-1].Rank
+		}
+		list[i].Rank = &rank
+	}
+	return list
+}
+
+// ladders are the board's: overall, and of each team.
+func (b *board) ladders() []string {
+	if b.teams {
+		return []string{"", "red", "blue", "green"}
+	}
+	return []string{""}
+}
+
+// json returns the result as REST and the log take it.
+func (r *result) json() map[string]any {
+	v := map[string]any{"user_id": r.user, "match_id": r.id, "revision": r.revision}
+	if r.retracted {
+		return v
+	}
+	v["achieved_at"], v["attributes"] = r.achievedAt.Format(time.RFC3339), map[string]string{"team": r.team}
+	if r.board.policy == "SUM" {
+		v["points"] = r.score
+	} else {
+		v["score"] = r.score
+	}
+	return v
+}
