@@ -1,0 +1,142 @@
+package faults
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// Two regions, each with its data center of Cassandra, its Redis, log and
+// consumers, are given halves of the same results, so that corrections of a result
+// often come in where the result did not. What comes in at one is mirrored
+// to the other. Both come to what the recount says, and to the board of one
+// region that was given everything.
+func TestRegionsConverge(t *testing.T) {
+	seed := seed(t)
+	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
+	one := deployment.New(t, deployment.Options{})
+	names := []string{"east", "west"}
+	var redis []*cluster.Cluster
+	var regions []*deployment.Deployment
+	for _, dcs := range [][]string{{"dc1", "dc2"}, {"dc2", "dc1"}} {
+		r := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+		redis = append(redis, r)
+		regions = append(regions, deployment.New(t, deployment.Options{
+			Cassandra: cassandra.Addrs(), DataCenters: dcs, Kafka: one.Kafka, Redis: r.Addrs(),
+		}))
+	}
+	for i, from := range regions {
+		mirror(t, names[i], from, regions[1-i])
+	}
+	nodes := []*deployment.Node{regions[0].Serve(t, "--region="+names[0]), regions[1].Serve(t, "--region="+names[1])}
+	oneNode := one.Serve(t)
+
+	// The ledgers make up the same results, for different boards.
+	both, single := newLedger(t, nodes[0], "regions", seed), newLedger(t, oneNode, "region", seed)
+	eventually(t, func(ctx context.Context) error { // what has no board would be a dead letter
+		for _, b := range both.boards {
+			if _, err := readPage(ctx, nodes[1], b, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	log := newLog(t, one.Kafka)
+	random := rand.New(rand.NewPCG(seed, 1))
+	var halves [2]int
+	send := func(r, same *result) {
+		half := random.IntN(2)
+		halves[half]++
+		must(t, log.send(regions[half].TopicPrefix+"match-results", r))
+		must(t, log.send(one.TopicPrefix+"match-results", same))
+	}
+	for range 600 {
+		send(both.next(), single.next())
+	}
+	for r := both.rest(); r != nil; r = both.rest() {
+		send(r, single.rest())
+	}
+	t.Logf("%d and %d results went to the regions", halves[0], halves[1])
+	check(t, both, nodes...)
+	check(t, single, oneNode)
+	for i, b := range both.boards {
+		for _, team := range b.ladders() {
+			want, err := readPage(t.Context(), oneNode, single.boards[i], team)
+			must(t, err)
+			for r, n := range nodes {
+				have, err := readPage(t.Context(), n, b, team)
+				must(t, err)
+				if diff := cmp.Diff(text(want.Standings), text(have.Standings)); diff != "" {
+					t.Errorf("%s, team %q: -one region +%s:\n%s", b.policy, team, names[r], diff)
+				}
+			}
+		}
+	}
+	// What each data center has says the same.
+	for i, n := range nodes {
+		must(t, redis[i].Servers[0].Kill())
+		eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, both, true) })
+	}
+}
+
+// mirror copies the results that come in at a region to another's log, as
+// MirrorMaker does: to a topic that has the region's name before its own, each
+// message to the partition that it was on, as it was, until t ends.
+func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
+	t.Helper()
+	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"
+	c := sarama.NewConfig()
+	c.Version = sarama.V2_8_0_0
+	c.Producer.Partitioner = sarama.NewManualPartitioner
+	c.Producer.RequiredAcks, c.Producer.Return.Successes = sarama.WaitForAll, true
+	client, err := sarama.NewClient(from.Kafka, c)
+	must(t, err)
+	admin, err := sarama.NewClusterAdmin(to.Kafka, c)
+	must(t, err)
+	must(t, admin.CreateTopic(mirrored, &sarama.TopicDetail{NumPartitions: int32(from.Partitions), ReplicationFactor: 1}, false))
+	must(t, admin.Close())
+	consumer, err := sarama.NewConsumerFromClient(client)
+	must(t, err)
+	producer, err := sarama.NewSyncProducer(to.Kafka, c)
+	must(t, err)
+	var copying sync.WaitGroup
+	var partitions []sarama.PartitionConsumer
+	for n := range from.Partitions {
+		p, err := consumer.ConsumePartition(topic, int32(n), sarama.OffsetOldest)
+		must(t, err)
+		partitions = append(partitions, p)
+		copying.Go(func() {
+			for m := range p.Messages() {
+				headers := make([]sarama.RecordHeader, len(m.Headers))
+				for i, h := range m.Headers {
+					headers[i] = *h
+				}
+				_, _, err := producer.SendMessage(&sarama.ProducerMessage{
+					Topic: mirrored, Partition: m.Partition, Timestamp: m.Timestamp, Headers: headers,
+					Key: sarama.ByteEncoder(m.Key), Value: sarama.ByteEncoder(m.Value),
+				})
+				if err != nil {
+					t.Errorf("mirror of %s: %v", topic, err)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		for _, p := range partitions {
+			p.AsyncClose()
+		}
+		copying.Wait()
+		for _, closer := range []func() error{consumer.Close, producer.Close, client.Close} {
+			if err := closer(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
