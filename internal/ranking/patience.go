@@ -12,12 +12,12 @@ import (
 // How long a read waits for what may be down before it does without.
 const (
 	// indexPatience is for an answer of the rank index.
-	indexPatience = 3 * time.Second
+	indexPatience = 5 * time.Second
 	// indexPause is how long nobody asks an index that did not answer in time.
-	indexPause = 2 * time.Second
+	indexPause = 5 * time.Second
 	// loadPatience is for the index to be filled, counted from when that began:
 	// small seasons are filled by then, and readers of a large one go without ranks.
-	loadPatience = 2 * time.Second
+	loadPatience = 5 * time.Second
 	// boardPatience is for the store to tell a board's settings again.
 	boardPatience = time.Second
 	// boardPause is how long nobody asks for them again where it did not.
