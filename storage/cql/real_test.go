@@ -48,8 +48,15 @@ func (b *bench) on(t testing.TB) *bench {
 	addrs := cluster.Cassandra(t, 3)
 	b.once.Do(func() {
 		b.options = realOptions(addrs, fmt.Sprintf("storage_cql_%x", time.Now().UnixNano()&0xffffffff))
-		if b.err = b.options.complete(); b.err == nil {
+		if b.err = b.options.complete(); b.err != nil {
+			return
+		}
+		// Nodes that are busy may take minutes to agree on tables.
+		for start := time.Now(); ; {
 			b.err = ApplySchema(context.Background(), b.options, map[string]int{"dc1": 3}, nil)
+			if b.err == nil || time.Since(start) > 5*time.Minute {
+				break
+			}
 		}
 		if b.err == nil {
 			b.session, b.err = b.options.connect(b.options.Keyspace)

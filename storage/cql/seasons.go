@@ -196,9 +196,21 @@ type seal struct {
 	// Erasures counts those of users of the season, so that final standings that
 	// were being made meanwhile do not count.
 	Erasures int `json:"erasures,omitempty"`
+	// Loose are generations that are being made, or removed, or whose maker died.
+	Loose []loose `json:"loose,omitempty"`
 
 	body string // as it is in the table
 }
+
+// loose is a generation that does not count, and since when.
+type loose struct {
+	Generation string    `json:"generation"`
+	Since      time.Time `json:"since"`
+}
+
+// looseAfter is how long a generation may be in the making before its maker is
+// taken for dead. If that lives, its work is lost, and not more.
+const looseAfter = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
 
@@ -232,9 +244,29 @@ func (s *Store) swapSeal(ctx context.Context, scope leaderboard.Scope, e edition
 	return s.conn.swap(ctx, op{changeSeal, append(append([]any{next.body}, key...), have.body)}, map[string]any{})
 }
 
+// changeSeal replaces a seal by what change makes of it, and returns both; change
+// may be called several times. It stops if change returns false.
+func (s *Store) changeSeal(ctx context.Context, scope leaderboard.Scope, e edition, change func(*seal) bool) (have, next seal, ok bool, err error) {
+	for {
+		if have, err = s.readSeal(ctx, scope, e); err != nil {
+			return have, next, false, err
+		}
+		next = have
+		next.Amendments, next.Loose = slices.Clone(have.Amendments), slices.Clone(have.Loose)
+		if !change(&next) {
+			return have, next, false, nil
+		}
+		if ok, err = s.swapSeal(ctx, scope, e, &have, &next); ok || err != nil {
+			return have, next, ok, err
+		}
+	}
+}
+
 // Seal makes the final standings of a scope: as a new generation, which counts
-// once the seal names it. If another process changed the seal meanwhile, which
-// may have had newer entries, they are made anew.
+// once the seal names it. If another process changed meanwhile what counts, which
+// may have had newer entries, they are made anew. Each generation is noted as loose
+// before it is made and until it is removed, so that what a process left that died
+// is removed by a Seal a day later, or with the season.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	scope := leaderboard.Scope{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -243,40 +275,80 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
-		have, err := s.readSeal(ctx, scope, e)
-		if err != nil {
-			return leaderboard.SeasonRecord{}, err
-		}
-		next := have
-		switch {
-		case !have.sealed():
-			next.SealedAt = a.At
-		case !a.At.Equal(have.SealedAt) && !slices.ContainsFunc(have.Amendments, func(o leaderboard.Amendment) bool {
-			return o.At.Equal(a.At) && o.Reason == a.Reason
-		}):
-			next.Amendments = append(slices.Clone(have.Amendments), a)
-		}
 		generation, err := gocql.RandomUUID()
 		if err != nil {
 			return leaderboard.SeasonRecord{}, fmt.Errorf("cql: seal: %w", err)
 		}
-		next.Generation = generation.String()
-		f := final{s, scope, next.Generation}
-		err = f.make(ctx)
-		ok := false
+		f := final{s, scope, generation.String()}
+		was, _, _, err := s.changeSeal(ctx, scope, e, func(x *seal) bool {
+			x.Loose = append(x.Loose, loose{f.generation, s.now().UTC()})
+			return true
+		})
 		if err == nil {
-			ok, err = s.swapSeal(ctx, scope, e, &have, &next)
+			err = f.make(ctx)
 		}
+		if err != nil {
+			return leaderboard.SeasonRecord{}, err
+		}
+		_, sealed, ok, err := s.changeSeal(ctx, scope, e, func(x *seal) bool {
+			if x.Generation != was.Generation || x.Erasures != was.Erasures || !slices.ContainsFunc(x.Loose, f.is) {
+				return false
+			}
+			switch {
+			case !x.sealed():
+				x.SealedAt = a.At
+			case !a.At.Equal(x.SealedAt) && !slices.ContainsFunc(x.Amendments, func(o leaderboard.Amendment) bool {
+				return o.At.Equal(a.At) && o.Reason == a.Reason
+			}):
+				x.Amendments = append(x.Amendments, a)
+			}
+			x.Loose = slices.DeleteFunc(x.Loose, f.is)
+			if x.sealed() {
+				x.Loose = append(x.Loose, loose{Generation: x.Generation}) // to be removed at once
+			}
+			x.Generation = f.generation
+			return true
+		})
 		switch {
-		case ok && have.sealed():
-			err = final{s, scope, have.Generation}.remove(ctx)
-		case !ok && !errors.Is(err, leaderboard.ErrUnavailable): // if unavailable, it may count
-			err = errors.Join(err, f.remove(ctx))
+		case err != nil: // it may count
+			return leaderboard.SeasonRecord{}, err
+		case ok:
+			for _, l := range sealed.Loose {
+				if err == nil && s.now().Sub(l.Since) > looseAfter {
+					err = s.removeLoose(ctx, scope, e, l.Generation)
+				}
+			}
+			return sealed.record(scope), err
 		}
-		if ok || err != nil {
-			return next.record(scope), err
+		if err := s.removeLoose(ctx, scope, e, f.generation); err != nil {
+			return leaderboard.SeasonRecord{}, err
 		}
 	}
+}
+
+// removeLoose removes a generation, and then the note of it.
+func (s *Store) removeLoose(ctx context.Context, scope leaderboard.Scope, e edition, generation string) error {
+	f := final{s, scope, generation}
+	if err := f.remove(ctx); err != nil {
+		return err
+	}
+	_, _, _, err := s.changeSeal(ctx, scope, e, func(x *seal) bool {
+		before := len(x.Loose)
+		x.Loose = slices.DeleteFunc(x.Loose, f.is)
+		return len(x.Loose) < before
+	})
+	return err
+}
+
+// generations returns all that there may be.
+func (x *seal) generations() (all []string) {
+	for _, l := range x.Loose {
+		all = append(all, l.Generation)
+	}
+	if x.sealed() {
+		all = append(all, x.Generation)
+	}
+	return all
 }
 
 // final is a generation of final standings.
@@ -285,6 +357,8 @@ type final struct {
 	scope      leaderboard.Scope
 	generation string
 }
+
+func (f final) is(l loose) bool { return l.Generation == f.generation }
 
 // args returns the generation, before others.
 func (f final) args(others ...any) []any {
@@ -403,8 +477,8 @@ func (s *Store) sweepFinal(ctx context.Context, scope leaderboard.Scope, e editi
 	if err != nil || x.body == "" {
 		return err
 	}
-	if x.sealed() {
-		if err := (final{s, scope, x.Generation}).remove(ctx); err != nil {
+	for _, g := range x.generations() {
+		if err := (final{s, scope, g}).remove(ctx); err != nil {
 			return err
 		}
 	}
@@ -416,25 +490,13 @@ func (s *Store) sweepFinal(ctx context.Context, scope leaderboard.Scope, e editi
 // others keep their ranks.
 func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	e := edition{number: key.edition}
-	for {
-		have, err := s.readSeal(ctx, key.Scope, e)
-		if err != nil {
-			return err
+	_, next, _, err := s.changeSeal(ctx, key.Scope, e, func(x *seal) bool { x.Erasures++; return true })
+	for _, g := range next.generations() {
+		if err == nil {
+			err = final{s, key.Scope, g}.erase(ctx, key.user)
 		}
-		next := have
-		next.Erasures++
-		ok, err := s.swapSeal(ctx, key.Scope, e, &have, &next)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		if !next.sealed() {
-			return nil
-		}
-		return final{s, key.Scope, next.Generation}.erase(ctx, key.user)
 	}
+	return err
 }
 
 func (f final) erase(ctx context.Context, user leaderboard.UserID) error {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -28,6 +29,7 @@ type Store struct {
 	buckets int // of boards made by this store
 	// parallel bounds the statements that one call has under way.
 	parallel int
+	now      func() time.Time // for what is left by those who died; nothing else goes by a clock
 
 	editions editions
 	users    userLocks
@@ -54,7 +56,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel}
+	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, now: time.Now}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // it never fails
 	}
