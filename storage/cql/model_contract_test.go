@@ -21,6 +21,7 @@ func TestModelKeepsTheContract(t *testing.T) {
 
 // A quorum is enough: replicas that lag are not noticed.
 func TestModelHistories(t *testing.T) {
+	fewHistories(t, 25)
 	seed := uint64(time.Now().UnixNano())
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++

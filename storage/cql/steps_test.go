@@ -461,7 +461,7 @@ func sharedModel(m *model) func() conn { return func() conn { return m } }
 
 // The same where replicas lag, in random orders.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
-	const runs = 40
+	const runs = 25
 	for _, e := range encounters {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
