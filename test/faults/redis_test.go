@@ -1,0 +1,51 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// Redis is killed under load and comes back empty; then it is emptied as it runs.
+// While it is away, results are taken, and boards come from the store without ranks.
+func redisLost(t *testing.T, s *service, server *cluster.Server) {
+	ledger := s.ledger(t, "redis")
+	load := s.load(t, ledger)
+	load.more(t, 100)
+	must(t, server.Kill())
+	load.degraded(t, true)
+	load.more(t, 50)
+	must(t, server.Start(t.Context()))
+	load.degraded(t, false)
+	load.more(t, 100)
+
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer client.Close()
+	must(t, client.FlushAll(t.Context()).Err())
+	load.more(t, 100)
+	load.stop()
+	check(t, ledger, s.apis...)
+}
+
+// degraded waits until every API node answers with ranks, or without.
+func (l *load) degraded(t *testing.T, want bool) {
+	t.Helper()
+	for _, api := range l.apis {
+		eventually(t, func(ctx context.Context) error {
+			for _, b := range l.ledger.boards {
+				p, err := readPage(ctx, api, b, "")
+				if err != nil {
+					return err
+				}
+				if p.Degraded != want {
+					return fmt.Errorf("board %s: degraded is %v", b.id, p.Degraded)
+				}
+			}
+			return nil
+		})
+	}
+}
