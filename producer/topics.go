@@ -23,7 +23,7 @@ type TopicOptions struct {
 
 // EnsureTopics makes the topics that are missing, and checks those that are
 // there: a topic on fewer replicas than asked for would lose acknowledged
-// results with a broker.
+// results with a broker. When it returns, brokers serve those that it made.
 func EnsureTopics(brokers []string, c *sarama.Config, o TopicOptions) (made []string, err error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {
@@ -54,5 +54,42 @@ func EnsureTopics(brokers []string, c *sarama.Config, o TopicOptions) (made []st
 			made = append(made, topic)
 		}
 	}
-	return made, nil
+	return made, served(brokers, c, made)
+}
+
+// served waits until every partition of topics has a leader that knows of it.
+func served(brokers []string, c *sarama.Config, topics []string) (err error) {
+	if len(topics) == 0 {
+		return nil
+	}
+	client, err := sarama.NewClient(brokers, c)
+	if err != nil {
+		return fmt.Errorf("producer: brokers %v: %w", brokers, unavailable(err))
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	const patience, pause = time.Minute, 50 * time.Millisecond
+	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
+		if err = answered(client, topics); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// answered asks for the end of every partition, which only its leader tells.
+func answered(client sarama.Client, topics []string) error {
+	if err := client.RefreshMetadata(topics...); err != nil {
+		return fmt.Errorf("producer: topics: %w", unavailable(err))
+	}
+	for _, topic := range topics {
+		ids, err := client.Partitions(topic)
+		if err != nil {
+			return fmt.Errorf("producer: topic %q: %w", topic, unavailable(err))
+		}
+		for _, id := range ids {
+			if _, err := client.GetOffset(topic, id, sarama.OffsetNewest); err != nil {
+				return fmt.Errorf("producer: partition %d of %q: %w", id, topic, unavailable(err))
+			}
+		}
+	}
+	return nil
 }
