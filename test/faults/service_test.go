@@ -26,11 +26,12 @@ func newService(t *testing.T, o deployment.Options) *service {
 	return s
 }
 
-// TestKills kills the service's own processes, and Redis.
+// TestKills kills and pauses the service's own processes, and kills Redis.
 func TestKills(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	s := newService(t, deployment.Options{Redis: redis.Addrs()})
 	t.Run("consumers", func(t *testing.T) { consumersKilled(t, s) })
+	t.Run("paused consumer", func(t *testing.T) { consumerPaused(t, s) })
 	t.Run("Redis", func(t *testing.T) { redisLost(t, s, redis.Servers[0]) })
 }
 
