@@ -21,6 +21,10 @@ test: ## Run the tests that need no server and no network.
 generate: ## Generate code from the protos; the tree is clean afterwards.
 	go generate ./...
 
+.PHONY: faults
+faults: ## Kill and pause servers and processes of the distributed engine under load, and recount.
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME each (60s).
 	./scripts/fuzz.sh $(or $(FUZZTIME),60s)

@@ -1,0 +1,323 @@
+package benchmark
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
+
+const (
+	users   = 5000
+	workers = 64 // of the floor
+)
+
+// setup is a deployment with one process that is both API and consumer, on one
+// Cassandra node, one broker and one Redis.
+type setup struct {
+	*deployment.Deployment
+	node     *deployment.Node
+	producer *producer.Producer
+	topics   producer.Topics
+}
+
+func start(b *testing.B) *setup {
+	d := deployment.New(b, deployment.Options{})
+	s := &setup{Deployment: d, node: d.Serve(b), topics: producer.Topics{Prefix: d.TopicPrefix}}
+	var err error
+	if s.producer, err = producer.New(d.Kafka, producer.Config("benchmark")); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := s.producer.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return s
+}
+
+// board makes a board, and returns it as far as results need it.
+func (s *setup) board(b *testing.B, policy leaderboard.Policy) leaderboard.Board {
+	id := s.node.Board(b, "bench", map[string]any{"policy": policy.String(), "order": "HIGHER_FIRST"})
+	return leaderboard.Board{ID: leaderboard.BoardID(id), Order: leaderboard.HigherFirst, Policy: policy}
+}
+
+// results makes n results of random users, each better than those before by the
+// same user, so that every one moves its user's rows.
+func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
+	rng := rand.New(rand.NewPCG(1, uint64(first)))
+	now := time.Now()
+	out := make([]leaderboard.MatchResult, n)
+	for i := range out {
+		out[i] = leaderboard.MatchResult{
+			ResultKey: leaderboard.ResultKey{
+				Scope: leaderboard.Scope{Board: board.ID, Season: "all"},
+				User:  leaderboard.UserID(fmt.Sprintf("user-%06d", rng.IntN(users))),
+				Match: leaderboard.MatchID(fmt.Sprintf("match-%09d", first+i)),
+			},
+			Score: leaderboard.Score(first + i + 1), AchievedAt: now, ReceivedAt: now,
+		}
+	}
+	return out
+}
+
+// settled returns how many results the consumer has settled: applied, with the
+// rank index told.
+func (s *setup) settled(ctx context.Context) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.node.URL+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	total := 0.0
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "leaderboard_consumer_results_total{"); ok {
+			v, err := strconv.ParseFloat(text[strings.LastIndexByte(text, ' ')+1:], 64)
+			if err != nil {
+				return 0, err
+			}
+			total += v
+		}
+	}
+	return int(total), nil
+}
+
+// feed sends results through the log as fast as it takes them, and returns once
+// all are visible.
+func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboard.MatchResult) time.Duration {
+	before, err := s.settled(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	submitter := producer.NewSubmitter(s.producer, s.topics, time.Minute)
+	began := time.Now()
+	for batch := range slices.Chunk(results, 1000) {
+		if _, err := submitter.Accept(b.Context(), board, batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	deployment.Eventually(b, func(ctx context.Context) error {
+		now, err := s.settled(ctx)
+		if err == nil && now < before+len(results) {
+			err = fmt.Errorf("%d of %d results settled", now-before, len(results))
+		}
+		return err
+	})
+	return time.Since(began)
+}
+
+// total returns how many users stand on a board.
+func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
+	var answer struct{ Data struct{ Total int } }
+	if status, err := s.node.Call(b.Context(), http.MethodGet, "/v1/boards/"+string(board.ID)+"/scores?limit=1", nil, &answer); err != nil || status != http.StatusOK {
+		b.Fatal(status, err)
+	}
+	return answer.Data.Total
+}
+
+// floor writes with gocql alone what as many results make the store write: the
+// result, and in one batch the user's entry and the rows of the ladder, the old
+// deleted and the new inserted. It reads nothing and knows no rules. What it
+// writes are rows of board, under an edition that is not read.
+type floor struct {
+	session  *gocql.Session
+	board    string
+	edition  int
+	payload  []byte
+	entry    []byte
+	standing []byte
+}
+
+func (s *setup) floor(b *testing.B, board *leaderboard.Board) *floor {
+	f := &floor{session: s.Session(b), board: string(board.ID), edition: 1 << 20}
+	for stmt, dest := range map[string]*[]byte{
+		"SELECT payload FROM match_results WHERE board = ? ALLOW FILTERING": &f.payload,
+		"SELECT entry FROM user_entries WHERE board = ? ALLOW FILTERING":    &f.entry,
+		"SELECT standing FROM leaderboard WHERE board = ? ALLOW FILTERING":  &f.standing,
+	} {
+		iter := s.Session(b).Query(stmt, f.board).PageSize(10).Iter()
+		for len(*dest) == 0 && iter.Scan(dest) {
+		}
+		if err := iter.Close(); err != nil || len(*dest) == 0 {
+			b.Fatalf("%s: %v", stmt, err)
+		}
+	}
+	return f
+}
+
+func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Duration {
+	f.edition++
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range workers {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(results) {
+					return
+				}
+				if err := f.one(&results[i], i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(began)
+}
+
+func (f *floor) one(r *leaderboard.MatchResult, i int) error {
+	const season, buckets = "all", 4
+	at, user := int64(i+1), string(r.User)
+	bucket := int(user[len(user)-1]) % buckets
+	old, now := slices.Clone(f.standing), slices.Clone(f.standing)
+	copy(old, fmt.Sprintf("%08d", i))
+	copy(now, fmt.Sprintf("%08d", i+1))
+	err := f.session.Query(`INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`,
+		f.board, season, f.edition, user, string(r.Match), f.payload, f.payload[:8], f.payload[:8], at).Exec()
+	if err != nil {
+		return err
+	}
+	batch := f.session.NewBatch(gocql.UnloggedBatch)
+	batch.Query(`DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?`,
+		at, f.board, season, f.edition, bucket, old, user)
+	batch.Query(`INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, ?, ?, '', ?, ?, ?, ?) USING TIMESTAMP ?`,
+		f.board, season, f.edition, bucket, now, user, at, at)
+	batch.Query(`INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`,
+		f.board, season, f.edition, bucket, user, f.entry, at)
+	return f.session.ExecuteBatch(batch)
+}
+
+// BenchmarkThroughput compares the pipeline, from the first message to the last
+// visible rank, with its floor, by turns, on users who have results already.
+func BenchmarkThroughput(b *testing.B) {
+	const n = 20_000
+	s := start(b)
+	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
+		b.Run(policy.String(), func(b *testing.B) {
+			board := s.board(b, policy)
+			s.feed(b, &board, results(&board, 0, n)) // all users become known, all servers warm
+			f := s.floor(b, &board)
+			f.write(b, results(&board, 0, n))
+			first := n
+			var pipeline, bare time.Duration
+			for b.Loop() {
+				batch := results(&board, first, n)
+				first += n
+				pipeline += s.feed(b, &board, batch)
+				bare += f.write(b, batch)
+			}
+			if got := s.total(b, &board); got > users || got < users*9/10 {
+				b.Errorf("%d users stand on the board", got)
+			}
+			b.ReportMetric(float64(b.N*n)/pipeline.Seconds(), "results/s")
+			b.ReportMetric(float64(b.N*n)/bare.Seconds(), "floor/s")
+			b.ReportMetric(bare.Seconds()/pipeline.Seconds(), "of_floor")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkDelay sends results at a steady rate and measures, for each, the time
+// from its acknowledgement by the log to the word that its rank is visible.
+func BenchmarkDelay(b *testing.B) {
+	s := start(b)
+	for _, rate := range []int{500, 1000, 2500} {
+		b.Run(fmt.Sprintf("%d_a_second", rate), func(b *testing.B) {
+			board := s.board(b, leaderboard.Best)
+			s.feed(b, &board, results(&board, 0, users))
+			for b.Loop() {
+				s.delays(b, &board, rate)
+			}
+		})
+	}
+}
+
+func (s *setup) delays(b *testing.B, board *leaderboard.Board, rate int) {
+	const seconds = 8
+	batch := results(board, users, rate*seconds)
+	var mu sync.Mutex
+	visible := make(map[string]time.Time, len(batch))
+	all := make(chan struct{})
+	follower, err := producer.Follow(s.Kafka, producer.Config("benchmark"), s.topics, slog.New(slog.NewTextHandler(io.Discard, nil)), func(u *pb.LeaderboardUpdate) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if u.GetBoardId() == string(board.ID) {
+			if visible[u.GetMatchId()] = time.Now(); len(visible) == len(batch) {
+				close(all)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := follower.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	submitter := producer.NewSubmitter(s.producer, s.topics, time.Minute)
+	acked := make([]time.Time, len(batch))
+	var wg sync.WaitGroup
+	began := time.Now()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for sent := 0; sent < len(batch); {
+		<-tick.C
+		due := min(int(time.Since(began).Seconds()*float64(rate)), len(batch))
+		for ; sent < due; sent++ {
+			i := sent
+			wg.Go(func() {
+				if _, err := submitter.Accept(b.Context(), board, batch[i:i+1]); err != nil {
+					b.Error(err)
+				}
+				acked[i] = time.Now()
+			})
+		}
+	}
+	wg.Wait()
+	took := time.Since(began)
+	select {
+	case <-all:
+	case <-time.After(time.Minute):
+		b.Fatal("not all results became visible")
+	}
+	var delays []time.Duration
+	for i := range batch {
+		delays = append(delays, max(0, visible[string(batch[i].Match)].Sub(acked[i])))
+	}
+	slices.Sort(delays)
+	for name, at := range map[string]float64{"p50-ms": 0.5, "p95-ms": 0.95, "p99-ms": 0.99} {
+		d := delays[int(at*float64(len(delays)-1))]
+		b.ReportMetric(float64(d)/float64(time.Millisecond), name)
+	}
+	b.ReportMetric(float64(len(batch))/took.Seconds(), "results/s")
+	b.ReportMetric(0, "ns/op")
+}
