@@ -177,7 +177,7 @@ func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
 		})
 	}
 	var messages []*sarama.ConsumerMessage
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(5 * time.Minute)
 	for len(messages) < n {
 		select {
 		case m := <-all:

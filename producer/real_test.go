@@ -112,7 +112,7 @@ func TestTopicsOnTooFewReplicas(t *testing.T) {
 	o.ReplicationFactor = 3
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(2 * time.Minute); ; {
+	for deadline := time.After(5 * time.Minute); ; {
 		_, err := ensure()
 		if err != nil && strings.Contains(err.Error(), "has 1 replicas, 3 are asked for") {
 			return

@@ -178,7 +178,7 @@ func (t tenant) read(ctx context.Context, q op, dest []any, row func() bool) err
 func patiently(f func() error, again func() bool) error {
 	for start := time.Now(); ; {
 		err := f()
-		if !errors.Is(err, leaderboard.ErrUnavailable) || !again() || time.Since(start) > time.Minute {
+		if !errors.Is(err, leaderboard.ErrUnavailable) || !again() || time.Since(start) > 5*time.Minute {
 			return err
 		}
 	}

@@ -187,7 +187,7 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 }
 
 // sendTimeout bounds the time until all that was sent is applied.
-const sendTimeout = 5 * time.Minute
+const sendTimeout = 15 * time.Minute
 
 // send sends results, in JSON or, every third time, in protobuf, and returns once
 // there are as many more updates of each as were sent.

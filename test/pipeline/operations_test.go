@@ -76,7 +76,7 @@ func TestOperations(t *testing.T) {
 // does not.
 func eventually(t *testing.T, condition func() (seen string, ok bool)) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; {
+	for deadline := time.Now().Add(10 * time.Minute); ; {
 		seen, ok := condition()
 		if ok {
 			return
