@@ -21,8 +21,9 @@ test: ## Run the tests that need no server and no network.
 generate: ## Generate code from the protos; the tree is clean afterwards.
 	go generate ./...
 
-.PHONY: faults
-faults: ## Kill and pause servers and processes of the distributed engine under load, and recount.
+.PHONY: slow
+slow: ## Run what check leaves out: a marathon through Kafka, and servers that are killed under load.
+	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=1 go test -race -timeout 60m -v -p 1 -run 'TestOfficialResultsThroughKafka/Boston' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
 
 .PHONY: fuzz
