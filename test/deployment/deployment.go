@@ -59,6 +59,8 @@ type Options struct {
 	DataCenters []string
 	// Partitions of each topic. Default 4.
 	Partitions int
+	// Fresh gives the deployment a keyspace of its own, with nothing in it.
+	Fresh bool
 }
 
 // Deployment is a service: its settings, and the processes that share them.
@@ -100,7 +102,7 @@ func New(t testing.TB, o Options) *Deployment {
 	}
 	d.DataCenter = o.DataCenters[0]
 	d.Config = filepath.Join(t.TempDir(), "leaderboard.yaml")
-	d.ensureKeyspace(t, o.DataCenters, max(o.CassandraReplicas, 1))
+	d.ensureKeyspace(t, o.DataCenters, max(o.CassandraReplicas, 1), o.Fresh)
 	d.Run(t, "topics", "--config", d.Config, "--partitions", fmt.Sprint(d.Partitions), "--replication-factor", fmt.Sprint(max(o.KafkaReplicas, 1)))
 	return d
 }
@@ -119,16 +121,19 @@ func dataCenter(t testing.TB, nodes []string) string {
 	return name
 }
 
-// keyspaces are those that deployments of this process share.
+// keyspaces are those that deployments of this process made.
 var keyspaces struct {
 	sync.Mutex
 	made []keyspace
 }
 
-type keyspace struct{ name, nodes, replicas string }
+type keyspace struct {
+	name, nodes, replicas string
+	shared                bool
+}
 
 // ensureKeyspace finds a keyspace for d, or makes one, and writes d's settings.
-func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas int) {
+func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas int, fresh bool) {
 	t.Helper()
 	keyspaces.Lock()
 	defer keyspaces.Unlock()
@@ -136,9 +141,9 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 	for _, dc := range slices.Sorted(slices.Values(dataCenters)) {
 		each = append(each, fmt.Sprintf("%s=%d", dc, replicas))
 	}
-	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ",")}
+	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ","), !fresh}
 	for _, k := range keyspaces.made {
-		if k.nodes == want.nodes && k.replicas == want.replicas {
+		if !fresh && k.shared && k.nodes == want.nodes && k.replicas == want.replicas {
 			d.Keyspace = k.name
 			d.write(t)
 			return

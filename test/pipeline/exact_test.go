@@ -52,7 +52,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 // The public routes answer as they do on one process and its embedded store: with
 // the score and the rank after the result, also to 16 writers at once.
 func TestSpecification(t *testing.T) {
-	d := deployment.New(t, deployment.Options{})
+	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board
 	api := serveAPI(t, d)
 	d.Serve(t, "--roles=consumer")
 	official.Specification(t, official.Deployment{URL: api.URL, Key: d.Key})
