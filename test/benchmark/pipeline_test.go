@@ -1,7 +1,6 @@
 package benchmark
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -10,8 +9,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,26 +81,8 @@ func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 // settled returns how many results the consumer has settled: applied, with the
 // rank index told.
 func (s *setup) settled(ctx context.Context) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.node.URL+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	total := 0.0
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "leaderboard_consumer_results_total{"); ok {
-			v, err := strconv.ParseFloat(text[strings.LastIndexByte(text, ' ')+1:], 64)
-			if err != nil {
-				return 0, err
-			}
-			total += v
-		}
-	}
-	return int(total), nil
+	n, err := s.node.Metric(ctx, "leaderboard_consumer_results_total")
+	return int(n), err
 }
 
 // feed sends results through the log as fast as it takes them, and returns once

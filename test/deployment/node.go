@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +124,31 @@ func (n *Node) Call(ctx context.Context, method, path string, body, answer any) 
 		}
 	}
 	return resp.StatusCode, nil
+}
+
+// Metric returns a figure of the process, with the samples of all its labels
+// added up; 0 if there is none.
+func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	sum := 0.0
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		sample, value, _ := strings.Cut(lines.Text(), " ")
+		if sample, _, _ = strings.Cut(sample, "{"); sample == name {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return 0, err
+			}
+			sum += v
+		}
+	}
+	return sum, lines.Err()
 }

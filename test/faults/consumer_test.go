@@ -1,12 +1,8 @@
 package faults
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
@@ -42,11 +38,11 @@ func consumerPaused(t *testing.T, s *service) {
 	load := s.load(t, ledger)
 	works(t, s.other)
 	load.more(t, 50)
-	before, err := metric(t.Context(), s.constant, "sessions_total")
+	before, err := s.constant.Metric(t.Context(), "leaderboard_consumer_sessions_total")
 	must(t, err)
 	must(t, s.other.Pause())
 	eventually(t, func(ctx context.Context) error {
-		now, err := metric(ctx, s.constant, "sessions_total")
+		now, err := s.constant.Metric(ctx, "leaderboard_consumer_sessions_total")
 		if err == nil && now == before {
 			err = errors.New("the group has not given the partitions away")
 		}
@@ -63,36 +59,10 @@ func consumerPaused(t *testing.T, s *service) {
 func works(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
-		results, err := metric(ctx, n, "results_total")
+		results, err := n.Metric(ctx, "leaderboard_consumer_results_total")
 		if err == nil && results == 0 {
 			err = errors.New("the consumer has applied nothing")
 		}
 		return err
 	})
-}
-
-// metric returns a figure of a consumer, with all its labels added up.
-func metric(ctx context.Context, n *deployment.Node, name string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	sum := 0.0
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		sample, value, _ := strings.Cut(lines.Text(), " ")
-		if sample, _, _ = strings.Cut(sample, "{"); sample == "leaderboard_consumer_"+name {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += v
-		}
-	}
-	return sum, lines.Err()
 }
