@@ -312,13 +312,18 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 // finish writes what changed, with a claim, and the entry as it follows from
 // the whole state.
 func (t *task) finish(ctx context.Context, key *userKey, e edition, st *state, changed []leaderboard.MatchID) (bool, error) {
-	if len(changed) == 0 {
-		if !st.known {
-			none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
-			t.change = leaderboard.Change{Before: none, After: none}
-			return true, nil
-		}
+	switch {
+	case len(changed) > 0:
+	case st.known:
 		return t.conclude(ctx, key, e, &st.statics, claim{})
+	case st.version() == st.account.version(): // there are no results
+		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
+		t.change = leaderboard.Change{Before: none, After: none}
+		return true, nil
+	default:
+		// Another writer's results came between the reads of the account and of
+		// them, or came from another data center before it. What is not known yet
+		// is written as if they were this writer's.
 	}
 	ops := t.writes(key, st, changed)
 	if !st.known {

@@ -555,7 +555,11 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			return leaderboard.Change{}, err
 		}
 		if !st.known {
-			return s.unknown(ctx, b, key, e)
+			change, ok, err := s.unknown(ctx, b, key, e)
+			if err != nil || ok {
+				return change, err
+			}
+			continue // registered meanwhile
 		}
 		want, none := st.entries(b, key)
 		before := have.entryOr(none)
@@ -597,25 +601,34 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 }
 
 // unknown removes what there is of a user that is not registered in the season,
-// such as rows of a writer that slept while the user was erased.
-func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, e edition) (leaderboard.Change, error) {
+// such as rows of a writer that slept while the user was erased. It returns false
+// if the user is registered now.
+func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, e edition) (leaderboard.Change, bool, error) {
 	acc, _, err := s.readAccount(ctx, key.user)
 	if err != nil {
-		return leaderboard.Change{}, err
+		return leaderboard.Change{}, false, err
 	}
 	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
 	change := leaderboard.Change{Before: none, After: none}
 	have, err := s.readEntry(ctx, key, e)
 	if err != nil {
-		return change, err
+		return change, false, err
 	}
 	divisions, err := s.divisionsOf(ctx, key.Scope, e)
 	if err != nil {
-		return change, err
+		return change, false, err
 	}
 	rows, err := s.userRows(ctx, key, e, divisions[1:]) // the first is the overall one
-	if err != nil || have.entry == nil && len(rows) == 0 {
-		return change, err
+	if err != nil {
+		return change, false, err
+	}
+	// A user is registered before there is an entry, so what was just read may be
+	// of one who has been since.
+	if now, err := s.readStatics(ctx, key); err != nil || now.known {
+		return change, false, err
+	}
+	if have.entry == nil && len(rows) == 0 {
+		return change, true, nil
 	}
 	change.Before = have.entryOr(none)
 	var gone []op
@@ -624,7 +637,7 @@ func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey,
 	}
 	gone = append(gone, op{deleteEntry, []any{max(have.written, deleteTime(acc.Base)), string(key.Board), string(key.Season), key.edition,
 		bucketOf(key.user, e.buckets), string(key.user)}})
-	return change, s.each(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
+	return change, true, s.each(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
 }
 
 // live returns [leaderboard.ErrBoardNotFound] if b was deleted.

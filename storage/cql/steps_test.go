@@ -136,6 +136,57 @@ type writers struct {
 	board  *leaderboard.Board
 	user   leaderboard.UserID
 	clock  time.Time
+
+	mu   sync.Mutex
+	told []leaderboard.Entry // what an index was told of the user
+}
+
+// tell notes what the callers of the stores would tell an index.
+func (w *writers) tell(entries ...leaderboard.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range entries {
+		if e.User == w.user {
+			w.told = append(w.told, e)
+		}
+	}
+}
+
+func (w *writers) tellChanges(changes []leaderboard.Change) {
+	for i := range changes {
+		w.tell(changes[i].After)
+	}
+}
+
+// checkTold makes sure that an index, which keeps the first entry that it was told
+// of the highest version, has the one that is in the store.
+func (w *writers) checkTold(ctx context.Context) error {
+	have, err := w.third.Entry(ctx, leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
+	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := leaderboard.Entry{}
+	for _, e := range w.told {
+		last.Version = max(last.Version, e.Version)
+	}
+	for _, e := range w.told {
+		if e.Version < last.Version {
+			continue
+		}
+		last = e
+		if e.Key != have.Key || e.Key != "" && e.Version != have.Version {
+			return fmt.Errorf("an index was told of version %d with key %x, the entry has version %d and key %x", e.Version, e.Key, have.Version, have.Key)
+		}
+		if d := cmp.Diff(have, e, cmpopts.EquateEmpty()); e.Key != "" && d != "" {
+			return fmt.Errorf("an index was told of another entry (-entry +told):\n%s", d)
+		}
+	}
+	if have.Key != "" && last.Key == "" {
+		return fmt.Errorf("no index was told of %+v", have)
+	}
+	return nil
 }
 
 func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user leaderboard.UserID) *writers {
@@ -200,7 +251,9 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	report, err := store.Apply(ctx, w.board, list)
 	for _, o := range report.Outcomes {
 		err = errors.Join(err, o.Err)
+		w.tell(o.Entry)
 	}
+	w.tellChanges(report.Changes)
 	return err
 }
 
@@ -314,11 +367,16 @@ var encounters = []encounter{
 	{"the same result twice", leaderboard.Sum, byFirst("m 1"),
 		[2]func(context.Context, *writers, *Store) error{twice, twice},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "same": 10}},
+	{"a user's first result twice", leaderboard.Sum, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{twice, twice},
+		map[leaderboard.MatchID]leaderboard.Score{"same": 10}},
 	{"a ban", leaderboard.Best, byFirst("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
 	{"a ban and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
 	{"a recount", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
+	{"a recount and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
 	{"an erasure", leaderboard.Best, byFirst("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
@@ -333,17 +391,20 @@ func twice(ctx context.Context, w *writers, s *Store) error {
 }
 
 func ban(ctx context.Context, w *writers, s *Store) error {
-	_, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: true})
+	changes, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: true})
+	w.tellChanges(changes)
 	return err
 }
 
 func recount(ctx context.Context, w *writers, s *Store) error {
-	_, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, w.user)
+	change, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, w.user)
+	w.tell(change.After)
 	return err
 }
 
 func erase(ctx context.Context, w *writers, s *Store) error {
-	_, err := s.Erase(ctx, w.user, stepsEpoch.Add(time.Minute))
+	changes, err := s.Erase(ctx, w.user, stepsEpoch.Add(time.Minute))
+	w.tellChanges(changes)
 	return err
 }
 
@@ -367,7 +428,7 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 }
 
 func (e *encounter) aftermath(ctx context.Context, w *writers) error {
-	if err := w.check(ctx); err != nil {
+	if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
 		return err
 	}
 	if e.stands != nil {
@@ -389,7 +450,7 @@ func (e *encounter) aftermath(ctx context.Context, w *writers) error {
 		if err := w.apply(ctx, w.stores[i%2], r); err != nil {
 			return err
 		}
-		if err := w.check(ctx); err != nil {
+		if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
 			return fmt.Errorf("after %q by store %d: %w", r, i%2, err)
 		}
 	}
@@ -591,7 +652,7 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 			running = slices.Delete(running, i, i+1)
 		}
 	}
-	if err := w.check(ctx); err != nil {
+	if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
 		return err
 	}
 	for r, err := range w.third.Results(ctx, leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}, w.user) {
