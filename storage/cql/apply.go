@@ -196,8 +196,11 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 	return changed, true, nil
 }
 
-// mergeLight is merge from a summary and the matches in question. Where what is
-// refused depends on the tally, the summary must still hold before.
+// mergeLight is merge from a summary and the matches in question, which need not be
+// read if the summary has none of them. Where what is refused depends on the
+// tally, the summary must still hold before: on boards with a floor that is
+// made sure of first, on others, where only a sum beyond all bounds is refused,
+// once there is such a refusal.
 func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -207,26 +210,30 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 		ids[r.Match] = true
 	}
 	now := sum.statics
-	reads := []func(context.Context) error{
-		func(ctx context.Context) (err error) {
+	st = &state{matches: map[leaderboard.MatchID]*match{}}
+	var reads []func(context.Context) error
+	if !sum.matches.lacks(maps.Keys(ids)) {
+		reads = append(reads, func(ctx context.Context) (err error) {
 			st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
 			return err
-		},
-		func(ctx context.Context) (err error) {
+		})
+	}
+	if t.b.Floor != nil {
+		reads = append(reads, func(ctx context.Context) (err error) {
 			now, err = t.s.readStatics(ctx, key)
 			return err
-		},
-	}
-	if !t.b.AddsUp() {
-		reads = reads[:1]
+		})
 	}
 	err = t.s.each(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) })
 	if err != nil || !now.same(&sum.statics) {
 		return nil, nil, false, err
 	}
 	st.statics, st.tally = sum.statics, sum.tally
-	changed, ok, err = t.merge(st, false)
-	return st, changed, ok, err
+	if changed, ok, err = t.merge(st, false); err != nil || !ok {
+		return nil, nil, false, err
+	}
+	beyond := slices.ContainsFunc(t.outcomes, func(o leaderboard.Outcome) bool { return o.Reason == leaderboard.ReasonRange })
+	return st, changed, !beyond || t.b.Floor != nil, nil
 }
 
 // writes returns the statements that put changed matches into the table, and
@@ -293,7 +300,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 		return t.conclude(ctx, key, e, &now, claim{})
 	}
 	// Step 3.
-	sum.divisions, sum.tally = st.divisions, st.tally
+	sum.divisions, sum.tally, sum.matches = st.divisions, st.tally, sum.matches.with(changed)
 	for _, id := range changed {
 		sum.version += st.matches[id].version()
 	}
@@ -350,7 +357,7 @@ func (t *task) conclude(ctx context.Context, key *userKey, e edition, as *static
 	}
 	t.change = change
 	if t.s.cache != nil && st.claim == as.claim && t.s.mine(st.claim) {
-		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, version: st.version(), entry: change.After})
+		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, version: st.version(), entry: change.After, matches: st.matchSet()})
 	}
 	return true, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"maps"
 	"slices"
@@ -68,9 +69,12 @@ import (
 // stands, and the other writes a greater one: see [Store.settled].
 //
 // So a summary never leaves out a result without the entry being put right by a
-// store that has seen it. What a store finds in the table already when it is
-// sent a result may not be in its summary (its writer died between step 1 and step
-// 2), so then the whole state is read.
+// store that has seen it. What is in the table of a match may not be in the summary:
+// its writer died between step 1 and step 2, so it was not acknowledged, and is
+// sent again. A match that the summary has is looked up in the whole state.
+// One that it does not have need not be looked up at all ([matchSet]): what was
+// written is written again as it is, and counts from then on; another result of the match
+// counts until that is sent, as if it had come before it.
 
 // userKey is a user in an edition of a season.
 type userKey struct {
@@ -149,6 +153,57 @@ type summary struct {
 	tally   leaderboard.Tally
 	version uint64
 	entry   leaderboard.Entry
+	matches matchSet
+}
+
+// matchSet is the matches of which a user's state has anything, as sorted hashes:
+// it may take a match for another that is in it. It is nil if it does not say.
+type matchSet []uint32
+
+// maxMatchSet bounds a matchSet, so that what is kept of a user is small. Of users with
+// more matches, those in question are read.
+const maxMatchSet = 256
+
+var matchSeed = maphash.MakeSeed()
+
+func matchHash(id leaderboard.MatchID) uint32 { return uint32(maphash.String(matchSeed, string(id))) }
+
+func (st *state) matchSet() matchSet {
+	if len(st.matches) > maxMatchSet {
+		return nil
+	}
+	set := make(matchSet, 0, len(st.matches)+1)
+	for id := range st.matches {
+		set = append(set, matchHash(id))
+	}
+	slices.Sort(set)
+	return set
+}
+
+// lacks says whether none of ids is in the set.
+func (set matchSet) lacks(ids iter.Seq[leaderboard.MatchID]) bool {
+	if set == nil {
+		return false
+	}
+	for id := range ids {
+		if _, ok := slices.BinarySearch(set, matchHash(id)); ok {
+			return false
+		}
+	}
+	return true
+}
+
+// with returns the set with ids in it. The set itself is no longer to be used.
+func (set matchSet) with(ids []leaderboard.MatchID) matchSet {
+	if set == nil || len(set)+len(ids) > maxMatchSet {
+		return nil
+	}
+	for _, id := range ids {
+		h := matchHash(id)
+		i, _ := slices.BinarySearch(set, h)
+		set = slices.Insert(set, i, h)
+	}
+	return set
 }
 
 func (s *Store) readStatics(ctx context.Context, key *userKey) (statics, error) {

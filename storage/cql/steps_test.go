@@ -724,3 +724,28 @@ func TestModelOfAResultThatNobodyClaimed(t *testing.T) {
 		}
 	}
 }
+
+// What such a writer left may also be another revision, or another content, of a
+// result that the new holder is sent first.
+func TestModelOfAnotherResultThatNobodyClaimed(t *testing.T) {
+	for _, left := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
+		for at, more := 0, true; more; at++ {
+			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
+			ctx := t.Context()
+			if err := errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 6")); err != nil {
+				t.Fatal(err)
+			}
+			r := []leaderboard.MatchResult{w.result(left)}
+			next, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
+			more = next(at)
+			die()
+			err := errors.Join(w.apply(ctx, w.stores[1], "x 20 blue"), w.apply(ctx, w.stores[1], "o 7"), w.send(ctx, w.stores[1], r))
+			if err == nil {
+				err = errors.Join(w.check(ctx), w.checkTold(ctx))
+			}
+			if err != nil {
+				t.Fatalf("%q left by a death before statement %d: %v", left, at, err)
+			}
+		}
+	}
+}
