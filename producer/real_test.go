@@ -53,7 +53,7 @@ func TestPartitionsAsLibrdkafka(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	const n = 7
 	names := producer.Topics{Prefix: "producer-" + rand.Text() + "-"}
-	made, err := producer.EnsureTopics(brokers, producer.Config("test"), producer.TopicOptions{
+	made, err := producer.EnsureTopics(t.Context(), brokers, producer.Config("test"), producer.TopicOptions{
 		Topics: names, Partitions: n, ReplicationFactor: 1, Retention: time.Hour,
 	})
 	if err != nil || len(made) != 3 {
@@ -102,7 +102,7 @@ func TestPartitionsAsLibrdkafka(t *testing.T) {
 func TestTopicsOnTooFewReplicas(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	o := producer.TopicOptions{Topics: producer.Topics{Prefix: "producer-" + rand.Text() + "-"}, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour}
-	ensure := func() ([]string, error) { return producer.EnsureTopics(brokers, producer.Config("test"), o) }
+	ensure := func() ([]string, error) { return producer.EnsureTopics(t.Context(), brokers, producer.Config("test"), o) }
 	if made, err := ensure(); err != nil || len(made) != 3 {
 		t.Fatalf("EnsureTopics made %v, %v", made, err)
 	}
@@ -130,7 +130,7 @@ func TestTopicsOnTooFewReplicas(t *testing.T) {
 func TestSubmitTellsOfAPartInTime(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	names := producer.Topics{Prefix: "producer-" + rand.Text() + "-"}
-	if _, err := producer.EnsureTopics(brokers, producer.Config("test"), producer.TopicOptions{
+	if _, err := producer.EnsureTopics(t.Context(), brokers, producer.Config("test"), producer.TopicOptions{
 		Topics: names, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour,
 	}); err != nil {
 		t.Fatal(err)

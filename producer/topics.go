@@ -1,12 +1,14 @@
 package producer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
 )
 
 // TopicOptions say how the topics are made.
@@ -24,7 +26,7 @@ type TopicOptions struct {
 // EnsureTopics makes the topics that are missing, and checks those that are
 // there: a topic on fewer replicas than asked for would lose acknowledged
 // results with a broker. When it returns, brokers serve those that it made.
-func EnsureTopics(brokers []string, c *sarama.Config, o TopicOptions) (made []string, err error) {
+func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (made []string, err error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {
 		return nil, fmt.Errorf("producer: brokers %v: %w", brokers, unavailable(err))
@@ -54,11 +56,11 @@ func EnsureTopics(brokers []string, c *sarama.Config, o TopicOptions) (made []st
 			made = append(made, topic)
 		}
 	}
-	return made, served(brokers, c, made)
+	return made, served(ctx, brokers, c, made)
 }
 
 // served waits until every partition of topics has a leader that knows of it.
-func served(brokers []string, c *sarama.Config, topics []string) (err error) {
+func served(ctx context.Context, brokers []string, c *sarama.Config, topics []string) (err error) {
 	if len(topics) == 0 {
 		return nil
 	}
@@ -68,11 +70,9 @@ func served(brokers []string, c *sarama.Config, topics []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	const patience, pause = time.Minute, 50 * time.Millisecond
-	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
-		if err = answered(client, topics); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
+	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, answered(client, topics) },
+		backoff.WithBackOff(backoff.NewConstantBackOff(pause)), backoff.WithMaxElapsedTime(patience))
+	return err
 }
 
 // answered asks for the end of every partition, which only its leader tells.

@@ -221,7 +221,8 @@ func verifyCommand(w *world) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Compare results, entries and ranks, and report every difference", Args: exactly(),
 		Long: `Recount every entry from its results, compare entries and ranks with it, and
-report every difference. Exits with 1 if there are differences that remain.`,
+report every difference. Exits with 3 if there are differences that remain, with 1
+if the comparison could not be made.`,
 		Example: `  leaderboard verify
   leaderboard verify --board cup --repair`,
 	}

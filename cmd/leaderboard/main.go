@@ -25,9 +25,10 @@ func main() {
 
 // The codes that the process exits with.
 const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2 // the command line or the configuration is wrong
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2 // the command line or the configuration is wrong
+	exitDifferences = 3 // verify found differences that remain
 )
 
 // world is what a command sees of its surroundings.
@@ -48,8 +49,11 @@ func run(ctx context.Context, w *world, args []string) int {
 	}
 	fmt.Fprintln(w.stderr, "leaderboard:", strings.ReplaceAll(explain(err), "\n", "\nleaderboard: "))
 	var usage *usageError
-	if errors.As(err, &usage) {
+	switch {
+	case errors.As(err, &usage):
 		return exitUsage
+	case errors.Is(err, errDifferences):
+		return exitDifferences
 	}
 	return exitFailure
 }

@@ -99,7 +99,7 @@ leaderboard serve.`,
 				return usagef("--partitions, --replication-factor and --retention must be positive")
 			}
 			o.Topics = topicsOf(&c.Kafka)
-			made, err := producer.EnsureTopics(c.Kafka.Brokers, producer.Config("leaderboard-topics"), o)
+			made, err := producer.EnsureTopics(cmd.Context(), c.Kafka.Brokers, producer.Config("leaderboard-topics"), o)
 			switch {
 			case err != nil:
 				return err

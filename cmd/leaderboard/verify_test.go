@@ -97,8 +97,8 @@ func TestVerifyTellsAndMends(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"verify"}, exitFailure, []string{"INDEX_", "default/" + string(season.ID), "0 mended"}},
-		{[]string{"verify", "--board", "default", "--season", string(season.ID)}, exitFailure, []string{"INDEX_"}},
+		{[]string{"verify"}, exitDifferences, []string{"INDEX_", "default/" + string(season.ID), "0 mended"}},
+		{[]string{"verify", "--board", "default", "--season", string(season.ID)}, exitDifferences, []string{"INDEX_"}},
 		{[]string{"verify", "--repair"}, exitOK, []string{"INDEX_", "(mended)"}},
 		{[]string{"verify"}, exitOK, []string{"3 entries", "0 differences"}},
 	} {
@@ -107,7 +107,7 @@ func TestVerifyTellsAndMends(t *testing.T) {
 			t.Errorf("%v exited with %d, want %d: %s%s", tt.args, r.code, tt.code, r.stdout, r.stderr)
 		}
 		contains(t, r.stdout, tt.want...)
-		if says := strings.Contains(r.stderr, "verify --repair mends them"); says != (tt.code == exitFailure) {
+		if says := strings.Contains(r.stderr, "verify --repair mends them"); says != (tt.code == exitDifferences) {
 			t.Errorf("%v says %q", tt.args, r.stderr)
 		}
 	}
@@ -119,7 +119,7 @@ func TestVerifyTellsAndMends(t *testing.T) {
 	// For scripts, each line is one object, and how far it is stays out of them.
 	plant()
 	r := s.do(t, "verify", "--json")
-	if r.code != exitFailure {
+	if r.code != exitDifferences {
 		t.Errorf("verify --json exited with %d", r.code)
 	}
 	differences, summaries := 0, 0

@@ -6,9 +6,7 @@ package faults
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -50,22 +48,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// seedVariable names the environment variable that repeats a run's random
-// choices.
-const seedVariable = "LEADERBOARD_TEST_SEED"
-
-// seed returns the seed of a test's random choices, a new one unless the
-// environment names it, and logs how to repeat it.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	n := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		n, err = strconv.ParseUint(text, 10, 64)
-		must(t, err)
-	}
-	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' ./test/faults", n, seedVariable, n, t.Name())
-	return n
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // Two regions, each with its data center of Cassandra, its Redis, log and
@@ -19,7 +20,7 @@ import (
 // to the other. Both come to what the recount says, and to the board of one
 // region that was given everything.
 func TestRegionsConverge(t *testing.T) {
-	seed := seed(t)
+	s := seed.New(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
 	one := deployment.New(t, deployment.Options{})
 	names := []string{"east", "west"}
@@ -39,7 +40,7 @@ func TestRegionsConverge(t *testing.T) {
 	oneNode := one.Serve(t)
 
 	// The ledgers make up the same results, for different boards.
-	both, single := newLedger(t, nodes[0], "regions", seed), newLedger(t, oneNode, "region", seed)
+	both, single := newLedger(t, nodes[0], "regions", s), newLedger(t, oneNode, "region", s)
 	eventually(t, func(ctx context.Context) error { // what has no board would be a dead letter
 		for _, b := range both.boards {
 			if _, err := readPage(ctx, nodes[1], b, ""); err != nil {
@@ -49,7 +50,7 @@ func TestRegionsConverge(t *testing.T) {
 		return nil
 	})
 	log := newLog(t, one.Kafka)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(s, 1))
 	var halves [2]int
 	send := func(r, same *result) {
 		half := random.IntN(2)

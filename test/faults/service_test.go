@@ -5,6 +5,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // service is the engine with two processes of each role.
@@ -19,7 +20,7 @@ type service struct {
 
 func newService(t *testing.T, o deployment.Options) *service {
 	t.Helper()
-	s := &service{Deployment: deployment.New(t, o), seed: seed(t)}
+	s := &service{Deployment: deployment.New(t, o), seed: seed.New(t)}
 	s.apis = []*deployment.Node{s.Serve(t, "--roles=api"), s.Serve(t, "--roles=api")}
 	s.constant = s.Serve(t, "--roles=consumer", "--kafka-instance-id=constant")
 	s.other = s.Serve(t, "--roles=consumer")

@@ -10,18 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // exitDifferences is what leaderboard verify exits with if differences remain, as
 // its help says.
-const exitDifferences = 1
+const exitDifferences = 3
 
 // leaderboard verify finds each kind of difference between results, entries,
 // rows and ranks, and mends it.
 func TestVerifyMends(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
-	ledger := newLedger(t, n, "verify", seed(t))
+	ledger := newLedger(t, n, "verify", seed.New(t))
 	log := newLog(t, d.Kafka)
 	for range 200 {
 		must(t, log.send(d.TopicPrefix+"match-results", ledger.next()))

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // finisher is a line of the Boston Marathon's official results.
@@ -104,7 +106,7 @@ func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 func Boston(t *testing.T, d Deployment) {
 	runners, wheelchairs := readBoston(t)
 	c := d.client()
-	random := newRand(seed(t))
+	random := newRand(seed.New(t))
 	t.Run("runners", func(t *testing.T) {
 		b := checkBoston(t, d, c, runners, 23)
 		ladders := bostonLadders(t, runners)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // match is a men's full international.
@@ -100,7 +102,7 @@ const firstYear, lastYear = 1872, 2019
 // in another order, and are retracted and added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
-	s := seed(t)
+	s := seed.New(t)
 	for _, f := range []struct {
 		name      string
 		win, draw int64

@@ -1,6 +1,10 @@
 package official
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
 
 const batch = 1000
 
@@ -16,7 +20,7 @@ func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 // The same with a fifth of the results twice, and in another order.
 func TestF1ShuffledAndDuplicated(t *testing.T) {
 	d := deployment(t, 10)
-	s := seed(t)
+	s := seed.New(t)
 	d.Feeder = Shuffled(Duplicated(d.Feeder, 0.2, s), 40, s)
 	F1(t, d)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // The bundled files are the published ones.
@@ -41,7 +43,7 @@ func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 // The recount numbers ranks as they are defined: each by a count of those who
 // stand better, here without sorting.
 func TestLadderIsTheDefinition(t *testing.T) {
-	s := seed(t)
+	s := seed.New(t)
 	random := newRand(s)
 	for range 200 {
 		var all []standing
@@ -149,7 +151,7 @@ func TestCompareLadderFindsEachDifference(t *testing.T) {
 
 // The feeders' wrappers lose nothing and add what they are to add.
 func TestFeedWrappers(t *testing.T) {
-	s := seed(t)
+	s := seed.New(t)
 	var results []Result
 	for i := range 1000 {
 		results = append(results, Result{User: "u", Match: fmt.Sprint(i)})

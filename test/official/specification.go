@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // Specification checks the first three routes, as the service was first asked
@@ -293,7 +295,7 @@ const (
 // been acknowledged before a read, and what had been begun until it was over, and
 // so between which ranks the read has to be.
 func checkReadYourWrites(t *testing.T, c *client) {
-	s := seed(t)
+	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
 	q := query{board: b}
 	var acked, begun [writers * usersPerWriter]atomic.Int64

@@ -2,14 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/official"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // Results that a client which is not ours wrote into Kafka come out over REST as
@@ -38,7 +36,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	deploy := func(f official.Feeder) official.Deployment {
 		return official.Deployment{URL: api.URL, Key: d.Key, Feeder: f}
 	}
-	s := seed(t)
+	s := seed.New(t)
 	// A minute of a marathon is all of it; of a race, its round.
 	worse := func(window int) official.Feeder {
 		return official.Shuffled(official.Duplicated(feed, 0.2, s), window, s)
@@ -56,23 +54,4 @@ func TestSpecification(t *testing.T) {
 	api := serveAPI(t, d)
 	d.Serve(t, "--roles=consumer")
 	official.Specification(t, official.Deployment{URL: api.URL, Key: d.Key})
-}
-
-// seedVariable names the environment variable that repeats a run's random
-// choices.
-const seedVariable = "LEADERBOARD_TEST_SEED"
-
-// seed returns the seed of a test's random choices, a new one unless the
-// environment names it, and logs how to repeat it.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' ./test/pipeline", s, seedVariable, s, t.Name())
-	return s
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/producer"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // When the group's offsets are set back to the beginning and all is read again,
@@ -36,7 +37,7 @@ func TestRewind(t *testing.T) {
 		api.Board(t, "rewind-best", map[string]any{"order": "LOWER_FIRST", "policy": "BEST", "season": map[string]any{"schedule": "NONE"}}),
 	}
 	s := newStream(t, d)
-	random := rand.New(rand.NewPCG(seed(t), 0))
+	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	const users, results = 40, 300
 	sent := 0
 	for i, board := range boards {
