@@ -21,12 +21,11 @@ func TestModelKeepsTheContract(t *testing.T) {
 
 // A quorum is enough: replicas that lag are not noticed.
 func TestModelHistories(t *testing.T) {
-	fewHistories(t, 25)
 	seed := uint64(time.Now().UnixNano())
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++
 		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
-	}, limits)
+	}, 25)
 }
 
 // limits: results and entries are in different partitions, so a result may be

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -219,20 +218,5 @@ func TestContract(t *testing.T) {
 
 func TestHistories(t *testing.T) {
 	b := real.on(t)
-	fewHistories(t, 2)
-	storagetest.RunHistories(t, func(t testing.TB) leaderboard.Store { return b.store(t) }, few)
-}
-
-// fewHistories makes them n unless somebody asks for more, or one in particular.
-func fewHistories(t *testing.T, n int) {
-	asked := os.Getenv("LEADERBOARD_HISTORIES") != ""
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "histories" || f.Name == "seed" })
-	if asked {
-		return
-	}
-	before := flag.Lookup("histories").Value.String()
-	t.Cleanup(func() { _ = flag.Set("histories", before) })
-	if err := flag.Set("histories", fmt.Sprint(n)); err != nil {
-		t.Fatal(err)
-	}
+	storagetest.RunHistories(t, func(t testing.TB) leaderboard.Store { return b.store(t) }, 2)
 }

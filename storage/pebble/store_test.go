@@ -21,7 +21,7 @@ func openMem(t testing.TB) leaderboard.Store {
 }
 
 func TestHistories(t *testing.T) {
-	storagetest.RunHistories(t, openMem, storagetest.Limits{})
+	storagetest.RunHistories(t, openMem, 60)
 }
 
 func TestContract(t *testing.T) {

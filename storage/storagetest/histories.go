@@ -19,7 +19,7 @@ import (
 
 var (
 	seedFlag      = flag.Uint64("seed", 0, "the seed of one history to repeat; 0 is several new ones")
-	historiesFlag = flag.Int("histories", envInt("LEADERBOARD_HISTORIES", 60), "how many random histories to try (LEADERBOARD_HISTORIES)")
+	historiesFlag = flag.Int("histories", envInt("LEADERBOARD_HISTORIES", 0), "how many random histories to try, 0 is as many as the test says (LEADERBOARD_HISTORIES)")
 )
 
 func envInt(name string, otherwise int) int {
@@ -32,14 +32,16 @@ func envInt(name string, otherwise int) int {
 // epoch is about when all histories take place.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// RunHistories applies random histories to stores that open returns, each empty,
-// and compares all they say with a naive model, after every few steps and at the
-// end. A history that fails is made as short as can be, and printed with the
-// command that repeats it.
-func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, lim Limits) {
-	first, n := *seedFlag, 1
+// RunHistories applies n random histories, unless the command line asks for more
+// or for one, to stores that open returns, each empty, and compares all they say
+// with a naive model, after every few steps and at the end. A history that fails
+// is made as short as can be, and printed with the command that repeats it.
+func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, n int) {
+	first := *seedFlag
 	if first == 0 {
-		first, n = uint64(time.Now().UnixNano()), *historiesFlag
+		first, n = uint64(time.Now().UnixNano()), cmp.Or(*historiesFlag, n)
+	} else {
+		n = 1
 	}
 	t.Logf("seeds %d to %d", first, first+uint64(n)-1)
 	for i := range n {
