@@ -75,7 +75,7 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 	delete(gone, "")
 	main = append(main, op{insertEntry, []any{string(key.Board), string(key.Season), key.edition, bucketOf(key.user, e.buckets), string(key.user),
 		appendEntry(nil, entry), insertTime(entry.Version)}})
-	if err := s.conn.write(ctx, main...); err != nil {
+	if err := s.combiner.do(ctx, bucket{key.Scope, key.edition, bucketOf(key.user, e.buckets)}, main); err != nil {
 		return err
 	}
 	divisions := slices.Sorted(maps.Keys(gone))

@@ -32,6 +32,7 @@ type Store struct {
 	now      func() time.Time // for what is left by those who died; nothing else goes by a clock
 
 	editions editions
+	combiner combiner
 	users    userLocks
 	cache    *lru.Cache[userKey, summary] // nil is none
 }
@@ -61,6 +62,7 @@ func open(c conn, o Options) *Store {
 		panic(err) // it never fails
 	}
 	s.editions.read = s.readEdition
+	s.combiner.write = c.write
 	if o.CacheUsers > 0 {
 		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // fails for sizes below 1
 	}
