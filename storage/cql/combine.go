@@ -4,91 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// bucket is a partition of user_entries, and of the overall leaderboard.
-type bucket struct {
-	leaderboard.Scope
-	edition, number int
+// A combiner does together what is asked for at a time: while something is done
+// about a key, what else is asked for about it waits, and is then done as one. So
+// a busy key takes fewer and larger requests, which cost the servers far less, and
+// an idle one keeps nobody waiting.
+type combiner[K comparable, T any] struct {
+	// do does what a group asks for.
+	do func(ctx context.Context, key K, group []T) error
+	// most bounds a group; 0 does not.
+	most int
+
+	mu      sync.Mutex
+	waiting map[K][]asked[T] // about keys about which something is done
 }
 
-// combiner puts writes to one bucket together: while one is under way, those that
-// come wait, and then go as one. So a busy bucket takes fewer and larger writes,
-// which cost a node far less, and an idle one keeps nobody waiting.
-type combiner struct {
-	write func(ctx context.Context, ops ...op) error
-
-	mu    sync.Mutex
-	queue map[bucket][]*pending // of buckets with a write under way
-}
-
-// pending is one caller's write.
-type pending struct {
-	ops  []op
+type asked[T any] struct {
+	what T
 	done chan error
 }
 
-// do writes ops to a bucket, as one. If ctx is done first, that goes on without
-// the caller.
-func (c *combiner) do(ctx context.Context, b bucket, ops []op) error {
-	p := &pending{ops, make(chan error, 1)}
+// ask returns once what is asked for about a key is done, by what began after the
+// call. If ctx is done first, that goes on without the caller.
+func (c *combiner[K, T]) ask(ctx context.Context, key K, what T) error {
+	a := asked[T]{what, make(chan error, 1)}
 	c.mu.Lock()
-	if c.queue == nil {
-		c.queue = map[bucket][]*pending{}
+	if c.waiting == nil {
+		c.waiting = map[K][]asked[T]{}
 	}
-	waiting, busy := c.queue[b]
-	if busy {
-		c.queue[b] = append(waiting, p)
-	} else {
-		c.queue[b] = nil
-		go c.run(context.WithoutCancel(ctx), b, []*pending{p})
+	waiting, busy := c.waiting[key]
+	if c.waiting[key] = append(waiting, a); !busy {
+		go c.run(context.WithoutCancel(ctx), key)
 	}
 	c.mu.Unlock()
 	select {
-	case err := <-p.done:
+	case err := <-a.done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("cql: write: %w", ctx.Err())
+		return fmt.Errorf("cql: %w", ctx.Err())
 	}
 }
 
-// run writes a group, and then what has come meanwhile, until there is no more.
-func (c *combiner) run(ctx context.Context, b bucket, group []*pending) {
-	for len(group) > 0 {
-		c.writeGroup(ctx, group)
+// run does what waits about a key, until there is nothing.
+func (c *combiner[K, T]) run(ctx context.Context, key K) {
+	for {
 		c.mu.Lock()
-		waiting := c.queue[b]
-		n, size := 0, 0
-		for n < len(waiting) && (n == 0 || size < maxBatchBytes) {
-			for i := range waiting[n].ops {
-				size += waiting[n].ops[i].size()
-			}
-			n++
+		group := c.waiting[key]
+		if len(group) == 0 {
+			delete(c.waiting, key)
+			c.mu.Unlock()
+			return
 		}
-		group = waiting[:n:n]
-		if c.queue[b] = waiting[n:]; n == 0 {
-			delete(c.queue, b)
+		if c.most > 0 {
+			group = group[:min(c.most, len(group))]
 		}
+		c.waiting[key] = slices.Clone(c.waiting[key][len(group):])
 		c.mu.Unlock()
-	}
-}
-
-func (c *combiner) writeGroup(ctx context.Context, group []*pending) {
-	var all []op
-	for _, p := range group {
-		all = append(all, p.ops...)
-	}
-	err := c.write(ctx, all...)
-	if err != nil && len(group) > 1 && !errors.Is(err, leaderboard.ErrUnavailable) {
-		for _, p := range group { // so that one does not fail the others
-			p.done <- c.write(ctx, p.ops...)
+		all := make([]T, len(group))
+		for i, a := range group {
+			all[i] = a.what
 		}
-		return
-	}
-	for _, p := range group {
-		p.done <- err
+		err := c.do(ctx, key, all)
+		for i, a := range group {
+			if len(group) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
+				a.done <- c.do(ctx, key, all[i:i+1]) // so that one does not fail the others
+			} else {
+				a.done <- err
+			}
+		}
 	}
 }

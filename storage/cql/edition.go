@@ -66,24 +66,13 @@ func orZero[T any](p *T) T {
 // A season may be deleted by another process at any time. So who works from a
 // kept edition reads it again, while or after the work is done, and does the
 // work anew if it changed: then the work was as if done before the deletion, or
-// after. These reads are shared by all who wait for one, so that a busy scope is
-// not read more often than one read takes.
+// after. These reads are shared by all who wait for one ([combiner]), so that a busy
+// scope is not read more often than one read takes.
 type editions struct {
-	read func(context.Context, leaderboard.Scope) (edition, error)
+	reads combiner[leaderboard.Scope, *edition]
 
-	mu    sync.Mutex
-	kept  map[leaderboard.Scope]edition
-	reads map[leaderboard.Scope]*reading
-}
-
-// reading is a read under way, and the one that will follow it if anybody waits
-// for that. Who comes meanwhile waits for the next: this one may have seen what
-// was before.
-type reading struct {
-	done chan struct{}
-	e    edition
-	err  error
-	next *reading
+	mu   sync.Mutex
+	kept map[leaderboard.Scope]edition
 }
 
 // last returns the edition as last read, and reads it if it never was.
@@ -99,50 +88,35 @@ func (es *editions) last(ctx context.Context, s leaderboard.Scope) (edition, err
 
 // fresh returns the edition by a read that began after the call.
 func (es *editions) fresh(ctx context.Context, s leaderboard.Scope) (edition, error) {
-	es.mu.Lock()
-	r := es.reads[s]
-	switch {
-	case r == nil:
-		r = &reading{done: make(chan struct{})}
-		if es.reads == nil {
-			es.reads, es.kept = map[leaderboard.Scope]*reading{}, map[leaderboard.Scope]edition{}
-		}
-		es.reads[s] = r
-		go es.run(context.WithoutCancel(ctx), s, r)
-	case r.next == nil:
-		r.next = &reading{done: make(chan struct{})}
-		r = r.next
-	default:
-		r = r.next
+	var e edition
+	if err := es.reads.ask(ctx, s, &e); err != nil {
+		return edition{}, fmt.Errorf("season %q of board %q: %w", s.Season, s.Board, err)
 	}
-	es.mu.Unlock()
-	select {
-	case <-r.done:
-		return r.e, r.err
-	case <-ctx.Done():
-		return edition{}, fmt.Errorf("cql: season %q of board %q: %w", s.Season, s.Board, ctx.Err())
-	}
+	return e, nil
 }
 
-func (es *editions) run(ctx context.Context, s leaderboard.Scope, r *reading) {
-	for r != nil {
-		r.e, r.err = es.read(ctx, s)
+// read returns what reads an edition for a group, and keeps it.
+func (es *editions) read(one func(context.Context, leaderboard.Scope) (edition, error)) func(context.Context, leaderboard.Scope, []*edition) error {
+	return func(ctx context.Context, s leaderboard.Scope, group []*edition) error {
+		e, err := one(ctx, s)
+		if err != nil {
+			return err
+		}
 		es.mu.Lock()
-		if r.err == nil {
-			was := es.kept[s]
-			r.e.lived = was.lived && was.same(&r.e)
-			delete(es.kept, s)
-			if r.e.open { // so that no more are kept than there are
-				es.kept[s] = r.e
+		defer es.mu.Unlock()
+		was := es.kept[s]
+		e.lived = was.lived && was.same(&e)
+		delete(es.kept, s)
+		if e.open { // so that no more are kept than there are
+			if es.kept == nil {
+				es.kept = map[leaderboard.Scope]edition{}
 			}
+			es.kept[s] = e
 		}
-		close(r.done)
-		if r = r.next; r == nil {
-			delete(es.reads, s)
-		} else {
-			es.reads[s] = r
+		for _, to := range group {
+			*to = e
 		}
-		es.mu.Unlock()
+		return nil
 	}
 }
 

@@ -37,6 +37,20 @@ func (k *userKey) ladder(e edition, division string, others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.edition, division, bucketOf(k.user, e.buckets))
 }
 
+// bucket is a partition of user_entries, and of the overall leaderboard.
+type bucket struct {
+	leaderboard.Scope
+	edition, number int
+}
+
+// mostWrites bounds how many entries are written to a bucket as one.
+const mostWrites = 64
+
+// writeBucket writes what belongs to a bucket, as one.
+func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
+	return s.conn.write(ctx, slices.Concat(group...)...)
+}
+
 // place writes an entry in place of before, and the rows of its ladders; rows are
 // others that the user was seen to have. The rows of its divisions are there
 // before the entry says so, and those it leaves go after: so none is ever missing.
@@ -75,7 +89,7 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 	delete(gone, "")
 	main = append(main, op{insertEntry, []any{string(key.Board), string(key.Season), key.edition, bucketOf(key.user, e.buckets), string(key.user),
 		appendEntry(nil, entry), insertTime(entry.Version)}})
-	if err := s.combiner.do(ctx, bucket{key.Scope, key.edition, bucketOf(key.user, e.buckets)}, main); err != nil {
+	if err := s.writes.ask(ctx, bucket{key.Scope, key.edition, bucketOf(key.user, e.buckets)}, main); err != nil {
 		return err
 	}
 	divisions := slices.Sorted(maps.Keys(gone))

@@ -32,7 +32,7 @@ type Store struct {
 	now      func() time.Time // for what is left by those who died; nothing else goes by a clock
 
 	editions editions
-	combiner combiner
+	writes   combiner[bucket, []op]
 	users    userLocks
 	cache    *lru.Cache[userKey, summary] // nil is none
 }
@@ -61,8 +61,8 @@ func open(c conn, o Options) *Store {
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // it never fails
 	}
-	s.editions.read = s.readEdition
-	s.combiner.write = c.write
+	s.editions.reads.do = s.editions.read(s.readEdition)
+	s.writes.do, s.writes.most = s.writeBucket, mostWrites
 	if o.CacheUsers > 0 {
 		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // fails for sizes below 1
 	}
