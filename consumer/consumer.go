@@ -3,7 +3,8 @@
 //
 // A partition's messages are applied in batches, one batch after another, each
 // made of whatever has come meanwhile: results of different users in parallel,
-// those of one user in their order, and a burst on one user as one. Offsets are
+// those of one user in their order, and a burst on one user as one. What became of
+// a batch is reported while the next is applied. Offsets are
 // marked once everything before them is durable, reported, or in the
 // dead-letter topic. So a message may be applied again, which changes nothing, and is never skipped.
 package consumer
@@ -263,26 +264,53 @@ func (h handler) Setup(sarama.ConsumerGroupSession) error {
 // next owner begins behind it.
 func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
-// ConsumeClaim applies a partition's messages until the session ends.
+// ConsumeClaim applies a partition's messages until the session ends. While what
+// became of a batch is being reported, the next is applied.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	for {
-		batch := h.take(s.Context(), claim)
-		if len(batch) == 0 {
-			return nil
-		}
-		began := time.Now()
-		h.metrics.lagSeconds.WithLabelValues(claim.Topic()).Set(began.Sub(batch[0].Timestamp).Seconds())
-		if err := h.settle(s.Context(), batch); err != nil {
-			if s.Context().Err() != nil {
-				return nil // the next owner does it again
+	ctx, cancel := context.WithCancelCause(s.Context())
+	defer cancel(nil)
+	applied := make(chan []*item)
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		failed := false
+		for items := range applied {
+			if failed {
+				continue // nothing is marked after it
 			}
-			h.metrics.stuck.Inc()
-			return fmt.Errorf("consumer: partition %d of %s at offset %d: %w", claim.Partition(), claim.Topic(), batch[0].Offset, err)
+			if err := h.report(s.Context(), items); err != nil {
+				failed = true
+				cancel(err)
+				continue
+			}
+			s.MarkMessage(items[len(items)-1].message, "")
+			h.metrics.applyTime.Observe(time.Since(items[0].taken).Seconds())
+			h.metrics.batch.Observe(float64(len(items)))
 		}
-		s.MarkMessage(batch[len(batch)-1], "")
-		h.metrics.applyTime.Observe(time.Since(began).Seconds())
-		h.metrics.batch.Observe(float64(len(batch)))
+	})
+	for {
+		batch := h.take(ctx, claim)
+		if len(batch) == 0 {
+			break
+		}
+		now := time.Now()
+		h.metrics.lagSeconds.WithLabelValues(claim.Topic()).Set(now.Sub(batch[0].Timestamp).Seconds())
+		items := make([]*item, len(batch))
+		for i, m := range batch {
+			items[i] = &item{message: m, taken: now}
+		}
+		if err := h.applyAll(s.Context(), items); err != nil {
+			cancel(fmt.Errorf("at offset %d: %w", batch[0].Offset, err))
+			break
+		}
+		applied <- items
 	}
+	close(applied)
+	reporting.Wait()
+	if err := context.Cause(ctx); err != nil && s.Context().Err() == nil {
+		h.metrics.stuck.Inc()
+		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
+	}
+	return nil // if the session ended meanwhile, the next owner does it again
 }
 
 var errStuck = errors.New("no progress for too long")
@@ -317,6 +345,7 @@ func (h handler) take(ctx context.Context, claim sarama.ConsumerGroupClaim) []*s
 // item is a message of a batch on its way.
 type item struct {
 	message *sarama.ConsumerMessage
+	taken   time.Time
 	record  *pb.MatchResultRecord
 	board   *leaderboard.Board
 	result  leaderboard.MatchResult
@@ -337,13 +366,12 @@ const (
 	causeSeason  cause = "season"  // the board has no season for it
 )
 
-// settle does all that a batch asks for. While a server does not answer it tries
-// again, until session is done; then it returns an error, as when it is stuck.
-func (h handler) settle(session context.Context, batch []*sarama.ConsumerMessage) error {
-	items := make([]*item, len(batch))
-	for i, m := range batch {
-		items[i] = &item{message: m}
-		h.checkPlace(m)
+// applyAll finds out what messages are, and applies those that are results. While
+// a server does not answer it tries again, until session is done; then it returns
+// an error, as when it is stuck.
+func (h handler) applyAll(session context.Context, items []*item) error {
+	for _, i := range items {
+		h.checkPlace(i.message)
 	}
 	if err := h.retry(session, func(ctx context.Context) error { return h.understand(ctx, items) }); err != nil {
 		return err
@@ -358,6 +386,11 @@ func (h handler) settle(session context.Context, batch []*sarama.ConsumerMessage
 		}
 	}
 	h.atOnce.Store(min(2*h.atOnce.Load(), int64(h.o.BatchResults)))
+	return nil
+}
+
+// report tells what became of items, as persistently as they are applied.
+func (h handler) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
 	if err := h.retry(session, func(ctx context.Context) (err error) {
 		messages, err = h.reports(ctx, items)
