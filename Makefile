@@ -22,7 +22,8 @@ generate: ## Generate code from the protos; the tree is clean afterwards.
 	go generate ./...
 
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon through Kafka, and servers that are killed under load.
+slow: ## Run what check leaves out: a marathon through Kafka, and servers that are killed, also under load.
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=1 go test -race -timeout 60m -v -p 1 -run 'TestOfficialResultsThroughKafka/Boston' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
 

@@ -41,6 +41,7 @@ export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # What takes as long as all of this together is run apart: make slow.
 go run ./test/cluster/cmd run -- go test -race -shuffle=on -timeout 30m \
-  -skip '^TestOfficialResultsThroughKafka$/^Boston' $(go list ./... | grep -v /test/faults)
+  -skip '^TestOfficialResultsThroughKafka$/^Boston|^Test(Cassandra|CassandraTwoDataCenters|Kafka)$' \
+  $(go list ./... | grep -v /test/faults)
 
 step "all checks passed"
