@@ -102,7 +102,9 @@ func TestPartitionsAsLibrdkafka(t *testing.T) {
 func TestTopicsOnTooFewReplicas(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	o := producer.TopicOptions{Topics: producer.Topics{Prefix: "producer-" + rand.Text() + "-"}, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour}
-	ensure := func() ([]string, error) { return producer.EnsureTopics(t.Context(), brokers, producer.Config("test"), o) }
+	ensure := func() ([]string, error) {
+		return producer.EnsureTopics(t.Context(), brokers, producer.Config("test"), o)
+	}
 	if made, err := ensure(); err != nil || len(made) != 3 {
 		t.Fatalf("EnsureTopics made %v, %v", made, err)
 	}
