@@ -321,12 +321,16 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 func (t *task) finish(ctx context.Context, key *userKey, e edition, st *state, changed []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changed) > 0:
-	case st.known:
+	case st.known && t.s.mine(st.claim):
 		return t.conclude(ctx, key, e, &st.statics, claim{})
 	case st.version() == st.account.version(): // there are no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
+	case st.known:
+		// What another data center wrote may be in this state, and not in the
+		// summary of whoever holds the claim. Two entries of one version could then
+		// be made, so that store has to be told.
 	default:
 		// Another writer's results came between the reads of the account and of
 		// them, or came from another data center before it. What is not known yet

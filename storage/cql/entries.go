@@ -103,7 +103,14 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	var have stored
 	var rows []row
 	live, err = s.still(ctx, key.Scope, e, func(ctx context.Context) (err error) {
-		st, have, rows, err = s.inspect(ctx, b, key, e, wrote)
+		// An entry that is newer than the state was made by a writer that has seen
+		// more of it, which can be seen by now.
+		for range 2 {
+			st, have, rows, err = s.inspect(ctx, b, key, e, wrote)
+			if err != nil || have.entry == nil || have.entry.Version <= st.version() {
+				break
+			}
+		}
 		return err
 	})
 	if err != nil || !live {
@@ -113,7 +120,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	change.Before, change.After = have.entryOr(none), want
 	switch {
 	case have.entry != nil && have.entry.Version > want.Version:
-		change.After = *have.entry // by a writer that has seen more
+		// It came from another data center, before what it was made of. This one's
+		// index is told of no more than what is known here: of this entry's version
+		// there may yet be another, from what only this data center has.
 	case have.is(&want) && !strays(rows, &want), have.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, e, &want, &change.Before, spotsOf(rows))
