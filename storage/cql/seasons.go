@@ -139,7 +139,6 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 	if err := s.sweepFinal(ctx, scope, e); err != nil {
 		return err
 	}
-	divisions := map[string]bool{"": true}
 	partition := func(division string, bucket int) []any {
 		return []any{sweepTime, string(scope.Board), string(scope.Season), e.number, division, bucket}
 	}
@@ -150,19 +149,27 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 		}
 		named := make([]map[string]bool, len(users))
 		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
-			key := userKey{scope, e.number, users[i]}
-			fixed, err := s.readStatics(ctx, &key)
-			if err != nil {
-				return err
-			}
+			fixed, err := s.readStatics(ctx, &userKey{scope, e.number, users[i]})
 			named[i] = fixed.divisions
-			// The divisions have to be known for as long as there may be rows in
-			// them: cut short here, the sweep finds those of the other users.
-			for _, d := range slices.Sorted(maps.Keys(fixed.divisions)) {
-				if err := s.conn.write(ctx, op{deleteRows, partition(d, bucket)}); err != nil {
-					return err
-				}
-			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		divisions := map[string]bool{}
+		for _, n := range named {
+			maps.Copy(divisions, n)
+		}
+		// Divisions are known by their users: those go when no rows are left in them.
+		names := slices.Sorted(maps.Keys(divisions))
+		err = s.each(ctx, len(names), func(ctx context.Context, i int) error {
+			return s.conn.write(ctx, op{deleteRows, partition(names[i], bucket)})
+		})
+		if err != nil {
+			return err
+		}
+		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
+			key := userKey{scope, e.number, users[i]}
 			if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
 				return err
 			}
@@ -170,11 +177,6 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 		})
 		if err != nil {
 			return err
-		}
-		for _, n := range named {
-			for d := range n {
-				divisions[d] = true
-			}
 		}
 	}
 	for bucket := range e.buckets {
