@@ -65,7 +65,7 @@ type ContentID [16]byte
 
 // ContentID returns the id of r's content.
 func (r *MatchResult) ContentID() ContentID {
-	n := r.normalize()
+	n := r.Normalize()
 	payload := n.AppendPayload(nil)
 	sum := sha256.Sum256(payload[:len(payload)-payloadTrailer])
 	return ContentID(sum[:len(ContentID{})])
@@ -103,7 +103,7 @@ type Decision struct {
 // r's ids and revision must be valid. A result that breaks another limit of the
 // board is refused too, so that whoever asks what became of it is answered.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
-	r = r.normalize()
+	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
 	have := known.Result
 	switch {
@@ -201,7 +201,7 @@ func at(values []int64, i int) int64 {
 // SameContent says whether r and o, of one key and revision, are one result
 // sent twice.
 func (r *MatchResult) SameContent(o *MatchResult) bool {
-	x, y := r.normalize(), o.normalize()
+	x, y := r.Normalize(), o.Normalize()
 	_, same := compareContent(&x, &y)
 	return same
 }

@@ -249,9 +249,9 @@ func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	return bytes.Compare(px, py), same
 }
 
-// normalize drops what does not count: trailing zero tie-breakers, which an
+// Normalize returns r without what does not count: trailing zero tie-breakers, which an
 // absent one equals, and the content of a retraction.
-func (r MatchResult) normalize() MatchResult {
+func (r MatchResult) Normalize() MatchResult {
 	if r.Retracted {
 		return MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,
 			AchievedAt: time.UnixMicro(0).UTC(), ReceivedAt: Truncate(r.ReceivedAt)}

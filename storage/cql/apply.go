@@ -53,7 +53,9 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 			if t.err != nil {
 				report.Outcomes[i] = leaderboard.Outcome{Err: t.err}
 				failed++
-				err = t.err
+				if err == nil { // else that is why the others were not finished
+					err = t.err
+				}
 				continue
 			}
 			report.Outcomes[i] = t.outcomes[n]
@@ -166,7 +168,7 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
 		m := st.match(r.Match)
-		if !whole && m.result != nil {
+		if !whole && m.result != nil && !m.counted {
 			// A result that is in the table may be missing from the summary.
 			return nil, false, nil
 		}
@@ -197,7 +199,7 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 }
 
 // mergeLight is merge from a summary and the matches in question, which need not be
-// read if the summary has none of them. Where what is refused depends on the
+// read if the summary has nothing of each, or has the result as it comes. Where what is refused depends on the
 // tally, the summary must still hold before: on boards with a floor that is
 // made sure of first, on others, where only a sum beyond all bounds is refused,
 // once there is such a refusal.
@@ -212,11 +214,17 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	now := sum.statics
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
 	var reads []func(context.Context) error
-	if !sum.matches.lacks(maps.Keys(ids)) {
-		reads = append(reads, func(ctx context.Context) (err error) {
-			st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
-			return err
-		})
+	for _, r := range t.results {
+		if stands, new := sum.matches.knows(r); stands {
+			have := r.Normalize()
+			st.matches[r.Match] = &match{result: &have, counted: true}
+		} else if !new {
+			reads = append(reads, func(ctx context.Context) (err error) {
+				st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
+				return err
+			})
+			break
+		}
 	}
 	if t.b.Floor != nil {
 		reads = append(reads, func(ctx context.Context) (err error) {
@@ -300,7 +308,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 		return t.conclude(ctx, key, e, &now, claim{})
 	}
 	// Step 3.
-	sum.divisions, sum.tally, sum.matches = st.divisions, st.tally, sum.matches.with(changed)
+	sum.divisions, sum.tally, sum.matches = st.divisions, st.tally, sum.matches.with(changed, st.matches)
 	for _, id := range changed {
 		sum.version += st.matches[id].version()
 	}

@@ -231,3 +231,36 @@ func TestCostIsFlat(t *testing.T) {
 		})
 	}
 }
+
+// A result that is sent again, as by a log that is read from the start, costs no
+// read of the user's others, while the store knows what stands of them.
+func TestAResultAgainReadsNoHistory(t *testing.T) {
+	rec := &recorder{conn: newModel(nil)}
+	s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
+	b := stepsBoard(leaderboard.Sum)
+	w := &writers{clock: stepsEpoch, board: &b, user: "u"}
+	ctx := t.Context()
+	if err := s.CreateBoard(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	var results []leaderboard.MatchResult
+	for i := range maxMatchSet {
+		results = append(results, w.result(fmt.Sprintf("m%d %d red", i, i%50)))
+	}
+	if err := w.send(ctx, s, results); err != nil {
+		t.Fatal(err)
+	}
+	rec.cost = cost{}
+	report, err := s.Apply(ctx, &b, results[100:150])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range report.Outcomes {
+		if o.Status != leaderboard.Duplicate || o.Entry.Results != int64(len(results)) {
+			t.Errorf("result %d, again: %v with an entry of %d results", i, o.Status, o.Entry.Results)
+		}
+	}
+	if rec.cost.statements > 2 || rec.cost.rows > 2 {
+		t.Errorf("50 results, again, cost %+v; want the user's statics and the season", rec.cost)
+	}
+}

@@ -71,10 +71,11 @@ import (
 // So a summary never leaves out a result without the entry being put right by a
 // store that has seen it. What is in the table of a match may not be in the summary:
 // its writer died between step 1 and step 2, so it was not acknowledged, and is
-// sent again. A match that the summary has is looked up in the whole state.
-// One that it does not have need not be looked up at all ([matchSet]): what was
-// written is written again as it is, and counts from then on; another result of the match
-// counts until that is sent, as if it had come before it.
+// sent again. The summary says which matches are in it ([matchSet]). A result that
+// is in it as it comes changes nothing; for another result of such a match the
+// whole state is read. A match that it does not have need not be looked up at all:
+// what was written is written again as it is, and counts from then on; another
+// result of the match counts until that is sent, as if it had come before it.
 
 // userKey is a user in an edition of a season.
 type userKey struct {
@@ -127,6 +128,7 @@ type match struct {
 	refusals []leaderboard.Refusal
 
 	payload    []byte // of the one that stands
+	counted    bool   // it is in the summary that is gone by
 	contenders []contender
 	high, low  []byte // see fingerprint
 	row        contender
@@ -156,50 +158,67 @@ type summary struct {
 	matches matchSet
 }
 
-// matchSet is the matches of which a user's state has anything, as sorted hashes:
-// it may take a match for another that is in it. It is nil if it does not say.
-type matchSet []uint32
+// matchSet is the matches of which a user's state has anything, each as a hash of
+// its id above one of the result that stands, sorted. It is nil if it does not say.
+// It takes another match for one that is in it once in some millions, and another
+// result for the one that stands once in some 10^16.
+type matchSet []uint64
 
 // maxMatchSet bounds a matchSet, so that what is kept of a user is small. Of users with
 // more matches, those in question are read.
-const maxMatchSet = 256
+const maxMatchSet = 512
 
 var matchSeed = maphash.MakeSeed()
 
-func matchHash(id leaderboard.MatchID) uint32 { return uint32(maphash.String(matchSeed, string(id))) }
+// matchHash returns the element for a match; standing is nil if there are refusals only.
+func matchHash(id leaderboard.MatchID, standing *leaderboard.MatchResult) uint64 {
+	h := maphash.String(matchSeed, string(id)) << 32
+	if standing == nil {
+		return h
+	}
+	content := maphash.Comparable(matchSeed, struct {
+		revision int64
+		content  leaderboard.ContentID
+	}{standing.Revision, standing.ContentID()})
+	return h | max(1, content>>32)
+}
 
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil
 	}
 	set := make(matchSet, 0, len(st.matches)+1)
-	for id := range st.matches {
-		set = append(set, matchHash(id))
+	for id, m := range st.matches {
+		set = append(set, matchHash(id, m.result))
 	}
 	slices.Sort(set)
 	return set
 }
 
-// lacks says whether none of ids is in the set.
-func (set matchSet) lacks(ids iter.Seq[leaderboard.MatchID]) bool {
+// knows says whether r stands, by the set, and whether the set has nothing of its
+// match. If neither is so, it cannot say: as of a result whose time was assigned,
+// of which the earliest counts.
+func (set matchSet) knows(r *leaderboard.MatchResult) (stands, new bool) {
 	if set == nil {
-		return false
+		return false, false
 	}
-	for id := range ids {
-		if _, ok := slices.BinarySearch(set, matchHash(id)); ok {
-			return false
-		}
+	h := matchHash(r.Match, r)
+	i, stands := slices.BinarySearch(set, h)
+	if stands && !r.Assigned {
+		return true, false
 	}
-	return true
+	of := func(i int) bool { return i >= 0 && i < len(set) && set[i]>>32 == h>>32 }
+	return false, !stands && !of(i-1) && !of(i)
 }
 
-// with returns the set with ids in it. The set itself is no longer to be used.
-func (set matchSet) with(ids []leaderboard.MatchID) matchSet {
+// with returns the set with matches that it has nothing of, as they are now. The
+// set itself is no longer to be used.
+func (set matchSet) with(ids []leaderboard.MatchID, matches map[leaderboard.MatchID]*match) matchSet {
 	if set == nil || len(set)+len(ids) > maxMatchSet {
 		return nil
 	}
 	for _, id := range ids {
-		h := matchHash(id)
+		h := matchHash(id, matches[id].result)
 		i, _ := slices.BinarySearch(set, h)
 		set = slices.Insert(set, i, h)
 	}
