@@ -199,10 +199,10 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 }
 
 // mergeLight is merge from a summary and the matches in question, which need not be
-// read if the summary has nothing of each, or has the result as it comes. Where what is refused depends on the
-// tally, the summary must still hold before: on boards with a floor that is
-// made sure of first, on others, where only a sum beyond all bounds is refused,
-// once there is such a refusal.
+// read if the summary has nothing of each, or has the result as it comes. Where
+// what is refused depends on the tally, the summary must still hold before: on
+// boards with a floor that is made sure of first, on others, where only a sum
+// beyond all bounds is refused, once there is such a refusal.
 func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -331,7 +331,7 @@ func (t *task) finish(ctx context.Context, key *userKey, e edition, st *state, c
 	case len(changed) > 0:
 	case st.known && t.s.mine(st.claim):
 		return t.conclude(ctx, key, e, &st.statics, claim{})
-	case st.version() == st.account.version(): // there are no results
+	case !st.known && st.version() == st.account.version(): // there are no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil

@@ -95,29 +95,33 @@ func (es *editions) fresh(ctx context.Context, s leaderboard.Scope) (edition, er
 	return e, nil
 }
 
-// read returns what reads an edition for a group, and keeps it.
-func (es *editions) read(one func(context.Context, leaderboard.Scope) (edition, error)) func(context.Context, leaderboard.Scope, []*edition) error {
-	return func(ctx context.Context, s leaderboard.Scope, group []*edition) error {
-		e, err := one(ctx, s)
-		if err != nil {
-			return err
+// keep keeps an edition as it was just read, and returns it with what is known.
+func (es *editions) keep(s leaderboard.Scope, e edition) edition {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	was := es.kept[s]
+	e.lived = was.lived && was.same(&e)
+	delete(es.kept, s)
+	if e.open { // so that no more are kept than there are
+		if es.kept == nil {
+			es.kept = map[leaderboard.Scope]edition{}
 		}
-		es.mu.Lock()
-		defer es.mu.Unlock()
-		was := es.kept[s]
-		e.lived = was.lived && was.same(&e)
-		delete(es.kept, s)
-		if e.open { // so that no more are kept than there are
-			if es.kept == nil {
-				es.kept = map[leaderboard.Scope]edition{}
-			}
-			es.kept[s] = e
-		}
-		for _, to := range group {
-			*to = e
-		}
-		return nil
+		es.kept[s] = e
 	}
+	return e
+}
+
+// readEditions reads an edition once for all who ask for it.
+func (s *Store) readEditions(ctx context.Context, scope leaderboard.Scope, group []*edition) error {
+	e, err := s.readEdition(ctx, scope)
+	if err != nil {
+		return err
+	}
+	e = s.editions.keep(scope, e)
+	for _, to := range group {
+		*to = e
+	}
+	return nil
 }
 
 // lived notes that the board of an edition was there after e was read.

@@ -517,25 +517,33 @@ func (s *Store) straysIn(ctx context.Context, scope leaderboard.Scope, e edition
 
 // divisionsOf returns the ladders of a scope, also those that nobody is in any more.
 func (s *Store) divisionsOf(ctx context.Context, scope leaderboard.Scope, e edition) ([]string, error) {
-	var mu sync.Mutex
 	all := map[string]bool{"": true}
 	for bucket := range e.buckets {
 		users, err := s.usersIn(ctx, scope, e, bucket)
 		if err != nil {
 			return nil, err
 		}
-		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
-			fixed, err := s.readStatics(ctx, &userKey{scope, e.number, users[i]})
-			mu.Lock()
-			defer mu.Unlock()
-			maps.Copy(all, fixed.divisions)
-			return err
-		})
+		divisions, err := s.divisionsBy(ctx, scope, e, users)
 		if err != nil {
 			return nil, err
 		}
+		maps.Copy(all, divisions)
 	}
 	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// divisionsBy returns the divisions that results of users ever named.
+func (s *Store) divisionsBy(ctx context.Context, scope leaderboard.Scope, e edition, users []leaderboard.UserID) (map[string]bool, error) {
+	var mu sync.Mutex
+	all := map[string]bool{}
+	err := s.each(ctx, len(users), func(ctx context.Context, i int) error {
+		fixed, err := s.readStatics(ctx, &userKey{scope, e.number, users[i]})
+		mu.Lock()
+		defer mu.Unlock()
+		maps.Copy(all, fixed.divisions)
+		return err
+	})
+	return all, err
 }
 
 // usersIn returns the users that are registered in a bucket.

@@ -147,18 +147,9 @@ func (s *Store) sweepEdition(ctx context.Context, scope leaderboard.Scope, e edi
 		if err != nil {
 			return err
 		}
-		named := make([]map[string]bool, len(users))
-		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
-			fixed, err := s.readStatics(ctx, &userKey{scope, e.number, users[i]})
-			named[i] = fixed.divisions
-			return err
-		})
+		divisions, err := s.divisionsBy(ctx, scope, e, users)
 		if err != nil {
 			return err
-		}
-		divisions := map[string]bool{}
-		for _, n := range named {
-			maps.Copy(divisions, n)
 		}
 		// Divisions are known by their users: those go when no rows are left in them.
 		names := slices.Sorted(maps.Keys(divisions))

@@ -61,7 +61,7 @@ func open(c conn, o Options) *Store {
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // it never fails
 	}
-	s.editions.reads.do = s.editions.read(s.readEdition)
+	s.editions.reads.do = s.readEditions
 	s.writes.do, s.writes.most = s.writeBucket, mostWrites
 	if o.CacheUsers > 0 {
 		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // fails for sizes below 1
