@@ -66,6 +66,11 @@ type Index interface {
 	// scope follow one another. One that a Drop overtakes loads nothing and
 	// returns [ErrRankUnavailable].
 	Rebuild(ctx context.Context, b *Board, s Scope, at time.Time, entries iter.Seq2[Entry, error]) error
+	// Settled says whether every Update so far was made, or the scope that lacks
+	// it is known to be unavailable to all who ask, be it in another process. Who
+	// could bring a result again waits for it before he lets go of the result:
+	// a process that ends before leaves an index that does not know what it lacks.
+	Settled() bool
 	// Loaded says whether a scope has been filled by Rebuild since it was lost or dropped.
 	Loaded(ctx context.Context, s Scope) (bool, error)
 	// Drop forgets a scope.

@@ -117,9 +117,10 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 }
 
 // CanonicalMetadata returns a JSON object in the one form in which equal
-// objects are equal bytes: compact, keys sorted, numbers as written. Nothing,
-// null and {} are all the empty string. It returns a [FieldError] if data is
-// no JSON object or, compact, longer than [MaxMetadataBytes].
+// objects are equal bytes: compact, keys sorted, numbers as written in data; what
+// came over the wire has doubles there. Nothing, null and {} are all the empty
+// string. It returns a [FieldError] if data is no JSON object or, compact, longer
+// than [MaxMetadataBytes].
 func CanonicalMetadata(data []byte) (string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "", nil

@@ -36,9 +36,11 @@ type BoardStore interface {
 	Board(ctx context.Context, id BoardID) (Board, error)
 	// Boards returns all boards by id.
 	Boards(ctx context.Context) ([]Board, error)
-	// AmendBoard replaces a board's settings by what [Board.Amend] makes of next,
-	// and returns that. Errors: [ErrBoardNotFound], and those of Amend.
-	AmendBoard(ctx context.Context, next Board) (Board, error)
+	// AmendBoard replaces a board's settings by what [Board.Amend] makes of them
+	// as changed, and returns that. change is given a copy of the board, again if
+	// another AmendBoard came between, so that none undoes another. Errors:
+	// [ErrBoardNotFound], that of change, and those of Amend.
+	AmendBoard(ctx context.Context, id BoardID, change func(*Board) error) (Board, error)
 	// DeleteBoard removes a board and all that is kept under it. A board of that
 	// id made later starts empty. It returns [ErrBoardNotFound] if there is none.
 	DeleteBoard(ctx context.Context, id BoardID) error
@@ -63,6 +65,12 @@ type Change struct{ Before, After Entry }
 type ApplyReport struct {
 	Outcomes []Outcome // one a result, in their order
 	Changes  []Change  // one for each user and scope whose entry's Version changed
+}
+
+// EntryKey names an entry.
+type EntryKey struct {
+	Scope
+	User UserID
 }
 
 // Record is all that the store holds of a match result, be it only that it was
@@ -91,6 +99,10 @@ type ResultStore interface {
 	Results(ctx context.Context, s Scope, user UserID) iter.Seq2[MatchResult, error]
 	// Users yields each user with a [Record] in the scope, once, in any order.
 	Users(ctx context.Context, s Scope) iter.Seq2[UserID, error]
+	// Unlisted yields the users with a [Record] whom Users leaves out, of every
+	// scope, once each, in any order. There are none but by damage; Recount of the
+	// user puts that right. It looks through all results that the store has.
+	Unlisted(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
 // Stray is a row of a ladder that is not as the user's entry says.
@@ -154,7 +166,7 @@ type UserStore interface {
 // Amendment says why final standings were made again.
 type Amendment struct {
 	At     time.Time `json:"at"`
-	Reason string    `json:"reason"` // e.g. "retract match-17 of user-4"
+	Reason string    `json:"reason"` // e.g. "late correction"; it names nobody
 }
 
 // SeasonRecord is what the store knows of a season.
@@ -169,6 +181,9 @@ type SeasonStore interface {
 	// Seasons returns the seasons of a board in which there is a [Record], or that
 	// are sealed, by id.
 	Seasons(ctx context.Context, id BoardID) ([]SeasonRecord, error)
+	// Season returns what is known of a season; all but the scope is zero if there is
+	// nothing.
+	Season(ctx context.Context, s Scope) (SeasonRecord, error)
 	// Seal makes the final standings of a scope, for each of its ladders, from
 	// its entries as they are, and marks it sealed at a.At. On a sealed season it
 	// makes them again and appends a to the record, unless a is there already or
@@ -176,6 +191,12 @@ type SeasonStore interface {
 	// ones whole. Whether the season is over is the caller's to know. Errors:
 	// [ErrBoardNotFound], as of Apply.
 	Seal(ctx context.Context, b *Board, season SeasonID, a Amendment) (SeasonRecord, error)
+	// Amend makes the final standings of a sealed season of b again, as Seal does.
+	// If it is not sealed it returns [ErrNotSealed], and any Seal that returns later,
+	// though it be under way, makes the final standings with all that was changed
+	// before the call. So who changes an entry of a season that may be sealed calls
+	// Amend afterwards.
+	Amend(ctx context.Context, b *Board, season SeasonID, a Amendment) (SeasonRecord, error)
 	// FinalStandings returns up to n standings from a position on, from 1, and
 	// the number of all. It returns [ErrNotSealed] if the season is not sealed.
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)

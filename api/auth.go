@@ -135,14 +135,18 @@ func (g *guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 // forget makes this server ask the store for every key again.
 func (g *guard) forget() { g.cached.Purge() }
 
-// authorize says whether a caller may use a method now. authErr is what
-// authenticate said.
-func (g *guard) authorize(c caller, authErr error, addr net.Addr, method string) error {
+// authorize says whether a caller may use a method now, and takes the call's
+// token. authErr is what authenticate said.
+func (g *guard) authorize(ctx context.Context, c caller, authErr error, method string) error {
 	if authErr != nil || c.id == "" {
-		if wait := g.byPeer.take(peerKey(addr), 1, g.now()); wait > 0 && g.open != admin {
+		var addr net.Addr
+		if p, ok := peer.FromContext(ctx); ok {
+			addr = p.Addr
+		}
+		if wait := g.byPeer.take(peerKey(addr), g.now()); wait > 0 && g.open != admin {
 			return limited("calls without valid credentials", g.limits.PerPeer, wait)
 		}
-	} else if wait := g.byKey.take(c.id, 1, g.now()); wait > 0 {
+	} else if wait := g.byKey.take(c.id, g.now()); wait > 0 {
 		return limited("calls with this key", g.limits.PerKey, wait)
 	}
 	if authErr != nil {
@@ -160,45 +164,43 @@ func (g *guard) authorize(c caller, authErr error, addr net.Addr, method string)
 	return newStatus(codes.PermissionDenied, fmt.Sprintf("the %s scope is required", need), errorInfo("SCOPE_REQUIRED"))
 }
 
-// enter is what every call, of gRPC and REST, passes first.
+// admission is what a call's headers say of it: who calls, and why it is
+// refused, if it is. The REST gateway adds what is wrong with the request itself.
+// The interceptors refuse the call then, so that it is counted and logged like
+// any other.
+type admission struct {
+	caller  caller
+	refusal error
+}
+
+// admit looks at the headers of a call, once, before its body is looked at.
+func (g *guard) admit(ctx context.Context, authorization []string, method string) *admission {
+	c, authErr := g.authenticate(ctx, authorization)
+	return &admission{c, g.authorize(ctx, c, authErr, method)}
+}
+
+// enter is what every call, of gRPC and REST, passes first. The gateway has
+// admitted its calls already.
 func (g *guard) enter(ctx context.Context) (context.Context, error) {
-	method, _ := grpc.Method(ctx)
-	var addr net.Addr
-	if p, ok := peer.FromContext(ctx); ok {
-		addr = p.Addr
-	}
 	a, ok := ctx.Value(admissionKey{}).(*admission)
 	if !ok {
+		method, _ := grpc.Method(ctx)
 		md, _ := metadata.FromIncomingContext(ctx)
-		a = &admission{}
-		a.caller, a.authErr = g.authenticate(ctx, md.Get("authorization"))
+		a = g.admit(ctx, md.Get("authorization"), method)
 	}
 	if info := callInfoFrom(ctx); info != nil {
 		info.caller = a.caller.id
 	}
-	if err := g.authorize(a.caller, a.authErr, addr, method); err != nil {
-		return nil, err
-	}
 	return ctx, a.refusal
-}
-
-// admission is what the REST gateway learned of a call before it became one: who
-// calls, and what is wrong with the request. The interceptors refuse it then, so
-// that it is counted, limited and logged like any other call.
-type admission struct {
-	caller  caller
-	authErr error
-	refusal error
 }
 
 type admissionKey struct{}
 
-// takeUsers holds a submit to the rate of its users.
+// takeUsers holds a submit to the rate of its users. If one of them has to wait,
+// nothing is taken from the others.
 func (g *guard) takeUsers(results map[string]int) error {
-	for user, n := range results {
-		if wait := g.byUser.take(user, n, g.now()); wait > 0 {
-			return limited(fmt.Sprintf("results of user %q", user), g.limits.PerUser, wait)
-		}
+	if user, wait := g.byUser.takeAll(results, g.now()); wait > 0 {
+		return limited(fmt.Sprintf("results of user %q", user), g.limits.PerUser, wait)
 	}
 	return nil
 }

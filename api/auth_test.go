@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -338,6 +339,36 @@ func TestSecretHidesItself(t *testing.T) {
 	var back Secret
 	if err := back.UnmarshalText([]byte("hunter2")); err != nil || string(back) != "hunter2" {
 		t.Errorf("UnmarshalText gave %q, %v", string(back), err)
+	}
+}
+
+// A page whose name was made to resolve to this machine is of the same origin as
+// the server, as browsers see it; only Host tells. A server without keys answers
+// to this machine's own names alone.
+func TestInsecureAnswersToLoopbackNames(t *testing.T) {
+	open, keyed := newHarness(t, Options{Insecure: true}), newHarness(t, Options{})
+	status := func(h *harness, path, host string) int {
+		req := httptest.NewRequest("GET", path, nil)
+		req.Host = host
+		req.Header.Set("Authorization", "Bearer "+string(h.keys["read"]))
+		w := httptest.NewRecorder()
+		h.Handler().ServeHTTP(w, req)
+		return w.Code
+	}
+	for _, host := range []string{"localhost", "localhost:8080", "LocalHost:8080", "localhost.", "play.localhost:8080", "127.0.0.1", "127.0.0.1:8080", "127.8.9.10:1", "[::1]", "[::1]:8080"} {
+		if got := status(open, "/v1/scores", host); got != http.StatusOK {
+			t.Errorf("%s: %d, want 200", host, got)
+		}
+	}
+	for _, host := range []string{"", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example:8080", "notlocalhost", "192.0.2.1:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::1]", "::1", "127.1"} {
+		for _, path := range []string{"/v1/scores", "/", "/metrics"} {
+			if got := status(open, path, host); got != http.StatusMisdirectedRequest {
+				t.Errorf("%s of %q: %d, want 421", path, host, got)
+			}
+		}
+		if got := status(keyed, "/v1/scores", host); got != http.StatusOK {
+			t.Errorf("%q with keys: %d, want 200", host, got)
+		}
 	}
 }
 

@@ -185,6 +185,12 @@ func TestBoards(t *testing.T) {
 			t.Errorf("%s after DELETE: %d %s", method, a.status, a.raw)
 		}
 	}
+	// The default board stays: three routes have no other.
+	a := h.do("admin", "DELETE", "/v1/boards/default", nil)
+	if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"board"}) || !strings.Contains(a.raw, "is the default board") {
+		t.Errorf("DELETE of the default board: %d %s", a.status, a.raw)
+	}
+	h.must("read", "GET", "/v1/scores", nil)
 	// The zero values of enums and what is absent have their defaults.
 	plain := h.must("admin", "POST", "/v1/boards", `{"board_id":"plain"}`)
 	if plain["order"] != "HIGHER_FIRST" || plain["policy"] != "BEST" || get(plain, "season", "schedule") != "NONE" || get(plain, "season", "grace") != "86400s" {
@@ -202,7 +208,8 @@ func TestBoards(t *testing.T) {
 		}
 	}
 	for o := leaderboard.HigherFirst; o <= leaderboard.LowerFirst; o++ {
-		if got := fromOrder(o).String(); got != o.String() || toOrder(fromOrder(o)) != o {
+		back, err := toEnum("order", fromOrder(o))
+		if got := fromOrder(o).String(); got != o.String() || err != nil || leaderboard.Order(back) != o {
 			t.Errorf("order %v is %v on the wire", o, got)
 		}
 	}

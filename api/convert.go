@@ -3,8 +3,10 @@ package api
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -51,22 +53,27 @@ func toBoard(b *pb.Board) (leaderboard.Board, error) {
 	halfLife, err1 := toDuration("half_life", b.GetHalfLife())
 	grace, err2 := toDuration("season.grace", b.GetSeason().GetGrace())
 	retention, err3 := toDuration("retention", b.GetRetention())
-	errs := []error{err1, err2, err3}
+	order, err4 := toEnum("order", b.GetOrder())
+	policy, err5 := toEnum("policy", b.GetPolicy())
+	schedule, err6 := toEnum("season.schedule", b.GetSeason().GetSchedule())
+	errs := []error{err1, err2, err3, err4, err5, err6}
 	if b.GetSeason().GetGrace() == nil {
 		grace = leaderboard.DefaultGrace
 	}
 	board := leaderboard.Board{
 		ID: leaderboard.BoardID(b.GetBoardId()), Title: b.GetTitle(),
-		Order: toOrder(b.GetOrder()), Policy: leaderboard.Policy(max(0, b.GetPolicy()-pb.Board_BEST)), HalfLife: halfLife,
+		Order: leaderboard.Order(order), Policy: leaderboard.Policy(policy), HalfLife: halfLife,
 		Unit: b.GetUnit(), Decimals: int(b.GetDecimals()), Divisions: b.GetDivisions(),
 		Season: leaderboard.Schedule{
-			Kind: leaderboard.ScheduleKind(max(0, b.GetSeason().GetSchedule()-pb.Board_Schedule_NONE)), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace,
+			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace,
 		},
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
 		Retention: retention,
 	}
-	for _, tb := range b.GetTieBreakers() {
-		board.TieBreakers = append(board.TieBreakers, leaderboard.TieBreaker{Name: tb.GetName(), Order: toOrder(tb.GetOrder())})
+	for i, tb := range b.GetTieBreakers() {
+		order, err := toEnum(fmt.Sprintf("tie_breakers[%d].order", i), tb.GetOrder())
+		errs = append(errs, err)
+		board.TieBreakers = append(board.TieBreakers, leaderboard.TieBreaker{Name: tb.GetName(), Order: leaderboard.Order(order)})
 	}
 	for _, w := range b.GetSeason().GetWindows() {
 		start, err1 := wire.ToTime("season.windows.start", w.GetStart())
@@ -77,8 +84,14 @@ func toBoard(b *pb.Board) (leaderboard.Board, error) {
 	return board, errors.Join(errs...)
 }
 
-func toOrder(o pb.Board_Order) leaderboard.Order {
-	return leaderboard.Order(max(0, o-pb.Board_HIGHER_FIRST)) // unspecified is the first too
+// toEnum returns the root's number of a value, which counts from 0: on the wire 0
+// is unspecified, and stands for the first value, 1. The numbers of protocol
+// buffers may be any.
+func toEnum(field string, v protoreflect.Enum) (int, error) {
+	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
+		return 0, &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d is not %s", v.Number(), enumNames(v.Descriptor()))}
+	}
+	return int(max(0, v.Number()-1)), nil
 }
 
 func fromOrder(o leaderboard.Order) pb.Board_Order { return pb.Board_HIGHER_FIRST + pb.Board_Order(o) }

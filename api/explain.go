@@ -15,17 +15,20 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/wire"
 )
 
 // explain returns the first thing that is wrong with a body that should be a
-// message as JSON, by field. Whether anything is wrong is protojson's to say:
-// its errors name lines and columns, and their wording is random by design, so
-// a refused body is read once more, to tell the caller which field it was.
+// message as JSON, by field, or the first bound that it exceeds. Apart from
+// bounds, whether anything is wrong is protojson's to say: its errors name lines
+// and columns, and their wording is random by design, so a refused body is read
+// once more, to tell the caller which field it was.
 // It returns nil if it finds nothing.
 func explain(data []byte, md protoreflect.MessageDescriptor) *leaderboard.FieldError {
-	e := explainer{json.NewDecoder(bytes.NewReader(data))}
+	e := explainer{json.NewDecoder(bytes.NewReader(data)), data}
 	e.UseNumber()
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil // an empty body is an empty message
@@ -49,7 +52,10 @@ func explain(data []byte, md protoreflect.MessageDescriptor) *leaderboard.FieldE
 // bodyField stands for the body as a whole.
 const bodyField = "body"
 
-type explainer struct{ *json.Decoder }
+type explainer struct {
+	*json.Decoder
+	data []byte
+}
 
 // value reads the next value, which belongs to fd; list elements and map values
 // are read with element set. Errors that are no FieldError are of JSON's syntax.
@@ -64,11 +70,16 @@ func (e explainer) value(path string, fd protoreflect.FieldDescriptor, element b
 	case fd.Message() != nil:
 		return e.message(path, fd.Message())
 	}
+	before := e.InputOffset()
 	token, err := e.Token()
 	if err != nil {
 		return &leaderboard.FieldError{Field: path, Problem: fmt.Sprintf("is not valid JSON at byte %d", e.InputOffset())}
 	}
-	if problem := scalarProblem(fd, token, element); problem != "" {
+	problem := scalarProblem(fd, token, element)
+	if fd.Kind() == protoreflect.StringKind && !e.validText(token, before) {
+		problem = mustBeText
+	}
+	if problem != "" {
 		return &leaderboard.FieldError{Field: path, Problem: problem}
 	}
 	return nil
@@ -82,12 +93,20 @@ func (e explainer) list(path string, fd protoreflect.FieldDescriptor) error {
 	if token != json.Delim('[') {
 		return &leaderboard.FieldError{Field: path, Problem: "must be a list"}
 	}
+	return e.elements(path, func(element string) error { return e.value(element, fd, true) })
+}
+
+// elements reads the rest of a list, and each element by each.
+func (e explainer) elements(path string, each func(path string) error) error {
 	for i := 0; e.More(); i++ {
-		if err := e.value(fmt.Sprintf("%s[%d]", path, i), fd, true); err != nil {
+		if i == maxElements {
+			return &leaderboard.FieldError{Field: path, Problem: fmt.Sprintf("more than %d given", maxElements)}
+		}
+		if err := each(fmt.Sprintf("%s[%d]", path, i)); err != nil {
 			return err
 		}
 	}
-	_, err = e.Token()
+	_, err := e.Token()
 	return err
 }
 
@@ -107,22 +126,33 @@ func (e explainer) object(path string, each func(key string) error) error {
 		}
 		return &leaderboard.FieldError{Field: field, Problem: "must be a JSON object"}
 	}
+	return e.members(path, each)
+}
+
+// members reads the rest of an object, and each value by each.
+func (e explainer) members(path string, each func(key string) error) error {
 	seen := map[string]bool{}
 	for e.More() {
+		before := e.InputOffset()
 		token, err := e.Token()
 		if err != nil {
 			return err
 		}
 		key := token.(string) // or Token would have failed
-		if seen[key] {
+		switch {
+		case !e.validText(token, before):
+			return &leaderboard.FieldError{Field: join(path, key), Problem: "must have a name of valid text"}
+		case seen[key]:
 			return &leaderboard.FieldError{Field: join(path, key), Problem: "is given twice"}
+		case len(seen) == maxElements:
+			return &leaderboard.FieldError{Field: cmp.Or(path, bodyField), Problem: fmt.Sprintf("more than %d given", maxElements)}
 		}
 		seen[key] = true
 		if err := each(key); err != nil {
 			return err
 		}
 	}
-	_, err = e.Token()
+	_, err := e.Token()
 	return err
 }
 
@@ -137,12 +167,16 @@ func join(path, key string) string {
 }
 
 func (e explainer) message(path string, md protoreflect.MessageDescriptor) error {
-	if form, ok := wellKnownForms[md.FullName()]; ok {
-		var raw json.RawMessage
-		if err := e.Decode(&raw); err != nil {
+	if md.FullName() == "google.protobuf.Struct" {
+		return e.object(path, func(key string) error { return e.metadata(join(path, key), path, 1) })
+	}
+	if form, ok := textForms[md.FullName()]; ok {
+		token, err := e.Token()
+		if err != nil || token == nil {
 			return err
 		}
-		if string(raw) != "null" && protojson.Unmarshal(raw, dynamicpb.NewMessage(md)) != nil {
+		text, ok := token.(string)
+		if quoted, err := json.Marshal(text); !ok || err != nil || protojson.Unmarshal(quoted, dynamicpb.NewMessage(md)) != nil {
 			return &leaderboard.FieldError{Field: path, Problem: "must be " + form}
 		}
 		return nil
@@ -156,10 +190,68 @@ func (e explainer) message(path string, md protoreflect.MessageDescriptor) error
 	})
 }
 
-var wellKnownForms = map[protoreflect.FullName]string{
+// textForms are the messages that JSON has as a string.
+var textForms = map[protoreflect.FullName]string{
 	"google.protobuf.Timestamp": `a time as "2026-11-20T10:00:00Z"`,
 	"google.protobuf.Duration":  `a duration in seconds as "3600s"`,
-	"google.protobuf.Struct":    "a JSON object, with valid text and no key given twice",
+}
+
+// metadata reads the next value, whatever it is, which is inside depth lists and
+// objects of the metadata at root.
+func (e explainer) metadata(path, root string, depth int) error {
+	before := e.InputOffset()
+	token, err := e.Token()
+	if err != nil {
+		return err
+	}
+	if _, opens := token.(json.Delim); opens && depth == wire.MaxMetadataDepth {
+		return &leaderboard.FieldError{Field: root, Problem: wire.TooDeep}
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '[' {
+			return e.elements(path, func(element string) error { return e.metadata(element, root, depth+1) })
+		}
+		return e.members(path, func(key string) error { return e.metadata(join(path, key), root, depth+1) })
+	case json.Number:
+		if !isDouble(string(token)) {
+			return &leaderboard.FieldError{Field: path, Problem: fmt.Sprintf("%.40q is no number that a double holds, and would come back as another: send it as a string", string(token))}
+		}
+	case string:
+		if !e.validText(token, before) {
+			return &leaderboard.FieldError{Field: path, Problem: mustBeText}
+		}
+	}
+	return nil
+}
+
+// isDouble says whether a JSON number is the same once it has been a double, as
+// the numbers of metadata are: written with as few digits as tell it from others.
+func isDouble(number string) bool {
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(number) > maxNumberBytes {
+		return false
+	}
+	if f == 0 { // of any exponent
+		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
+		return !strings.ContainsAny(digits, "123456789")
+	}
+	was, ok1 := new(big.Rat).SetString(number)
+	is, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
+	return ok1 && ok2 && was.Cmp(is) == 0
+}
+
+const mustBeText = "must be a string of valid text"
+
+// validText says whether a token that was read from an offset on is no string
+// with half a surrogate pair, for which the decoder puts U+FFFD.
+func (e explainer) validText(token json.Token, before int64) bool {
+	s, ok := token.(string)
+	if !ok || !strings.ContainsRune(s, utf8.RuneError) {
+		return true
+	}
+	raw := bytes.TrimLeft(e.data[before:e.InputOffset()], " \t\r\n,:")
+	return protojson.Unmarshal(raw, &wrapperspb.StringValue{}) == nil
 }
 
 func fieldNames(md protoreflect.MessageDescriptor) string {
@@ -180,8 +272,8 @@ func scalarProblem(fd protoreflect.FieldDescriptor, token json.Token, element bo
 	}
 	switch fd.Kind() {
 	case protoreflect.StringKind:
-		if s, ok := token.(string); !ok || strings.ContainsRune(s, utf8.RuneError) {
-			return "must be a string of valid text"
+		if _, ok := token.(string); !ok {
+			return mustBeText
 		}
 	case protoreflect.BoolKind:
 		if _, ok := token.(bool); !ok {
@@ -210,11 +302,18 @@ func enumNames(ed protoreflect.EnumDescriptor) string {
 	return "one of " + strings.Join(names, ", ")
 }
 
+// maxNumberBytes bounds a number as written. To take a longer one apart takes
+// time that grows with the square of its length.
+const maxNumberBytes = 64
+
 // integerProblem says what is wrong with a text as an integer of fd, or "".
 func integerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	bits, limits := 64, "within ±2^53"
 	if kind := fd.Kind(); kind == protoreflect.Int32Kind || kind == protoreflect.EnumKind {
 		bits, limits = 32, "within ±2^31"
+	}
+	if len(text) > maxNumberBytes {
+		return fmt.Sprintf("is longer than %d characters, and no integer %s", maxNumberBytes, limits)
 	}
 	if _, err := strconv.ParseInt(text, 10, bits); err == nil {
 		return ""

@@ -130,23 +130,21 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit reads a request before the generated code does, and passes on what is
-// wrong with it. Of a caller who may not call anyway, it reads no body.
+// wrong with it. Of a caller who may not call now, it reads no body.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		matched, _ := runtime.HTTPPattern(r.Context())
 		rt := gw.routes[r.Method+" "+matched.String()]
-		a := &admission{}
-		a.caller, a.authErr = gw.guard.authenticate(r.Context(), r.Header["Authorization"])
+		a := gw.guard.admit(r.Context(), r.Header["Authorization"], rt.method)
 		// Not every ResponseWriter has deadlines; a server's has.
 		connection := http.NewResponseController(w)
 		_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout))
 		b := &body{}
-		admitted := a.authErr == nil && a.caller.scope >= needs[rt.method]
-		if admitted {
+		if a.refusal == nil {
 			b, a.refusal = rt.read(w, r, params)
 			a.refusal = toStatus(a.refusal)
 		}
-		if !admitted || a.refusal != nil {
+		if a.refusal != nil {
 			// The generated code would refuse the rest in its own words.
 			b, r.URL.RawQuery = &body{}, ""
 		} else {

@@ -1,16 +1,27 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
 // Bad bodies are 400 and name the field and what is allowed.
@@ -71,7 +82,13 @@ func TestBadBodies(t *testing.T) {
 		{"a bad attribute name", `{"user_id":"u","points":1,"attributes":{"Gender!":"F"}}`, "attributes", "is not a name"},
 		{"metadata that is a string", `{"user_id":"u","points":1,"metadata":"x"}`, "metadata", "must be a JSON object"},
 		{"metadata that is long", `{"user_id":"u","points":1,"metadata":{"k":"` + strings.Repeat("x", 4096) + `"}}`, "metadata", "at most 4096"},
-		{"a deep body", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "body", "not valid JSON"},
+		{"a deep body", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "metadata", "nested more than 32 deep"},
+		{"a deep body of something else", `{"user_id":"u","points":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "points", "is not an integer"},
+		{"a deep time", `{"user_id":"u","points":1,"achieved_at":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "achieved_at", "must be a time as"},
+		{"metadata beyond a double", `{"user_id":"u","points":1,"metadata":{"k":{"a":[0,1e400]}}}`, "metadata.k.a[1]", "is no number that a double holds"},
+		{"metadata with a key twice", `{"user_id":"u","points":1,"metadata":{"k":{"a":1,"a":2}}}`, "metadata.k.a", "is given twice"},
+		{"metadata with half a surrogate pair", `{"user_id":"u","points":1,"metadata":{"k":["a\ud800b"]}}`, "metadata.k[0]", "valid text"},
+		{"an attribute's name with half a surrogate pair", `{"user_id":"u","points":1,"attributes":{"a\ud800b":"x"}}`, "attributes.a\ufffdb", "valid text"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := h.do("submit", "POST", "/v1/scores", tt.body)
@@ -105,6 +122,201 @@ func TestBadBodies(t *testing.T) {
 	} {
 		if a := h.do("admin", "POST", "/v1/boards", body); a.status != http.StatusBadRequest || !slices.Contains(a.violations(), field) {
 			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+		}
+	}
+}
+
+// An error says what to do next.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"b","policy":"BEST"}`)
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		fields             string
+		says               []string
+	}{
+		{"PATCH", "/v1/boards/b", `{}`, 400, "body", []string{"names no field to change"}},
+		{"PATCH", "/v1/boards/b", ``, 400, "body", []string{"names no field to change"}},
+		{"POST", "/v1/boards", `{"board_id":"b","policy":"SUM"}`, 409, "", []string{"board exists with other rules", "choose another board_id", "PATCH"}},
+		{"GET", "/v1/boards/b/results/u/m", ``, 404, "", []string{"match result not found", "current one if absent", "user_id and match_id"}},
+	} {
+		a := h.do("admin", tt.method, tt.path, tt.body)
+		if a.status != tt.status || strings.Join(a.violations(), ",") != tt.fields {
+			t.Errorf("%s %s %s: %d %s", tt.method, tt.path, tt.body, a.status, a.raw)
+		}
+		for _, says := range tt.says {
+			if !strings.Contains(a.raw, says) {
+				t.Errorf("%s %s %s: %s, want …%s…", tt.method, tt.path, tt.body, a.raw, says)
+			}
+		}
+	}
+}
+
+// An enum's number that the contract does not have is no default.
+func TestUnknownEnums(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, number := range []int32{-1, -2147483648, 99, 257} {
+		for field, body := range map[string]string{
+			"order":                 `{"board_id":"b","order":%d}`,
+			"policy":                `{"board_id":"b","policy":%d}`,
+			"season.schedule":       `{"board_id":"b","season":{"schedule":%d}}`,
+			"tie_breakers[1].order": `{"board_id":"b","tie_breakers":[{"name":"a"},{"name":"b","order":%d}]}`,
+		} {
+			a := h.do("admin", "POST", "/v1/boards", fmt.Sprintf(body, number))
+			if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) || !strings.Contains(a.raw, fmt.Sprintf("%d is not one of ", number)) {
+				t.Errorf("%s is %d: %d %s", field, number, a.status, a.raw)
+			}
+		}
+		_, err := h.client().CreateBoard(h.as("admin"), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "b", Order: pb.Board_Order(number)}})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "HIGHER_FIRST, LOWER_FIRST") {
+			t.Errorf("order %d over gRPC: %v", number, err)
+		}
+		if a := h.do("admin", "PATCH", "/v1/boards/default", fmt.Sprintf(`{"order":%d}`, number)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"order"}) {
+			t.Errorf("PATCH of order %d: %d %s", number, a.status, a.raw)
+		}
+	}
+}
+
+// Numbers of metadata come back as they went in, or are refused.
+func TestMetadataNumbers(t *testing.T) {
+	h := newHarness(t, Options{})
+	submit := func(number string) answer {
+		return h.do("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m`+strings.Trim(number, "-")+`","points":1,"metadata":{"a":{"b":[0,`+number+`]}}}`)
+	}
+	for _, number := range []string{"0", "0.1", "0.30000000000000004", "1e23", "9007199254740992", "-9007199254740992", "9007199254740994", "1795168800000000", "1.7976931348623157e308", "5e-324", "1e2", "0e999999999", "1.50000000000000000000"} {
+		if a := submit(number); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", number, a.status, a.raw)
+			continue
+		}
+		kept := get(h.must("read", "GET", "/v1/boards/default/results/u/m"+strings.Trim(number, "-"), nil), "result", "metadata", "a", "b", 1)
+		want, _ := strconv.ParseFloat(number, 64)
+		if got, err := kept.(json.Number).Float64(); err != nil || got != want {
+			t.Errorf("%s came back as %v", number, kept)
+		}
+	}
+	for _, number := range []string{"9007199254740993", "-9007199254740993", "18446744073709551615", "3.14159265358979323846", "1e400", "-1e400", "1e-400", "1e999999999999", "1e-999999999999", strings.Repeat("1", 65), "1" + strings.Repeat("0", 64)} {
+		if a := submit(number); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"metadata.a.b[1]"}) || !strings.Contains(a.raw, "is no number that a double holds") {
+			t.Errorf("%s: %d %s", number, a.status, a.raw)
+		}
+	}
+}
+
+// A number is looked at no further than a number may be long: to take a longer
+// one apart takes time that grows with the square of its length.
+func TestLongNumbers(t *testing.T) {
+	h := newHarness(t, Options{})
+	digits := strings.Repeat("1", 1<<20)
+	for _, number := range []string{digits, "-" + digits, "1." + digits, `"` + digits + `"`, "1e" + digits, "0." + digits + "e1", digits + "e-1"} {
+		a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"a","points":`+number+`}]}`)
+		if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"results[0].points"}) || !strings.Contains(a.raw, "longer than 64 characters") {
+			t.Errorf("%.10s…: %d %.300s", number, a.status, a.raw)
+		}
+	}
+	if a := h.do("read", "GET", "/v1/scores?limit="+digits[:20000], nil); a.status != http.StatusBadRequest || !strings.Contains(a.raw, "is not an integer") {
+		t.Errorf("a long limit: %d %.300s", a.status, a.raw)
+	}
+}
+
+// What exceeds a bound is refused before any of it is decoded, and the bound's
+// other side is not.
+func TestBounds(t *testing.T) {
+	nested := func(depth int) string {
+		return `{"metadata":{"k":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}}`
+	}
+	list := func(n int, element string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+	}
+	values := `{"metadata":{"k":` + list(4000, "0") + `}}`
+	object := strings.Builder{}
+	for i := range maxElements + 1 {
+		fmt.Fprintf(&object, `"k%d":"",`, i)
+	}
+	for _, tt := range []struct{ name, body, field, says string }{
+		{"metadata 32 deep", `{"results":[{"metadata":{}},` + nested(32) + `]}`, "", ""},
+		{"metadata 33 deep", `{"results":[{"metadata":{}},` + nested(33) + `]}`, "results[1].metadata", "nested more than 32 deep"},
+		{"deep metadata, many times", `{"results":` + list(900, nested(9000)) + `}`, "body", "more than 500000 values"},
+		{"objects 33 deep", `{"results":[{"metadata":` + strings.Repeat(`{"k":`, 33) + "1" + strings.Repeat("}", 33) + `}]}`, "results[0].metadata", "nested more than 32 deep"},
+		{"brackets in text", `{"results":[{"user_id":"` + strings.Repeat(`[{\"`, 100) + `"}]}`, "", ""},
+		{"5,000 results", `{"results":` + list(5000, "{}") + `}`, "", ""},
+		{"5,001 results", `{"results":` + list(5001, "{}") + `}`, "results", "more than 5000 given"},
+		{"many results", `{"results":` + list(5_500_000, "{}") + `}`, "body", "more than 500000 values"},
+		{"many tie-breakers", `{"results":[{"tie_breakers":` + list(5001, "0") + `}]}`, "results[0].tie_breakers", "more than 5000 given"},
+		{"many attributes", `{"results":[{"attributes":{` + strings.TrimSuffix(object.String(), ",") + `}}]}`, "results[0].attributes", "more than 5000 given"},
+		{"a long list in metadata", `{"results":[{"metadata":{"k":` + list(5001, "0") + `}}]}`, "results[0].metadata.k", "more than 5000 given"},
+		{"500,000 values", `{"results":` + list(124, values) + `}`, "", ""},
+		{"more values", `{"results":` + list(126, values) + `}`, "body", "more than 500000 values"},
+		{"many values of nothing", list(600_000, ""), "body", "more than 500000 values"},
+		{"U+FFFD beside a large number", `{"results":[{"user_id":"\ufffd","points":9007199254740992}]}`, "", ""},
+	} {
+		m := &pb.BatchSubmitScoresRequest{}
+		err := DecodeJSON([]byte(tt.body), m)
+		var field *leaderboard.FieldError
+		if tt.field == "" {
+			if err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		} else if !errors.As(err, &field) || field.Field != tt.field || !strings.Contains(field.Problem, tt.says) {
+			t.Errorf("%s: %.300v, want %s: …%s…", tt.name, err, tt.field, tt.says)
+		}
+		if err != nil && len(m.GetResults()) > 0 {
+			t.Errorf("%s: %d results were decoded", tt.name, len(m.GetResults()))
+		}
+	}
+}
+
+// Over gRPC, too, what is too much or too deep is refused as a whole or by result.
+func TestBoundsOverGRPC(t *testing.T) {
+	h := newHarness(t, Options{Limits: Limits{PerUser: Rate{PerSecond: 1, Burst: 1}}})
+	one := int64(1)
+	result := func(metadata *structpb.Value) *pb.Result {
+		return &pb.Result{UserId: "u", Points: &one, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"k": metadata}}}
+	}
+	deep := structpb.NewNumberValue(1)
+	for range 40 {
+		deep = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{deep}})
+	}
+	for _, results := range [][]*pb.Result{nil, slices.Repeat([]*pb.Result{{UserId: "u", Points: &one}}, 5001)} {
+		if _, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: results}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
+			t.Errorf("%d results: %v", len(results), err)
+		}
+	}
+	if _, err := h.client().LookupScores(h.as("submit"), &pb.LookupScoresRequest{UserIds: make([]string, 5001)}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
+		t.Errorf("5,001 users: %v", err)
+	}
+	// What is too much is not even decoded: 6 million results of nothing, and the
+	// same as values of metadata.
+	empty := bytes.Repeat([]byte{2<<3 | 2, 0}, 6<<20)
+	list := protowire.AppendBytes([]byte{6<<3 | 2}, bytes.Repeat([]byte{1<<3 | 2, 0}, 600_000))
+	list = protowire.AppendBytes(append(protowire.AppendBytes([]byte{1<<3 | 2}, []byte("k")), 2<<3|2), list)
+	list = protowire.AppendBytes([]byte{9<<3 | 2}, protowire.AppendBytes([]byte{1<<3 | 2}, list))
+	for name, raw := range map[string][]byte{"results": empty, "values": protowire.AppendBytes([]byte{2<<3 | 2}, list)} {
+		m := &pb.BatchSubmitScoresRequest{}
+		if err := decodeMessage(raw, m); err == nil || !strings.Contains(err.Error(), "more than 500000 values") || len(m.GetResults()) > 0 {
+			t.Errorf("many %s: %v, %d results decoded", name, err, len(m.GetResults()))
+		}
+		err := h.conn.Invoke(h.as("submit"), pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m, grpc.ForceCodec(bytesCodec{}))
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "more than 500000 values") {
+			t.Errorf("many %s: %v", name, err)
+		}
+	}
+	deepest := []byte{}
+	for range 4000 {
+		deepest = protowire.AppendBytes([]byte{1<<3 | 2}, protowire.AppendBytes([]byte{6<<3 | 2}, deepest))
+	}
+	if err := decodeMessage(deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
+		t.Errorf("a deep message: %v", err)
+	}
+	// No token was taken.
+	res, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{
+		result(deep), result(structpb.NewStringValue(strings.Repeat("x", 1<<20))),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"metadata: is nested more than 32 deep", "metadata: is longer than the 4096 bytes"} {
+		if got := res.GetOutcomes()[i].GetDetail(); !strings.Contains(got, want) {
+			t.Errorf("outcome %d: %q, want %q", i, got, want)
 		}
 	}
 }
@@ -226,6 +438,14 @@ func TestLongBodies(t *testing.T) {
 	a = h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"`+strings.Repeat("u", maxBatchBytes)+`"}]}`)
 	if a.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a long batch: %d %s, want 413", a.status, a.raw)
+	}
+	a = h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":["`+strings.Repeat("u", maxLookupBytes)+`"]}`)
+	if a.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long lookup: %d %s, want 413", a.status, a.raw)
+	}
+	longest := strings.Repeat(`"`+strings.Repeat(`\u0041`, 128)+`",`, ranking.MaxLookup)
+	if a := h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":[`+longest[:len(longest)-1]+`]}`); a.status != http.StatusOK {
+		t.Errorf("a lookup of the longest ids: %d %.300s", a.status, a.raw)
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`+strings.Repeat(" ", maxBodyBytes)); a.status != http.StatusOK {
 		t.Errorf("a batch longer than a single result may be: %d %s", a.status, a.raw)

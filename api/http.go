@@ -4,9 +4,12 @@ import (
 	_ "embed"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -17,26 +20,33 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
+// HandleProbes routes what those who watch over a process ask it: whether it
+// lives, whether it is ready, and its metrics.
+func HandleProbes(mux *http.ServeMux, ready func() error, metrics prometheus.Gatherer) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			writeText(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+			return
+		}
+		writeText(w, http.StatusOK, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+}
+
 // newHandler routes what is not REST, and adds to all what browsers need to know.
 func (s *Server) newHandler(gw *gateway) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if s.options.Ready() {
-			writeText(w, http.StatusOK, "ready")
-		} else {
-			writeText(w, http.StatusServiceUnavailable, "not ready: the rank index is being filled")
-		}
-	})
+	HandleProbes(mux, s.options.Ready, s.options.Metrics)
 	mux.HandleFunc("GET /{$}", page)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI) // the client may be gone
 	})
 
 	// A page of another origin may not make a browser on this machine submit
-	// scores to a server that asks for no keys.
+	// scores to a server that asks for no keys. Host tells this server's page from
+	// one whose own name was made to resolve to this machine.
 	crossOrigin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w := &patientWriter{rw, http.NewResponseController(rw)}
@@ -54,6 +64,10 @@ func (s *Server) newHandler(gw *gateway) http.Handler {
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
+		if s.options.Insecure && !isLoopbackName((&url.URL{Host: r.Host}).Hostname()) {
+			writeText(w, http.StatusMisdirectedRequest, "a server without keys is for this machine: ask localhost or 127.0.0.1, not "+strconv.QuoteToASCII(r.Host))
+			return
+		}
 		// Not by the mux, which would clean paths: an id may be ".." or hold "//".
 		if !strings.HasPrefix(r.URL.Path, "/v1/") {
 			mux.ServeHTTP(w, r)
@@ -61,6 +75,13 @@ func (s *Server) newHandler(gw *gateway) http.Handler {
 		}
 		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), httpPeer(r))))
 	})
+}
+
+// isLoopbackName says whether a host is this machine's name for itself, or its
+// loopback address.
+func isLoopbackName(host string) bool {
+	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // writeTimeout is how long a client may take to read a piece of an answer. A

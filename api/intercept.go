@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -15,12 +16,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 // The interceptors that every call passes, of gRPC and REST alike, outermost
-// first: report, errors, panics, deadline, guard, the rate of users.
+// first: report, errors, panics, deadline, guard, the message, its counts and
+// the rate of users.
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
 	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
 		s.metrics.panics.Inc()
@@ -42,7 +45,11 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 			return next(ctx, req)
 		},
 		auth.UnaryServerInterceptor(s.guard.enter),
+		decodeLate,
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := checkCounts(req); err != nil {
+				return nil, err
+			}
 			if err := s.guard.takeUsers(usersOf(req)); err != nil {
 				return nil, err
 			}
@@ -58,6 +65,37 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		auth.StreamServerInterceptor(s.guard.enter),
 	}
 	return unary, stream
+}
+
+// lateRegistrar registers services whose unary calls pass the guard before their
+// messages are received and decoded, which gRPC itself does first.
+type lateRegistrar struct{ grpc.ServiceRegistrar }
+
+type decodeKey struct{}
+
+func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	late := *desc
+	late.Methods = slices.Clone(desc.Methods)
+	for i, m := range desc.Methods {
+		late.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			return m.Handler(srv, context.WithValue(ctx, decodeKey{}, decode), func(any) error { return nil }, intercept)
+		}
+	}
+	r.ServiceRegistrar.RegisterService(&late, impl)
+}
+
+// decodeLate receives the message that a lateRegistrar has left.
+func decodeLate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if decode, ok := ctx.Value(decodeKey{}).(func(any) error); ok {
+		var raw rawMessage
+		if err := decode(&raw); err != nil {
+			return nil, err
+		}
+		if err := decodeMessage(raw, req.(proto.Message)); err != nil {
+			return nil, err
+		}
+	}
+	return next(ctx, req)
 }
 
 // usersOf counts the results of each user in a submit.

@@ -34,10 +34,23 @@ func AppendJSON(dst []byte, m proto.Message) ([]byte, error) {
 }
 
 // DecodeJSON reads a message as REST clients send it. Nothing is the empty
-// message. It returns a [leaderboard.FieldError] that names what is wrong.
+// message. It returns a [leaderboard.FieldError] that names what is wrong; a body
+// that exceeds a bound is not decoded.
 func DecodeJSON(data []byte, m proto.Message) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil
+	}
+	plain, err := checkValues(data)
+	if err != nil {
+		return err
+	}
+	if !plain {
+		if problem := explain(data, m.ProtoReflect().Descriptor()); problem != nil {
+			return problem
+		}
+	}
 	// protojson takes 5e for a number.
-	if len(bytes.TrimSpace(data)) == 0 || json.Valid(data) && protojson.Unmarshal(data, m) == nil {
+	if json.Valid(data) && protojson.Unmarshal(data, m) == nil {
 		return nil
 	}
 	if problem := explain(data, m.ProtoReflect().Descriptor()); problem != nil {

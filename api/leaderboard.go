@@ -141,13 +141,13 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	if err != nil {
 		return nil, err
 	}
-	if n := len(req.GetResults()); n < 1 || n > ranking.MaxBatch {
-		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("%d given, 1 to %d are allowed", n, ranking.MaxBatch)}
-	}
 	res := &pb.BatchSubmitScoresResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
 	results := make([]leaderboard.MatchResult, 0, len(req.GetResults()))
 	at := make([]int, 0, len(req.GetResults())) // results[i] is the request's at[i]
 	for i, r := range req.GetResults() {
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // nobody waits for the answer
+		}
 		result, err := wire.ToResult(&b, r)
 		if err != nil {
 			res.Outcomes[i] = fromReceipt(result.User, &ranking.Receipt{
@@ -400,11 +400,16 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 // applyMask sets the fields of dst that paths name to what they are in src. No
 // paths are all fields that src has.
 func applyMask(dst, src protoreflect.Message, paths []string) error {
+	named := len(paths) > 0 && paths[0] != "" // which the gateway makes of {}
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			named = named || fd.Name() != "board_id"
 			dst.Set(fd, v)
 			return true
 		})
+	}
+	if !named {
+		return &leaderboard.FieldError{Field: bodyField, Problem: "names no field to change"}
 	}
 	for _, path := range paths {
 		d, s := dst, src
@@ -431,6 +436,9 @@ func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*
 	id := leaderboard.BoardID(req.GetBoard()) // never the default by leaving it out
 	if err := id.Validate(); err != nil {
 		return nil, err
+	}
+	if id == leaderboard.DefaultBoard {
+		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board, which the routes without a board are for, and cannot be deleted"}
 	}
 	return &pb.DeleteBoardResponse{}, s.service.DeleteBoard(ctx, id)
 }

@@ -56,12 +56,10 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// take takes n tokens, or all there can be if that is less. If there are too
-// few it takes none, and returns after how long there will be.
-func (b *buckets) take(key string, n int, now time.Time) time.Duration {
-	if b == nil {
-		return 0
-	}
+// reserve takes n tokens, or all there can be if that is less, which the
+// reservation's CancelAt of the same time gives back. If there are too few it
+// takes none, and returns after how long there will be. b is not nil.
+func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {
 		l = rate.NewLimiter(b.limit, b.burst)
@@ -74,7 +72,40 @@ func (b *buckets) take(key string, n int, now time.Time) time.Duration {
 	if wait > 0 {
 		r.CancelAt(now)
 	}
+	return r, wait
+}
+
+// take is reserve of one token, to keep.
+func (b *buckets) take(key string, now time.Time) time.Duration {
+	if b == nil {
+		return 0
+	}
+	_, wait := b.reserve(key, 1, now)
 	return wait
+}
+
+// takeAll takes as many tokens of each key as it is given, or none at all: then
+// it returns the key that has to wait the longest, and how long.
+func (b *buckets) takeAll(tokens map[string]int, now time.Time) (last string, longest time.Duration) {
+	if b == nil {
+		return "", 0
+	}
+	taken := make([]*rate.Reservation, 0, len(tokens))
+	for key, n := range tokens {
+		r, wait := b.reserve(key, n, now)
+		if wait == 0 {
+			taken = append(taken, r)
+		}
+		if wait > longest {
+			last, longest = key, wait
+		}
+	}
+	if longest > 0 {
+		for _, r := range taken {
+			r.CancelAt(now)
+		}
+	}
+	return last, longest
 }
 
 // limited is the error of a caller who has to wait.

@@ -2,14 +2,19 @@ package api
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
@@ -47,6 +52,59 @@ func TestLimitsPerKey(t *testing.T) {
 	}
 }
 
+// Of a call that its key's rate or scope refuses no body is read, and no
+// message received.
+func TestLimitedCallsAreNotRead(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: Limits{PerKey: Rate{PerSecond: 1, Burst: 1}}})
+	const garbage = "\xff\xff" // no message, so that who decodes it says so
+	rest := func(scope string, read *bool) int {
+		req := httptest.NewRequest("POST", "/v1/scores:batch", readerFunc(func(p []byte) (int, error) {
+			*read = true
+			return copy(p, garbage), io.EOF
+		}))
+		req.Header.Set("Authorization", "Bearer "+string(h.keys[scope]))
+		w := httptest.NewRecorder()
+		h.Handler().ServeHTTP(w, req)
+		return w.Code
+	}
+	overGRPC := func(scope string) codes.Code {
+		return status.Code(h.conn.Invoke(h.as(scope), pb.LeaderboardService_BatchSubmitScores_FullMethodName, []byte(garbage), &pb.BatchSubmitScoresResponse{}, grpc.ForceCodec(bytesCodec{})))
+	}
+	var read bool
+	if got := rest("submit", &read); got != http.StatusBadRequest || !read {
+		t.Errorf("the first call: %d, read %t, want 400 and true", got, read)
+	}
+	if got := overGRPC("admin"); got != codes.InvalidArgument {
+		t.Errorf("the first call over gRPC: %v", got)
+	}
+	h.keys["guess"] = "lbk_guess"
+	for _, tt := range []struct {
+		scope string
+		code  int
+		grpc  codes.Code
+	}{
+		{"submit", http.StatusTooManyRequests, codes.ResourceExhausted},
+		{"read", http.StatusForbidden, codes.ResourceExhausted}, // being refused took its token
+		{"guess", http.StatusUnauthorized, codes.Unauthenticated},
+	} {
+		read = false
+		if got := rest(tt.scope, &read); got != tt.code || read {
+			t.Errorf("%s: %d, read %t, want %d and false", tt.scope, got, read, tt.code)
+		}
+		if got := overGRPC(tt.scope); got != tt.grpc {
+			t.Errorf("%s over gRPC: %v, want %v", tt.scope, got, tt.grpc)
+		}
+	}
+}
+
+// bytesCodec sends bytes as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string                    { return "proto" }
+func (bytesCodec) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
+func (bytesCodec) Unmarshal(b []byte, v any) error { return proto.Unmarshal(b, v.(proto.Message)) }
+
 func TestLimitsPerUser(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: Limits{PerUser: Rate{PerSecond: 1, Burst: 2}}})
@@ -76,6 +134,35 @@ func TestLimitsPerUser(t *testing.T) {
 	}
 	if a := h.do("read", "GET", "/v1/scores/u", nil); a.status != http.StatusOK {
 		t.Errorf("reading: %d %s", a.status, a.raw)
+	}
+}
+
+// A batch takes tokens of all of its users or of none.
+func TestLimitsPerUserAreTakenTogether(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: Limits{PerUser: Rate{PerSecond: 0.5, Burst: 2}}})
+	results := func(users ...string) string {
+		for i, user := range users {
+			users[i] = fmt.Sprintf(`{"user_id":%q,"points":1}`, user)
+		}
+		return `{"results":[` + strings.Join(users, ",") + `]}`
+	}
+	h.must("submit", "POST", "/v1/scores:batch", results("busy", "busier", "busier"))
+	users := []string{"busy", "busy", "busier", "busier"}
+	for i := range 50 {
+		users = append(users, fmt.Sprintf("u%d", i))
+	}
+	// The answer names the longest wait.
+	a := h.do("submit", "POST", "/v1/scores:batch", results(slices.Clone(users)...))
+	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != "4" || !strings.Contains(a.raw, "busier") {
+		t.Errorf("a batch with busy users: %d, Retry-After %q, %s", a.status, a.header.Get("Retry-After"), a.raw)
+	}
+	var all []string
+	for _, user := range users[4:] {
+		all = append(all, user, user)
+	}
+	if a := h.do("submit", "POST", "/v1/scores:batch", results(append(all, "busy")...)); a.status != http.StatusOK {
+		t.Errorf("the others' batch: %d %.300s", a.status, a.raw)
 	}
 }
 
@@ -123,20 +210,20 @@ func TestBuckets(t *testing.T) {
 	now := time.Now()
 	b := newBuckets(Rate{PerSecond: 2.5}) // a burst of 3
 	for i := range 3 {
-		if wait := b.take("k", 1, now); wait != 0 {
+		if wait := b.take("k", now); wait != 0 {
 			t.Errorf("token %d: wait %v", i, wait)
 		}
 	}
-	if wait := b.take("k", 1, now); wait != 400*time.Millisecond {
+	if wait := b.take("k", now); wait != 400*time.Millisecond {
 		t.Errorf("an empty bucket: wait %v, want 400ms", wait)
 	}
 	// What was refused took nothing.
-	if wait := b.take("k", 1, now.Add(400*time.Millisecond)); wait != 0 {
+	if wait := b.take("k", now.Add(400*time.Millisecond)); wait != 0 {
 		t.Errorf("400 ms later: wait %v", wait)
 	}
 	// Memory is bounded.
 	for i := range maxBuckets + 10 {
-		b.take("k"+strings.Repeat("x", i%3)+strconv.Itoa(i), 1, now)
+		b.take("k"+strings.Repeat("x", i%3)+strconv.Itoa(i), now)
 	}
 	if n := b.byKey.Len(); n != maxBuckets {
 		t.Errorf("%d buckets are kept, want %d", n, maxBuckets)

@@ -28,9 +28,12 @@ const (
 	// metadata, 3 KiB of attributes and 0.5 KiB of ids, which escapes may make
 	// six times as long.
 	maxBodyBytes = 64 << 10
-	// maxBatchBytes bounds the body of a batch or a lookup, and every message
-	// over gRPC.
+	// maxBatchBytes bounds the body of a batch, and every message over gRPC: for
+	// 5,000 results it is 3 KiB each.
 	maxBatchBytes = 16 << 20
+	// maxLookupBytes bounds the body of a lookup: 5,000 ids of 128 bytes, as
+	// escapes, are 3.7 MiB.
+	maxLookupBytes = 4 << 20
 	// bodyTimeout is how long a client may take to send a request.
 	bodyTimeout = 30 * time.Second
 )
@@ -52,8 +55,10 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	}
 	limit := int64(maxBodyBytes)
 	switch rt.method {
-	case pb.LeaderboardService_BatchSubmitScores_FullMethodName, pb.LeaderboardService_LookupScores_FullMethodName:
+	case pb.LeaderboardService_BatchSubmitScores_FullMethodName:
 		limit = maxBatchBytes
+	case pb.LeaderboardService_LookupScores_FullMethodName:
+		limit = maxLookupBytes
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -52,9 +53,9 @@ type Options struct {
 	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
 	ShutdownGrace time.Duration
 
-	// Ready says whether the server can answer, for /readyz and the gRPC health
-	// service; nil is always.
-	Ready func() bool
+	// Ready says what the server has yet to do before it can answer, for /readyz
+	// and the gRPC health service; nil is nothing, always.
+	Ready func() error
 	// Backup makes a copy of the store under a name that has been checked to be
 	// a plain file name. nil answers UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
@@ -71,7 +72,7 @@ func (o Options) withDefaults() Options {
 	o.MaxWatchers = cmp.Or(o.MaxWatchers, 10_000)
 	o.ShutdownGrace = cmp.Or(o.ShutdownGrace, 15*time.Second)
 	if o.Ready == nil {
-		o.Ready = func() bool { return true }
+		o.Ready = func() error { return nil }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -127,7 +128,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	unary, stream := s.interceptors()
 	s.grpc = grpc.NewServer(s.grpcOptions(unary, stream)...)
 	local := newLocalConn(unary, stream)
-	for _, registrar := range []grpc.ServiceRegistrar{s.grpc, local} {
+	for _, registrar := range []grpc.ServiceRegistrar{lateRegistrar{s.grpc}, local} {
 		pb.RegisterLeaderboardServiceServer(registrar, s)
 		pb.RegisterAdminServiceServer(registrar, s)
 	}
@@ -147,6 +148,7 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 		grpc.MaxRecvMsgSize(maxBatchBytes),
+		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		// Clients may ask for signs of life as often as watchers get them.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -161,12 +163,12 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 // readiness is the gRPC health service: the server is serving while it is ready.
 type readiness struct {
 	*health.Server
-	ready func() bool
+	ready func() error
 }
 
 func (r readiness) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	status := healthpb.HealthCheckResponse_SERVING
-	if !r.ready() {
+	if r.ready() != nil {
 		status = healthpb.HealthCheckResponse_NOT_SERVING
 	}
 	r.SetServingStatus(req.GetService(), status)
@@ -199,7 +201,8 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 		return nil
 	})
 	g.Go(func() error {
-		if err := s.grpc.Serve(grpcListener); err != nil {
+		// Stopped before it began is stopped too.
+		if err := s.grpc.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("api: grpc: %w", err)
 		}
 		return nil

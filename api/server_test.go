@@ -39,7 +39,12 @@ import (
 
 func TestProbes(t *testing.T) {
 	var ready atomic.Bool
-	h := newHarness(t, Options{Ready: ready.Load})
+	h := newHarness(t, Options{Ready: func() error {
+		if !ready.Load() {
+			return errors.New("still waking up")
+		}
+		return nil
+	}})
 	if a := h.do("", "GET", "/healthz", nil); a.status != http.StatusOK || a.raw != "ok\n" {
 		t.Errorf("/healthz: %d %s", a.status, a.raw)
 	}
@@ -50,8 +55,8 @@ func TestProbes(t *testing.T) {
 		}
 		return res.GetStatus()
 	}
-	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusServiceUnavailable || health() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("not ready: %d, gRPC %v", a.status, health())
+	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusServiceUnavailable || a.raw != "not ready: still waking up\n" || health() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("not ready: %d %s, gRPC %v", a.status, a.raw, health())
 	}
 	ready.Store(true)
 	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusOK || health() != healthpb.HealthCheckResponse_SERVING {
@@ -623,5 +628,15 @@ func TestServeFailsWithItsListener(t *testing.T) {
 	rest.Close()
 	if err := h.Serve(t.Context(), rest, grpcListener); err == nil || !strings.Contains(err.Error(), "http") {
 		t.Errorf("Serve on a closed listener returned %v", err)
+	}
+}
+
+// A server that is told to stop as soon as it starts stops without an error.
+func TestServeAndStopAtOnce(t *testing.T) {
+	for range 50 {
+		_, _, stop := listening(t, newHarness(t, Options{}).Server)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

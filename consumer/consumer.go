@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +26,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -41,7 +41,8 @@ type service interface {
 	Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error)
 	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error)
 	RanksOf(ctx context.Context, s leaderboard.Scope, keys []leaderboard.RankKey) ([]int64, error)
-	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error
+	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error)
+	Settled() bool
 }
 
 // sender publishes messages, and returns once all are acknowledged.
@@ -107,22 +108,26 @@ type Consumer struct {
 	o       Options
 	service service
 	sender  sender
-	client  sarama.Client
-	group   sarama.ConsumerGroup
+	conf    *sarama.Config
+	client  sarama.Client        // nil until it is connected
+	group   sarama.ConsumerGroup // likewise
 	metrics metrics
 	atOnce  atomic.Int64 // how many results the stores apply in time
+	joined  atomic.Bool
 }
 
 type metrics struct {
-	results    *prometheus.CounterVec
-	dead       *prometheus.CounterVec
-	retries    prometheus.Counter
-	stuck      prometheus.Counter
-	sessions   prometheus.Counter
-	misplaced  prometheus.Counter
-	applyTime  prometheus.Histogram
-	batch      prometheus.Histogram
-	lagSeconds *prometheus.GaugeVec
+	results      *prometheus.CounterVec
+	dead         *prometheus.CounterVec
+	retries      prometheus.Counter
+	stuck        prometheus.Counter
+	sessions     prometheus.Counter
+	misplaced    prometheus.Counter
+	offsetResets prometheus.Counter
+	applyTime    prometheus.Histogram
+	batch        prometheus.Histogram
+	lagSeconds   *prometheus.GaugeVec
+	partitions   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -141,22 +146,27 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help: "Times that the group gave this consumer its share of the partitions."}),
 		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
 			Help: "Messages on another partition than the murmur2 hash of their user: their producer partitions otherwise."}),
+		offsetResets: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "offset_resets_total",
+			Help: "Times that a partition was read on from its oldest message, as the log did not have the committed offset."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
 			Help: "Time from taking a batch to its offsets being marked.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}),
 		batch: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "batch_results",
 			Help: "Messages in a batch.", Buckets: prometheus.ExponentialBuckets(1, 2, 12)}),
 		lagSeconds: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "delay_seconds",
 			Help: "Age of the oldest message of the last batch when it was taken, by topic."}, []string{"topic"}),
+		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
+			Help: "Partitions that the group has given this consumer, of all topics."}),
 	}
 }
 
-// New joins the brokers, and checks that the topics are there. s applies
-// results; send publishes updates and dead letters.
+// New returns a consumer. s applies results; send publishes updates and dead
+// letters. Neither brokers nor topics are asked for before Run, which waits until
+// they are there. It returns an error for settings that cannot be.
 func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
 	c := producer.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	c.Consumer.Group.ResetInvalidOffsets = false
+	c.Consumer.Group.ResetInvalidOffsets = false // silently; mendOffsets does it
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
 	c.Consumer.Group.Session.Timeout = o.SessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4
@@ -166,36 +176,37 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	c.Consumer.Return.Errors = true
 	c.ChannelBufferSize = o.BatchResults
-	client, err := sarama.NewClient(o.Brokers, c)
-	if err != nil {
-		return nil, fmt.Errorf("consumer: brokers %v: %w: %w", o.Brokers, leaderboard.ErrUnavailable, err)
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	group, err := sarama.NewConsumerGroupFromClient(o.Group, client)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("consumer: group %q: %w: %w", o.Group, leaderboard.ErrUnavailable, err), client.Close())
-	}
-	con := &Consumer{o: o, service: s, sender: send, client: client, group: group, metrics: newMetrics(o.Registerer)}
+	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer)}
 	con.atOnce.Store(int64(o.BatchResults))
 	return con, nil
 }
+
+// Joined says whether the group has ever given this consumer its share of the
+// partitions, which may be none. What it has now, a metric tells.
+func (c *Consumer) Joined() bool { return c.joined.Load() }
 
 // Run consumes until ctx is done; then it finishes the batches under way,
 // commits, and leaves the group.
 func (c *Consumer) Run(ctx context.Context) error {
 	var logging sync.WaitGroup
-	logging.Go(func() {
-		for err := range c.group.Errors() {
-			c.o.Log.Warn("kafka", "err", err)
-		}
-	})
 	retry := backoff.NewExponentialBackOff()
+	retry.MaxInterval = 10 * time.Second
 	for ctx.Err() == nil {
-		topics, err := c.topics()
+		began := time.Now()
+		err := c.connect(&logging)
 		if err == nil {
-			err = c.session(ctx, topics)
+			var topics []string
+			if topics, err = c.topics(); err == nil {
+				err = c.session(ctx, topics)
+			}
+		}
+		if err == nil || time.Since(began) > 2*retry.MaxInterval {
+			retry.Reset()
 		}
 		if err == nil {
-			retry.Reset()
 			continue
 		}
 		wait := retry.NextBackOff()
@@ -205,9 +216,34 @@ func (c *Consumer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+	if c.group == nil {
+		return nil
+	}
 	err := errors.Join(c.group.Close(), c.client.Close())
 	logging.Wait()
 	return err
+}
+
+// connect connects to the brokers, once, and logs what becomes of it in the background.
+func (c *Consumer) connect(logging *sync.WaitGroup) error {
+	if c.group != nil {
+		return nil
+	}
+	client, err := sarama.NewClient(c.o.Brokers, c.conf)
+	if err != nil {
+		return fmt.Errorf("consumer: brokers %v: %w", c.o.Brokers, err)
+	}
+	group, err := sarama.NewConsumerGroupFromClient(c.o.Group, client)
+	if err != nil {
+		return errors.Join(fmt.Errorf("consumer: group %q: %w", c.o.Group, err), client.Close())
+	}
+	c.client, c.group = client, group
+	logging.Go(func() {
+		for err := range group.Errors() {
+			c.o.Log.Warn("kafka", "err", err)
+		}
+	})
+	return nil
 }
 
 // topics returns the results topic and those mirrored from other regions.
@@ -227,7 +263,8 @@ func (c *Consumer) topics() ([]string, error) {
 	return topics, nil
 }
 
-// session consumes topics through one rebalance, and ends early when there are others.
+// session consumes topics until the next rebalance, and ends early when there are
+// others. It returns an error if it ended for another reason.
 func (c *Consumer) session(ctx context.Context, topics []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -245,24 +282,44 @@ func (c *Consumer) session(ctx context.Context, topics []string) error {
 			}
 		}
 	}()
-	err := c.group.Consume(ctx, topics, handler{c})
+	h := handler{Consumer: c, ended: new(error)}
+	err := c.group.Consume(ctx, topics, h)
 	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
 		return nil
+	}
+	if why := *h.ended; err == nil && !errors.Is(why, sarama.ErrRebalanceInProgress) && !errors.Is(why, sarama.ErrSessionPartitionCountChanged) {
+		return why
 	}
 	return err
 }
 
-// handler is the consumer as sarama sees it.
-type handler struct{ *Consumer }
+// handler is the consumer as sarama sees it, for one session.
+type handler struct {
+	*Consumer
+	ended *error // why the session did
+}
 
-func (h handler) Setup(sarama.ConsumerGroupSession) error {
+func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	h.metrics.sessions.Inc()
+	partitions := 0
+	for _, claims := range s.Claims() {
+		partitions += len(claims)
+	}
+	h.metrics.partitions.Set(float64(partitions))
+	h.joined.Store(true)
+	if err := h.mendOffsets(s); err != nil {
+		h.o.Log.Warn("committed offsets not compared with the log", "err", err)
+	}
 	return nil
 }
 
-// Cleanup has nothing to do: what was marked is committed after it, so that the
+// Cleanup commits nothing: what was marked is committed after it, so that the
 // next owner begins behind it.
-func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
+	h.metrics.partitions.Set(0)
+	*h.ended = context.Cause(s.Context())
+	return nil
+}
 
 // ConsumeClaim applies a partition's messages until the session ends. While what
 // became of a batch is being reported, the next is applied.
@@ -272,19 +329,10 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	applied := make(chan []*item)
 	var reporting sync.WaitGroup
 	reporting.Go(func() {
-		failed := false
-		for items := range applied {
-			if failed {
-				continue // nothing is marked after it
+		if err := h.reportAll(s, applied); err != nil {
+			cancel(err)
+			for range applied { // nothing is marked after it
 			}
-			if err := h.report(s.Context(), items); err != nil {
-				failed = true
-				cancel(err)
-				continue
-			}
-			s.MarkMessage(items[len(items)-1].message, "")
-			h.metrics.applyTime.Observe(time.Since(items[0].taken).Seconds())
-			h.metrics.batch.Observe(float64(len(items)))
 		}
 	})
 	for {
@@ -311,6 +359,42 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
 	}
 	return nil // if the session ended meanwhile, the next owner does it again
+}
+
+// settleEvery is how often it is looked whether the rank index has settled.
+const settleEvery = 100 * time.Millisecond
+
+// reportAll tells what became of applied batches, and marks them. While the rank
+// index lacks something that only this process knows of, nothing is marked: if
+// the process ends, another is given the same messages, and brings the index up
+// to date with them.
+func (h handler) reportAll(s sarama.ConsumerGroupSession, applied <-chan []*item) error {
+	var last *sarama.ConsumerMessage // to be marked
+	mark := func() {
+		if last != nil && h.service.Settled() {
+			s.MarkMessage(last, "")
+			last = nil
+		}
+	}
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case items, ok := <-applied:
+			if !ok {
+				return nil
+			}
+			if err := h.report(s.Context(), items); err != nil {
+				return err
+			}
+			last = items[len(items)-1].message
+			mark()
+			h.metrics.applyTime.Observe(time.Since(items[0].taken).Seconds())
+			h.metrics.batch.Observe(float64(len(items)))
+		case <-tick.C:
+			mark()
+		}
+	}
 }
 
 var errStuck = errors.New("no progress for too long")
@@ -351,6 +435,7 @@ type item struct {
 	result  leaderboard.MatchResult
 	outcome leaderboard.Outcome
 	before  leaderboard.RankKey // the user's before the batch
+	repeats bool                // another notification of the batch tells of the user
 	// cause is why the message goes to the dead letters, or empty.
 	cause  cause
 	detail error
@@ -461,8 +546,10 @@ func (h handler) checkPlace(m *sarama.ConsumerMessage) {
 	}
 }
 
-// understand makes results of messages, or finds out why they are none.
+// understand makes results of messages, or finds out why they are none. It asks
+// for each board once, and several things at a time.
 func (h handler) understand(ctx context.Context, items []*item) error {
+	byBoard := map[leaderboard.BoardID][]*item{}
 	for _, i := range items {
 		if i.board != nil || i.cause != "" {
 			continue // understood in an earlier try
@@ -473,15 +560,33 @@ func (h handler) understand(ctx context.Context, items []*item) error {
 			continue
 		}
 		id := cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
+		byBoard[id] = append(byBoard[id], i)
+	}
+	type onBoard struct {
+		item  *item
+		board *leaderboard.Board
+	}
+	var mu sync.Mutex
+	var found []onBoard
+	err := each(slices.Collect(maps.Keys(byBoard)), func(id leaderboard.BoardID) error {
 		board, err := h.service.Board(ctx, id)
-		switch {
-		case errors.Is(err, leaderboard.ErrBoardNotFound), errors.Is(err, leaderboard.ErrInvalid):
-			i.cause, i.detail = causeBoard, err
-			continue
-		case err != nil:
-			return err
+		mu.Lock()
+		defer mu.Unlock()
+		for _, i := range byBoard[id] {
+			switch {
+			case errors.Is(err, leaderboard.ErrBoardNotFound), errors.Is(err, leaderboard.ErrInvalid):
+				i.cause, i.detail = causeBoard, err
+			case err != nil:
+				return err
+			default:
+				found = append(found, onBoard{i, &board})
+			}
 		}
-		i.result, err = h.result(ctx, &board, i)
+		return nil
+	})
+	rerr := each(found, func(on onBoard) error {
+		i := on.item
+		result, err := h.result(ctx, on.board, i)
 		switch {
 		case errors.Is(err, leaderboard.ErrSeasonNotFound):
 			i.cause, i.detail = causeSeason, err
@@ -490,10 +595,14 @@ func (h handler) understand(ctx context.Context, items []*item) error {
 		case err != nil:
 			return err
 		default:
-			i.board = &board
+			i.board, i.result = on.board, result
 		}
+		return nil
+	})
+	if err == nil {
+		err = rerr
 	}
-	return nil
+	return err
 }
 
 func (h handler) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
@@ -526,26 +635,15 @@ func (h handler) applySome(ctx context.Context, items []*item) (left []*item, er
 // the reason.
 func (h handler) apply(ctx context.Context, items []*item) (left []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
-	type refresh struct {
-		leaderboard.Scope
-		user leaderboard.UserID
-	}
-	refreshed := map[refresh]error{}
+	var notifications []*item
 	for _, i := range items {
-		if !i.record.GetNotification() {
+		if i.record.GetNotification() {
+			notifications = append(notifications, i)
+		} else {
 			byBoard[i.board.ID] = append(byBoard[i.board.ID], i)
-			continue
-		}
-		what := refresh{i.result.Scope, i.result.User}
-		rerr, done := refreshed[what]
-		if !done {
-			rerr = h.service.Refresh(ctx, i.board, what.Season, what.user)
-			refreshed[what] = rerr
-		}
-		if rerr != nil {
-			left, err = append(left, i), rerr
 		}
 	}
+	left, err = h.refresh(ctx, notifications)
 	for _, items := range byBoard {
 		results := make([]leaderboard.MatchResult, len(items))
 		for n, i := range items {
@@ -584,6 +682,55 @@ func (h handler) apply(ctx context.Context, items []*item) (left []*item, err er
 	return left, err
 }
 
+// refresh makes the entries anew of those whom notifications are about, each once
+// and several at a time, and returns what is left to be tried again with the reason.
+func (h handler) refresh(ctx context.Context, notifications []*item) (left []*item, err error) {
+	type entry struct {
+		leaderboard.Scope
+		user leaderboard.UserID
+	}
+	byEntry := map[entry][]*item{}
+	for _, i := range notifications {
+		e := entry{i.result.Scope, i.result.User}
+		byEntry[e] = append(byEntry[e], i)
+	}
+	var mu sync.Mutex
+	err = each(slices.Collect(maps.Values(byEntry)), func(items []*item) error {
+		first := items[0]
+		change, err := h.service.Refresh(ctx, first.board, first.result.Season, first.result.User)
+		if errors.Is(err, leaderboard.ErrBoardNotFound) { // deleted since
+			for _, i := range items {
+				i.cause, i.detail = causeBoard, err
+			}
+			return nil
+		}
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			left = append(left, items...)
+			return err
+		}
+		first.before, first.outcome = rankedKey(&change.Before), leaderboard.Outcome{Status: leaderboard.Applied, Entry: change.After}
+		for _, i := range items[1:] {
+			i.repeats = true
+		}
+		return nil
+	})
+	return left, err
+}
+
+// each calls f of all, several at a time, and returns an error of theirs if there
+// is one.
+func each[T any](all []T, f func(T) error) error {
+	const atOnce = 32 // each is a call of the store, or some
+	var calls errgroup.Group
+	calls.SetLimit(atOnce)
+	for _, x := range all {
+		calls.Go(func() error { return f(x) })
+	}
+	return calls.Wait()
+}
+
 // reports returns the messages that tell of settled items: updates, and dead letters.
 func (h handler) reports(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
 	bands := h.bands(ctx, items)
@@ -592,13 +739,18 @@ func (h handler) reports(ctx context.Context, items []*item) ([]*sarama.Producer
 		switch {
 		case i.cause != "":
 			h.metrics.dead.WithLabelValues(string(i.cause)).Inc()
+			detail := short(i.detail.Error())
 			h.o.Log.Warn("message moved to the dead letters", "topic", i.message.Topic, "partition", i.message.Partition,
-				"offset", i.message.Offset, "cause", i.cause, "err", i.detail)
-			messages = append(messages, deadLetter(h.o.Topics.DeadLetters(), i.message, i.cause, i.detail))
-		case i.record.GetNotification():
+				"offset", i.message.Offset, "cause", i.cause, "err", detail)
+			messages = append(messages, deadLetter(h.o.Topics.DeadLetters(), i.message, i.cause, detail))
+		case i.repeats:
 			h.metrics.results.WithLabelValues("NOTIFICATION").Inc()
 		default:
-			h.metrics.results.WithLabelValues(i.outcome.Status.String()).Inc()
+			status := i.outcome.Status.String()
+			if i.record.GetNotification() {
+				status = "NOTIFICATION"
+			}
+			h.metrics.results.WithLabelValues(status).Inc()
 			value, err := proto.Marshal(update(i, bands))
 			if err != nil {
 				return nil, err
@@ -628,7 +780,7 @@ type bandsOf map[leaderboard.Scope]map[leaderboard.RankKey]int64
 func (h handler) bands(ctx context.Context, items []*item) bandsOf {
 	bands := bandsOf{}
 	for _, i := range items {
-		if i.cause != "" || i.record.GetNotification() {
+		if i.cause != "" || i.repeats {
 			continue
 		}
 		keys := bands[i.result.Scope]
@@ -681,6 +833,9 @@ func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 		MatchId: string(i.result.Match), Revision: i.result.Revision, Status: wire.FromStatus(i.outcome.Status),
 		Reason: string(i.outcome.Reason), AppliedAt: wire.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key),
 	}
+	if i.record.GetNotification() { // it is about the user, and says nothing of a result
+		u.MatchId, u.Revision = "", 0
+	}
 	tell := func(k leaderboard.RankKey, score, band **int64) {
 		if k == "" {
 			return
@@ -694,27 +849,4 @@ func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 	tell(i.before, &u.OldScore, &u.OldRankBand)
 	tell(rankedKey(&i.outcome.Entry), &u.NewScore, &u.NewRankBand)
 	return u
-}
-
-// deadLetter returns the message that keeps m, as it was, with why it is there
-// and where it came from in its headers.
-func deadLetter(topic string, m *sarama.ConsumerMessage, c cause, detail error) *sarama.ProducerMessage {
-	letter := &sarama.ProducerMessage{
-		Topic: topic, Value: sarama.ByteEncoder(m.Value),
-		Headers: []sarama.RecordHeader{
-			{Key: []byte("cause"), Value: []byte(c)},
-			{Key: []byte("detail"), Value: []byte(detail.Error())},
-			{Key: []byte("origin-topic"), Value: []byte(m.Topic)},
-			{Key: []byte("origin-partition"), Value: []byte(strconv.Itoa(int(m.Partition)))},
-			{Key: []byte("origin-offset"), Value: []byte(strconv.FormatInt(m.Offset, 10))},
-			{Key: []byte("origin-timestamp"), Value: []byte(m.Timestamp.UTC().Format(time.RFC3339Nano))},
-		},
-	}
-	if m.Key != nil {
-		letter.Key = sarama.ByteEncoder(m.Key)
-	}
-	for _, h := range m.Headers {
-		letter.Headers = append(letter.Headers, *h)
-	}
-	return letter
 }

@@ -1,14 +1,18 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,7 +145,8 @@ type serviceAPI interface {
 	Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error)
 	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error)
 	RanksOf(ctx context.Context, s leaderboard.Scope, keys []leaderboard.RankKey) ([]int64, error)
-	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error
+	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error)
+	Settled() bool
 }
 
 // read reads n messages of a topic from its beginning.
@@ -314,10 +319,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	got := map[string]int{}
 	for _, m := range c.read(producer.DeadLetters, len(bad)) {
-		h := map[string]string{}
-		for _, x := range m.Headers {
-			h[string(x.Key)] = string(x.Value)
-		}
+		h := headers(m)
 		if h["origin-topic"] != producer.Results || h["origin-offset"] == "" || h["origin-partition"] == "" || h["detail"] == "" {
 			t.Errorf("dead letter with headers %v", h)
 		}
@@ -334,6 +336,83 @@ func TestDeadLetters(t *testing.T) {
 	if diff := gocmp.Diff([]string{fmt.Sprintf("ann %d", len(bad))}, board(t, s)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A message that is too large for a dead letter is cut to fit, and its neighbors
+// do not wait.
+func TestDeadLettersFit(t *testing.T) {
+	t.Run("in process", func(t *testing.T) { deadLettersFit(t, start(t)) })
+	t.Run("Kafka", func(t *testing.T) { deadLettersFit(t, startReal(t)) })
+}
+
+func deadLettersFit(t *testing.T, c *cluster) {
+	s, _ := newService(t, ranking.Options{})
+	conf := producer.Config("compressing")
+	conf.Producer.Compression, conf.Producer.MaxMessageBytes = sarama.CompressionGZIP, 8<<20
+	compressing, err := producer.New(c.brokers, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { compressing.Close() })
+	large := func(n int) sarama.Encoder { return sarama.StringEncoder(strings.Repeat("x", n)) }
+	messages := []*sarama.ProducerMessage{
+		{Key: sarama.StringEncoder("u0"), Value: large(1<<20 - 100)},
+		{Key: sarama.StringEncoder("u0"), Value: large(5 << 20)},
+		{Key: large(1<<20 - 200), Value: sarama.StringEncoder("u0")},
+		{Key: sarama.StringEncoder("u0"), Value: large(3), Headers: []sarama.RecordHeader{{Key: []byte(producer.ContentType), Value: make([]byte, 900_000)}}},
+		{Key: sarama.StringEncoder("u0"), Value: large(990_000)}, // whole
+	}
+	for _, m := range messages {
+		m.Topic = c.topics.Results()
+	}
+	if err := compressing.Send(t.Context(), messages); err != nil {
+		t.Fatal(err)
+	}
+	c.send(c.results(0, 1, 1)...)
+	c.join(s, consumer.Options{})
+	letters := map[string]*sarama.ConsumerMessage{}
+	for _, m := range c.read(c.topics.DeadLetters(), len(messages)) {
+		h := headers(m)
+		letters[h["origin-partition"]+" "+h["origin-offset"]] = m
+	}
+	cut := []map[string]string{
+		{"origin-value-bytes": "1048476"}, {"origin-value-bytes": "5242880"}, {"origin-key-bytes": "1048376"}, {"origin-headers-bytes": "900022"}, {},
+	}
+	for i, sent := range messages {
+		letter := letters[fmt.Sprintf("%d %d", sent.Partition, sent.Offset)]
+		if letter == nil {
+			t.Errorf("message %d has no dead letter", i)
+			continue
+		}
+		value, err := sent.Value.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := headers(letter)
+		if cut[i]["origin-value-bytes"] != "" {
+			cut[i]["origin-value-sha256"] = fmt.Sprintf("%x", sha256.Sum256(value))
+		}
+		for _, k := range []string{"origin-value-bytes", "origin-value-sha256", "origin-key-bytes", "origin-headers-bytes"} {
+			if h[k] != cut[i][k] {
+				t.Errorf("message %d: header %s is %q, want %q", i, k, h[k], cut[i][k])
+			}
+		}
+		if !bytes.HasPrefix(value, letter.Value) || len(letter.Value) < min(len(value), 900_000) || h["cause"] != "form" || h["detail"] == "" {
+			t.Errorf("message %d of %d bytes: %d of them are in a letter that says %q, %.60q", i, len(value), len(letter.Value), h["cause"], h["detail"])
+		}
+	}
+	c.read(c.topics.Updates(), 1)
+	if diff := gocmp.Diff([]string{"u0 1"}, board(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func headers(m *sarama.ConsumerMessage) map[string]string {
+	h := map[string]string{}
+	for _, x := range m.Headers {
+		h[string(x.Key)] = string(x.Value)
+	}
+	return h
 }
 
 // Updates tell the scores and rank bands before and after.
@@ -416,7 +495,17 @@ func TestForms(t *testing.T) {
 	note := points("eve", "m", 0)
 	note.Notification, note.Result.Points = true, nil
 	c.send(message(note), message(points("eve", "m2", 1)))
-	c.read(producer.Updates, 5)
+	told := false
+	for _, m := range c.read(producer.Updates, 6) {
+		u := &pb.LeaderboardUpdate{}
+		if err := proto.Unmarshal(m.Value, u); err != nil {
+			t.Fatal(err)
+		}
+		told = told || u.GetUserId() == "eve" && u.GetSeason() == "all" && u.GetMatchId() == "" && u.GetStatus() == pb.Outcome_APPLIED && u.GetNewScore() == 9
+	}
+	if !told {
+		t.Error("no update tells of the notification")
+	}
 	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, board(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -462,6 +551,46 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 	c.read(producer.Updates, 100)
 	if diff := gocmp.Diff([]string{"u0 34", "u1 33", "u2 33"}, board(t, s)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// unsettled is a service whose rank index lacks something while behind is true.
+type unsettled struct {
+	*gate
+	behind atomic.Bool
+}
+
+func (u *unsettled) Settled() bool { return !u.behind.Load() }
+
+// While the rank index lacks what only this consumer knows of, nothing is
+// committed, so that the next one is given it all again.
+func TestNothingIsCommittedWhileTheIndexIsBehind(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	u := &unsettled{gate: newGate(s, always)}
+	u.behind.Store(true)
+	leave := c.consume(u)
+	c.send(c.results(0, 40, 10)...)
+	eventually(t, "all is applied", func() bool { return u.count() == 40 })
+	time.Sleep(3 * time.Second) // in which offsets would have been committed
+	leave()
+	if c.committed() != [partitions]int64{} {
+		t.Errorf("%v is committed, and the index is behind", c.committed())
+	}
+	again := &unsettled{gate: newGate(s, always)}
+	again.behind.Store(true)
+	c.consume(again)
+	eventually(t, "all is applied again", func() bool { return again.count() == 40 })
+	again.behind.Store(false)
+	eventually(t, "all is committed", func() bool {
+		all := int64(0)
+		for _, offset := range c.committed() {
+			all += offset
+		}
+		return all == 40
+	})
+	if got := board(t, s); len(got) != 10 {
+		t.Errorf("board %q", got)
 	}
 }
 
@@ -580,6 +709,57 @@ func TestSubmitThroughTheLog(t *testing.T) {
 	if got, err := s.Retract(t.Context(), key, nil); err != nil || got.Status != leaderboard.Applied || got.Score != 10 {
 		t.Errorf("retract: %+v, %v", got, err)
 	}
+}
+
+// A process that starts while no broker is there fails to submit, and does all
+// its work once one is.
+func TestKafkaComesLater(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	brokers := []string{l.Addr().String()}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var kafka *kfake.Cluster
+	t.Cleanup(func() { // after its clients
+		if kafka != nil {
+			kafka.Close()
+		}
+	})
+	p, err := producer.New(brokers, producer.Config("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	submitter := producer.NewSubmitter(p, producer.Topics{}, 5*time.Second)
+	follower, err := producer.Follow(brokers, producer.Config("api"), producer.Topics{}, slog.New(slog.NewTextHandler(t.Output(), nil)), submitter.Deliver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { follower.Close() })
+	s, store, index := newServiceIndex(t, ranking.Options{Submit: submitter.Submit})
+	c := &cluster{t: t, brokers: brokers, Producer: p}
+	c.consume(ranking.New(store, index, ranking.Options{}))
+	submit := func(match string) ([]ranking.Receipt, error) {
+		return s.Submit(t.Context(), "b", []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: leaderboard.MatchID(match)}, Score: 1}})
+	}
+	if _, err := submit("m"); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("a submit without Kafka: %v", err)
+	}
+	kafka, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.GroupMinSessionTimeout(100*time.Millisecond),
+		kfake.SeedTopics(partitions, producer.Results, producer.Updates, producer.DeadLetters))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	eventually(t, "a submit is applied", func() bool {
+		n++
+		got, err := submit(fmt.Sprint("m", n))
+		return err == nil && got[0].Status == leaderboard.Applied
+	})
 }
 
 // A caller who does not wait is told that the result is accepted once the log

@@ -34,6 +34,7 @@ func startReal(t *testing.T) *cluster {
 
 // member is a consumer of a group, run until it is stopped or the test ends.
 type member struct {
+	*consumer.Consumer
 	t       *testing.T
 	metrics *prometheus.Registry
 	stop    func()
@@ -44,10 +45,15 @@ func (c *cluster) join(s serviceAPI, o consumer.Options) *member {
 	c.t.Helper()
 	m := &member{t: c.t, metrics: prometheus.NewRegistry()}
 	o.Brokers, o.Topics, o.Group, o.Registerer = c.brokers, c.topics, c.group(), m.metrics
-	o.Log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
+	}
 	con, err := consumer.New(o, s, c.Producer)
 	if err != nil {
 		c.t.Fatal(err)
+	}
+	if m.Consumer = con; con.Joined() {
+		c.t.Error("a consumer that has not run has joined")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -62,7 +68,7 @@ func (c *cluster) join(s serviceAPI, o consumer.Options) *member {
 	return m
 }
 
-// count returns the value of a counter of the consumer.
+// count returns the value of a counter or gauge of the consumer.
 func (m *member) count(name string) int {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
@@ -71,7 +77,8 @@ func (m *member) count(name string) int {
 	}
 	for _, f := range all {
 		if f.GetName() == "leaderboard_consumer_"+name {
-			return int(f.GetMetric()[0].GetCounter().GetValue())
+			m := f.GetMetric()[0]
+			return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 		}
 	}
 	m.t.Fatalf("there is no metric %q", name)
@@ -80,14 +87,15 @@ func (m *member) count(name string) int {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(5 * time.Minute)
+	const patience = 5 * time.Minute
+	deadline := time.After(patience)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("after two minutes still not: %s", what)
+			t.Fatalf("after %v still not: %s", patience, what)
 		}
 	}
 }
@@ -255,6 +263,7 @@ func TestOutageKeepsMembership(t *testing.T) {
 	c.send(c.results(0, 100, 10)...)
 	eventually(t, "the consumer has the partitions", func() bool { return len(c.members()) == 1 })
 	before := c.members()
+	eventually(t, "the consumer is told of its partitions", func() bool { return m.Joined() && m.count("partitions") == partitions })
 	eventually(t, "the consumer tries again", func() bool { return m.count("retries_total") > 3 })
 	if g.count() == 0 && c.committed() != [partitions]int64{} {
 		t.Errorf("%v is committed, and nothing applied", c.committed())
@@ -265,6 +274,9 @@ func TestOutageKeepsMembership(t *testing.T) {
 	}
 	if n, stuck := m.count("sessions_total"), m.count("stuck_total"); n != 1 || stuck != 0 {
 		t.Errorf("%d sessions and %d batches stuck, want 1 and 0", n, stuck)
+	}
+	if m.stop(); m.count("partitions") != 0 {
+		t.Errorf("a consumer that has left has %d partitions", m.count("partitions"))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -66,50 +67,108 @@ func Config(clientID string) *sarama.Config {
 	c.Producer.MaxMessageBytes = 1 << 20
 	c.Net.MaxOpenRequests = 1 // an idempotent producer's order depends on it
 	c.Metadata.AllowAutoTopicCreation = false
+	c.Metadata.Timeout = 10 * time.Second // for which a start waits at most for brokers that are silent
+	c.Net.DialTimeout = 5 * time.Second
+	c.Metadata.RefreshFrequency = 30 * time.Second // in which partitions that are added are found
 	return c
 }
 
 // Producer publishes messages. It is safe for concurrent use.
 type Producer struct {
-	async sarama.AsyncProducer
-	done  sync.WaitGroup
+	stop       context.CancelFunc // of connecting
+	connecting sync.WaitGroup
+	answering  sync.WaitGroup
+
+	mu    sync.Mutex
+	async sarama.AsyncProducer // nil until it is connected
+	err   error                // why it is not
 }
 
-// New connects to the brokers.
+// New connects to the brokers. If none answers it goes on trying until Close, and
+// meanwhile Send fails. It returns an error that no trying mends.
 func New(brokers []string, c *sarama.Config) (*Producer, error) {
-	async, err := sarama.NewAsyncProducer(brokers, c)
-	if err != nil {
-		return nil, fmt.Errorf("producer: brokers %v: %w", brokers, unavailable(err))
+	ctx, stop := context.WithCancel(context.Background())
+	p := &Producer{stop: stop}
+	connect := func() error { return p.connect(brokers, c) }
+	if err := connect(); errors.Is(err, leaderboard.ErrUnavailable) {
+		p.connecting.Go(func() { _ = persist(ctx, connect, nil) }) // Send tells of the error
+	} else if err != nil {
+		stop()
+		return nil, err
 	}
-	p := &Producer{async: async}
-	p.done.Go(func() {
+	return p, nil
+}
+
+// persist calls f until it returns nil, or ctx is done.
+func persist(ctx context.Context, f func() error, failed func(error, time.Duration)) error {
+	pause := backoff.NewExponentialBackOff()
+	pause.MaxInterval = 10 * time.Second
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		if err := ctx.Err(); err != nil {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		return struct{}{}, f()
+	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(0), backoff.WithNotify(failed))
+	return err
+}
+
+func (p *Producer) connect(brokers []string, c *sarama.Config) error {
+	async, err := sarama.NewAsyncProducer(brokers, c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.err = fmt.Errorf("producer: brokers %v: %w", brokers, unavailable(err))
+		return p.err
+	}
+	p.async = async
+	p.answering.Go(func() {
 		for m := range async.Successes() {
 			m.Metadata.(chan error) <- nil
 		}
 	})
-	p.done.Go(func() {
+	p.answering.Go(func() {
 		for e := range async.Errors() {
 			e.Msg.Metadata.(chan error) <- e.Err
 		}
 	})
-	return p, nil
+	return nil
+}
+
+// connected returns the connection, or why there is none.
+func (p *Producer) connected() (sarama.AsyncProducer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.async == nil {
+		return nil, p.err
+	}
+	return p.async, nil
 }
 
 // Close sends what is under way and disconnects.
 func (p *Producer) Close() error {
-	p.async.AsyncClose()
-	p.done.Wait()
+	p.stop()
+	p.connecting.Wait()
+	if async, err := p.connected(); err == nil {
+		async.AsyncClose()
+	}
+	p.answering.Wait()
 	return nil
 }
 
 // Send publishes messages and returns once all are acknowledged. On an error
-// some may have been: sending them again is for whoever reads them to bear.
+// some may have been: sending them again is for whoever reads them to bear. The
+// error is [leaderboard.ErrUnavailable] unless that would be in vain, as with a
+// message that is too large.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
+	async, err := p.connected()
+	if err != nil {
+		return err
+	}
 	acks := make(chan error, len(messages))
 	for i, m := range messages {
 		m.Metadata = acks
 		select {
-		case p.async.Input() <- m:
+		case async.Input() <- m:
 		case <-ctx.Done():
 			return fmt.Errorf("producer: %d of %d messages handed over: %w", i, len(messages), unavailable(ctx.Err()))
 		}
@@ -129,7 +188,19 @@ func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage)
 	return nil
 }
 
-func unavailable(err error) error { return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err) }
+// unavailable says of an error of Kafka's that the operation may be tried again,
+// but for those that no waiting mends.
+func unavailable(err error) error {
+	for _, final := range []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord, sarama.ErrInvalidTopic} {
+		if errors.Is(err, final) {
+			return err
+		}
+	}
+	if _, ok := errors.AsType[sarama.ConfigurationError](err); ok { // also of a message that is too large
+		return err
+	}
+	return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err)
+}
 
 // message returns the message for a complete result of b.
 func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {

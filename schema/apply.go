@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,10 +75,41 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 // keyspaceName is what needs no quotes in CQL.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
+// CheckReplicas returns [ErrReplicas], with the statement that would change it,
+// unless a keyspace keeps as many replicas in each data center.
+func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string, replicas map[string]int) error {
+	var have map[string]string
+	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&have)
+	if err != nil {
+		return fmt.Errorf("schema: replication of keyspace %q: %w", keyspace, err)
+	}
+	want := map[string]string{"class": "org.apache.cassandra.locator.NetworkTopologyStrategy"}
+	for dc, n := range replicas {
+		want[dc] = strconv.Itoa(n)
+	}
+	if maps.Equal(want, have) {
+		return nil
+	}
+	options, err := replication(replicas)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("schema: keyspace %q has the replication %v; to change it run ALTER KEYSPACE %s WITH replication = %s, and then nodetool rebuild or repair: %w",
+		keyspace, have, keyspace, options, ErrReplicas)
+}
+
 func createKeyspace(name string, replicas map[string]int) (string, error) {
 	if !keyspaceName.MatchString(name) {
 		return "", fmt.Errorf("schema: keyspace %q is not a lower-case letter and then at most 47 letters, digits or underscores", name)
 	}
+	options, err := replication(replicas)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", name, options), nil
+}
+
+func replication(replicas map[string]int) (string, error) {
 	if len(replicas) == 0 {
 		return "", errors.New("schema: no data center is named to keep replicas in")
 	}
@@ -88,7 +120,7 @@ func createKeyspace(name string, replicas map[string]int) (string, error) {
 		}
 		options = append(options, fmt.Sprintf("'%s': %d", dc, replicas[dc]))
 	}
-	return fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = {%s}", name, strings.Join(options, ", ")), nil
+	return "{" + strings.Join(options, ", ") + "}", nil
 }
 
 // ddl runs a statement that changes the schema and returns once all nodes agree.

@@ -103,8 +103,17 @@ func TestApplyBringsAKeyspaceForward(t *testing.T) {
 	if err := check(t.Context(), s, tables(3)); err != nil {
 		t.Error(err)
 	}
-	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrNewer) {
-		t.Errorf("check by older code: %v, want %v", err, ErrNewer)
+	if err := check(t.Context(), s, tables(2)); err != nil {
+		t.Errorf("check by older code: %v", err)
+	}
+	if err := CheckReplicas(t.Context(), s, ks, oneReplica); err != nil {
+		t.Errorf("replicas as made: %v", err)
+	}
+	for _, other := range []map[string]int{{"dc1": 2}, {"dc1": 1, "dc2": 1}, {"dc2": 1}} {
+		err := CheckReplicas(t.Context(), s, ks, other)
+		if !errors.Is(err, ErrReplicas) || !strings.Contains(err.Error(), "ALTER KEYSPACE "+ks+" WITH replication = {'class': 'NetworkTopologyStrategy', 'dc") {
+			t.Errorf("replicas %v: %v", other, err)
+		}
 	}
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); !errors.Is(err, ErrNewer) {
 		t.Errorf("apply by older code: %v, want %v", err, ErrNewer)

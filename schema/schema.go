@@ -22,6 +22,8 @@ var (
 	ErrOlder = errors.New("the schema is older than this program; run: leaderboard schema apply")
 	// ErrNewer: the keyspace has migrations that the program does not know.
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of it")
+	// ErrReplicas: the keyspace keeps other replicas than asked for.
+	ErrReplicas = errors.New("the keyspace keeps other replicas")
 	// ErrChanged: a migration was applied with another content.
 	ErrChanged = errors.New("the schema was made by other files; restore them, or use another keyspace")
 )
@@ -91,8 +93,9 @@ func split(text string) []string {
 	return statements
 }
 
-// Check returns nil if the session's keyspace has exactly the migrations of this
-// program. Errors: [ErrOlder], [ErrNewer], [ErrChanged].
+// Check returns nil if the session's keyspace has the migrations of this program.
+// It may have later ones: migrations only add, so that a process which restarts
+// while the others are being upgraded goes on. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := embedded()
 	if err != nil {
@@ -106,7 +109,7 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 	if err != nil {
 		return err
 	}
-	if err := compare(want, have); err != nil {
+	if err := compare(want, have); err != nil && !errors.Is(err, ErrNewer) {
 		return err
 	}
 	if len(have) < len(want) {

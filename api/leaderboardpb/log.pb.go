@@ -129,7 +129,9 @@ func (x *MatchResultRecord) GetAssigned() bool {
 }
 
 // The value of a message on the leaderboard-updates topic, of JSON or protobuf
-// form by its content-type header: what became of one result. Its key is the user's id.
+// form by its content-type header: what became of one result, or of a user's
+// entry after notifications; then match_id is empty and status APPLIED. Its key
+// is the user's id.
 type LeaderboardUpdate struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	BoardId  string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`

@@ -114,10 +114,8 @@ func (sc *scope) update(at time.Time, entries []leaderboard.Entry) error {
 	if sc.table == nil {
 		return nil
 	}
-	for i := range entries {
-		if err := sc.table.apply(&entries[i]); err != nil {
-			return err
-		}
+	if err := sc.table.applySome(entries); err != nil {
+		return err
 	}
 	sc.table.asOf = later(sc.table.asOf, at)
 	return nil
@@ -223,6 +221,9 @@ func (x *Index) tidy(s leaderboard.Scope, sc *scope) {
 		x.setScope(s, nil)
 	}
 }
+
+// Settled implements [leaderboard.Index]: no Update fails.
+func (x *Index) Settled() bool { return true }
 
 // Loaded implements [leaderboard.Index].
 func (x *Index) Loaded(ctx context.Context, s leaderboard.Scope) (bool, error) {

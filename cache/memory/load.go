@@ -62,8 +62,12 @@ func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 		}
 		return compareEntries(&entries[x.i], &entries[y.i])
 	})
-	for _, p := range order {
-		if err := t.apply(&entries[p.i]); err != nil {
+	var some [updateChunk]leaderboard.Entry
+	for part := range slices.Chunk(order, updateChunk) {
+		for i, p := range part {
+			some[i] = entries[p.i]
+		}
+		if err := t.applySome(some[:len(part)]); err != nil {
 			return err
 		}
 	}

@@ -48,12 +48,13 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 		}
 		keyBytes = t.keyBytes
 		keys.Grow(keyBytes * len(users))
-		// By some users at a time: finding one does not wait for finding another,
-		// so the processor fetches what it needs for several at once.
-		const some = 32
-		for from := 0; from < len(users); from += some {
-			var places [some]place
-			chunk := out[from:min(from+some, len(users))]
+		for from := 0; from < len(users); from += updateChunk {
+			var places [updateChunk]place
+			chunk := out[from:min(from+updateChunk, len(users))]
+			if len(chunk) > 1 {
+				hashes := t.warmCells(users[from : from+len(chunk)])
+				t.warmLeaves(hashes[:len(chunk)])
+			}
 			for i := range chunk {
 				places[i] = t.whereIs(tr, chunk[i].User)
 			}

@@ -53,6 +53,11 @@ func newTable(l layout) *table {
 	return t
 }
 
+// sortWords appends the sort words of an entry that stands.
+func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
+	return t.words(dst, string(e.Key), biased(e.AchievedAt.UnixMicro()))
+}
+
 // words appends the sort words of a standing: its rank key, filled up with
 // zeros, and achieved_at in microseconds, such that they compare as sort keys do.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
@@ -95,6 +100,18 @@ func (l *layout) accepts(e *leaderboard.Entry) error {
 	return nil
 }
 
+// applySome applies entries in turn, at most updateChunk. If it returns an error,
+// those before the one that is refused are applied.
+func (t *table) applySome(entries []leaderboard.Entry) error {
+	t.warm(entries)
+	for i := range entries {
+		if err := t.apply(&entries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // apply moves a user to where e says, unless the table knows of a version as
 // great as e's. If it returns an error, nothing has changed.
 func (t *table) apply(e *leaderboard.Entry) error {
@@ -116,7 +133,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	var scratch [maxWords]uint64
 	var words []uint64
 	if e.Ranked() {
-		words = t.words(scratch[:0], string(e.Key), biased(e.AchievedAt.UnixMicro()))
+		words = t.sortWords(scratch[:0], e)
 	}
 
 	if leaf != 0 {
@@ -132,6 +149,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		}
 	}
 	if words == nil {
+		t.dict.lead(hash, ref, 0)
 		t.forget(ref, e.Version)
 		return nil
 	}

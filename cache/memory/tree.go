@@ -140,6 +140,12 @@ func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 // find returns where b is or belongs, and what stands before it in its leaf's
 // left. The tree must not be empty.
 func (f *forest) find(t *tree, b bound) (place, tally) {
+	leaf, before := f.descend(t, b)
+	return f.within(leaf, b), before
+}
+
+// descend returns the leaf where b is or belongs, and what stands before it.
+func (f *forest) descend(t *tree, b bound) (uint32, tally) {
 	node, before := t.root, tally(0)
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
@@ -147,8 +153,13 @@ func (f *forest) find(t *tree, b bound) (place, tally) {
 		before += in.before(k)
 		node = in.child[k]
 	}
-	lf := f.leaf(node)
-	return place{node, f.lower(f.leafRows(node), &lf.refs, 0, int(lf.n), b)}, before
+	return node, before
+}
+
+// within returns where b is or belongs in a leaf.
+func (f *forest) within(leaf uint32, b bound) place {
+	lf := f.leaf(leaf)
+	return place{leaf, f.lower(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
 // end returns the end of t, if that is where b belongs: standings that come in
@@ -257,7 +268,7 @@ func (f *forest) add(t *tree, leaf uint32, d tally) {
 	t.sum += d
 }
 
-// lead notes the leaf, 0 if none, in which a user stands in t.
+// lead notes the leaf in which a user stands in t.
 func (f *forest) lead(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
 		f.dict.lead(f.dict.hash(string(f.users.id(ref))), ref, leaf)
@@ -342,11 +353,11 @@ func (f *forest) settle(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove takes a user's standing, which is in the given leaf, out of t.
+// remove takes a user's standing, which is in the given leaf, out of t. What
+// leads to that leaf is left as it is.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
 	p := place{leaf, lf.index(ref)}
-	f.lead(t, ref, 0)
 	var d tally
 	d -= one
 	if lf.heads>>p.i&1 != 0 {

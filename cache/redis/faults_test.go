@@ -611,8 +611,87 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	if _, err := Open(t.Context(), x.o); err == nil || !strings.Contains(err.Error(), "allkeys-lru") {
 		t.Errorf("error %v, want one about allkeys-lru", err)
 	}
+	// It may be found so only later, if it did not answer at first.
+	late, err := newIndex(x.o)
+	must(t, err)
+	defer late.Close()
+	gone := errors.New("it did not answer")
+	late.unfit.Store(&gone)
+	late.background.Go(late.inspectLater)
+	eventually(t, "a server that answers late is found unfit", func(ctx context.Context) error {
+		_, err := late.Loaded(ctx, testScope)
+		if !errors.Is(err, leaderboard.ErrRankUnavailable) || !strings.Contains(err.Error(), "allkeys-lru") {
+			return fmt.Errorf("error %w", err)
+		}
+		return nil
+	})
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	eventually(t, "it is fit now", func(ctx context.Context) error {
+		_, err := late.Loaded(ctx, testScope)
+		return err
+	})
 	opened(t, x.o)
+}
+
+// An index may be opened before Redis is there. It is used once it answers.
+func TestOpenBeforeRedis(t *testing.T) {
+	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+	o := options(addrsOf(c), 1)
+	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
+	must(t, c.Servers[0].Kill())
+	x, s := opened(t, o), newStore(50)
+	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("error %v of a page, want ErrRankUnavailable", err)
+	}
+	must(t, c.Servers[0].Start(t.Context()))
+	eventually(t, "Redis is used", func(ctx context.Context) error {
+		_, err := x.Loaded(ctx, testScope)
+		return err
+	})
+	s.rebuild(t, x)
+	agrees(t, x, s.entries)
+}
+
+// While an update is missing of which nobody else can know, the index is not
+// settled, so that whoever brought it may keep it to bring it again.
+func TestSettled(t *testing.T) {
+	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+	o := options(addrsOf(c), 2)
+	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
+	o.Redis.ReadTimeout, o.Redis.DialTimeout = 100*time.Millisecond, 100*time.Millisecond
+	x, s := opened(t, o), newStore(50)
+	y := opened(t, o)
+	s.rebuild(t, x)
+	update := func(version uint64) error {
+		e := entry("user 1", version, int64(version), "F")
+		s.put(e)
+		return x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e})
+	}
+	must(t, update(2))
+	if !x.Settled() {
+		t.Error("not settled after an update that was made")
+	}
+	must(t, c.Servers[0].Pause())
+	for version := uint64(3); version < 6; version++ {
+		if err := update(version); !errors.Is(err, leaderboard.ErrRankUnavailable) || x.Settled() {
+			t.Errorf("update %d of a server that hangs: %v, settled %v", version, err, x.Settled())
+		}
+	}
+	if !y.Settled() {
+		t.Error("another process is not settled")
+	}
+	must(t, c.Servers[0].Resume())
+	eventually(t, "settled", func(context.Context) error {
+		if !x.Settled() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	unavailable(t, y)
+	s.rebuild(t, y)
+	agrees(t, x, s.entries)
+	must(t, update(7))
+	agrees(t, y, s.entries)
 }
 
 // A Redis without room refuses updates; that is noticed as a lost one is. What it

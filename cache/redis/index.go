@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,10 @@ type Index struct {
 	scopes sync.Map // leaderboard.Scope -> *scope
 	hints  *lru.Cache[hint, string]
 	trips  atomic.Int64
+	// unfit is why Redis may not be asked; nil if it was inspected and found fit.
+	unfit atomic.Pointer[error]
+	// unsettled is how many scopes lack an Update, in Redis and in what others know.
+	unsettled atomic.Int64
 
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
@@ -77,17 +82,50 @@ type hint struct {
 }
 
 // Open returns an index in Redis. It refuses servers that would evict keys, and
-// those that do not say who they are.
+// those that do not say who they are. Where Redis does not answer, the index is
+// not available until it does.
 func Open(ctx context.Context, o Options) (*Index, error) {
 	x, err := newIndex(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.inspect(ctx); err != nil {
+	if err := x.inspect(ctx); isAway(err) {
+		x.unfit.Store(&err)
+		x.background.Go(x.inspectLater)
+	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis: open: %w", err), x.Close())
 	}
 	return x, nil
 }
+
+// inspectLater inspects Redis as soon as it answers. What it finds unfit then is
+// not used; every question says why.
+func (x *Index) inspectLater() {
+	_ = retry(x.ctx, func() error {
+		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
+		defer cancel()
+		err := x.inspect(ctx)
+		if err == nil {
+			x.unfit.Store(nil)
+			return nil
+		}
+		x.unfit.Store(&err)
+		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
+	})
+}
+
+// isAway says whether err is that of a Redis which may answer later.
+func isAway(err error) bool {
+	var reply goredis.Error
+	if err == nil || errors.Is(err, errUnfit) {
+		return false
+	}
+	return !errors.As(err, &reply) || slices.ContainsFunc([]string{"LOADING", "CLUSTERDOWN", "MASTERDOWN"}, func(prefix string) bool {
+		return goredis.HasErrorPrefix(err, prefix)
+	})
+}
+
+var errUnfit = errors.New("this Redis is not fit to hold a ranking")
 
 func newIndex(o Options) (*Index, error) {
 	if o.Redis == nil {
@@ -145,10 +183,10 @@ func inspect(ctx context.Context, c goredis.Cmdable) error {
 		fields[name] = value
 	}
 	if fields["run_id"] == "" || fields["master_replid2"] == "" {
-		return errors.New("INFO names no run_id and master_replid2: a server that restarts or fails over could not be told from one that did not; Redis 7 or later is needed")
+		return fmt.Errorf("%w: INFO names no run_id and master_replid2: a server that restarts or fails over could not be told from one that did not; Redis 7 or later is needed", errUnfit)
 	}
 	if policy := fields["maxmemory_policy"]; fields["maxmemory"] != "0" && strings.HasPrefix(policy, "allkeys") {
-		return fmt.Errorf("maxmemory-policy %s may evict a part of a ranking: set it to noeviction or to one of volatile", policy)
+		return fmt.Errorf("%w: maxmemory-policy %s may evict a part of it: set it to noeviction or to one of volatile", errUnfit, policy)
 	}
 	return nil
 }
@@ -231,6 +269,9 @@ func (sc *scope) suspect() bool {
 	defer sc.mu.Unlock()
 	return sc.failures > sc.settled
 }
+
+// Settled implements [leaderboard.Index].
+func (x *Index) Settled() bool { return x.unsettled.Load() == 0 }
 
 // Loaded implements [leaderboard.Index]. A scope of which any shard is gone, or
 // may have lost updates, is not loaded.

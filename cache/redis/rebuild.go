@@ -82,7 +82,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, sc *scope, at
 	if err := g.flip(ctx); err != nil {
 		return err
 	}
-	sc.settle(failures)
+	x.settle(sc, failures)
 	return nil
 }
 

@@ -118,6 +118,12 @@ func (r *reply) strings() []string {
 // side by side. A second trip sends the text of scripts to servers that do not
 // know them. It returns the first error, but every call that has none is done.
 func (x *Index) run(ctx context.Context, calls []*call) error {
+	if why := x.unfit.Load(); why != nil {
+		for _, c := range calls {
+			c.status, c.reply, c.failed = statusNone, reply{}, true
+		}
+		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, *why)
+	}
 	x.send(ctx, calls, (*call).sha)
 	var unknown []*call
 	for _, c := range calls {

@@ -16,6 +16,8 @@ const (
 	flushDelay   = 20 * time.Millisecond
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
+	// shortPatience bounds an Update of a scope that lacks one already.
+	shortPatience = 100 * time.Millisecond
 )
 
 // Update implements [leaderboard.Index]. The store has the entries already, so
@@ -28,7 +30,11 @@ func (x *Index) Update(ctx context.Context, s leaderboard.Scope, at time.Time, e
 	for i := range entries {
 		args[i] = entryArgs(&entries[i])
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.o.UpdateTimeout)
+	patience := x.o.UpdateTimeout
+	if sc.suspect() { // it will be made anew, and writers need not wait for it
+		patience = min(patience, shortPatience)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	err := retry(ctx, func() error { return x.update(ctx, sc, instant(at), entries, args) })
 	if err != nil {
@@ -280,7 +286,9 @@ func (x *Index) flush(sc *scope) {
 func (x *Index) fail(sc *scope) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	sc.failures++
+	if sc.failures++; sc.failures == sc.settled+1 {
+		x.unsettled.Add(1)
+	}
 	if !sc.settling && x.ctx.Err() == nil {
 		sc.settling = true
 		x.background.Go(func() { x.condemn(sc) })
@@ -319,16 +327,20 @@ func (x *Index) condemnOnce(sc *scope) bool {
 	_ = x.run(ctx, calls)
 	// One shard that is gone makes the scope unavailable.
 	if slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
-		sc.settle(failures)
+		x.settle(sc, failures)
 	}
 	return false // it is, if no other has failed meanwhile
 }
 
 // settle notes that what failed so far is made up for.
-func (sc *scope) settle(failures int) {
+func (x *Index) settle(sc *scope, failures int) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	sc.settled = max(sc.settled, failures)
+	if failures > sc.settled {
+		if sc.settled = failures; sc.settled == sc.failures {
+			x.unsettled.Add(-1)
+		}
+	}
 }
 
 // sweep frees a generation whose Rebuild is no more, or finishes its work if all

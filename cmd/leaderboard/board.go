@@ -114,7 +114,7 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.divisions, "division", nil, "an `attribute` of results whose values slice the board")
 	fs.StringVar(&f.season, "season", "none", "`cut` of time: none, daily, weekly, monthly or explicit (with --window)")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` in which seasons begin")
-	fs.Int64Var(&f.floor, "floor", 0, "of sum boards: refuse what takes a sum below this `score`")
+	scoreFlag(fs, &f.floor, "floor", "of sum boards: refuse what takes a sum below this `score`")
 }
 
 // addSettings adds the flags of what may be changed.
@@ -125,8 +125,8 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.Int32Var(&f.decimals, "decimals", 0, "`decimals` for display: with 2, a score of 1234 is shown as 12.34")
 	fs.DurationVar(&f.grace, "grace", 24*time.Hour, "how long after its end a season takes late results")
 	fs.StringArrayVar(&f.windows, "window", nil, "an explicit season as `id=start/end`: 2026=2026-01-01/2027-01-01")
-	fs.Int64Var(&f.min, "min", 0, "least `score` or points of one result")
-	fs.Int64Var(&f.max, "max", 0, "greatest `score` or points of one result")
+	scoreFlag(fs, &f.min, "min", "least `score` or points of one result")
+	scoreFlag(fs, &f.max, "max", "greatest `score` or points of one result")
 	fs.DurationVar(&f.retention, "retention", 0, "how long a season is kept after it is sealed")
 }
 

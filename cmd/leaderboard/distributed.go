@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cache/redis"
 	"github.com/open-leaderboard/leaderboard/consumer"
@@ -24,7 +24,8 @@ import (
 const clientID = "leaderboard"
 
 // openDistributed connects to Cassandra, Redis and Kafka. Submits go into the
-// log, and a consumer, of this process or another, applies them.
+// log, and a consumer, of this process or another, applies them. Kafka may be
+// down: submits fail until it is there, and reads do not need it.
 func (n *node) openDistributed(ctx context.Context) error {
 	c := n.config
 	store, err := cql.Open(ctx, cqlOptions(&c.Cassandra))
@@ -63,7 +64,8 @@ func (n *node) openDistributed(ctx context.Context) error {
 		return nil
 	}
 	n.consumer, err = consumer.New(consumer.Options{
-		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID, BatchResults: c.Kafka.Batch,
+		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID,
+		SessionTimeout: c.Kafka.SessionTimeout, BatchResults: c.Kafka.Batch,
 		Log: n.log, Registerer: n.metrics,
 	}, applying, p)
 	return err
@@ -99,15 +101,7 @@ func topicsOf(c *config.Kafka) producer.Topics { return producer.Topics{Prefix: 
 // serveProbes answers probes and metrics only, as a node does that is no API.
 func (n *node) serveProbes(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !n.service.Ready() {
-			http.Error(w, "not ready: the rank index is being filled", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprint(w, "ready")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}))
+	api.HandleProbes(mux, n.ready, n.metrics)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard/api"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
@@ -312,8 +313,8 @@ func (m *mapping) attributes(r record, res *pb.Result, field func(name, column s
 func (m *mapping) metadata(r record, res *pb.Result, field func(name, column string) string) error {
 	s := &structpb.Struct{}
 	if c, ok := r.columns("metadata"); ok {
-		if err := s.UnmarshalJSON([]byte(c.text)); err != nil {
-			return fmt.Errorf("metadata: is not a JSON object: %.60s", c.text)
+		if err := api.DecodeJSON([]byte(c.text), s); err != nil {
+			return fmt.Errorf("metadata: is not a JSON object that can be kept: %.60s: %w", c.text, err)
 		}
 	}
 	if s.Fields == nil {

@@ -134,7 +134,7 @@ func (n *node) newServer(ctx context.Context) (*api.Server, error) {
 		MaxStreams:    uint32(c.Limits.Streams),
 		MaxWatchers:   int64(c.Limits.Watchers),
 		ShutdownGrace: c.ShutdownGrace,
-		Ready:         n.service.Ready,
+		Ready:         n.ready,
 		Backup:        n.backup,
 		Log:           n.log,
 		Metrics:       n.metrics,
@@ -230,6 +230,17 @@ func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func
 	}
 	cancel(nil)
 	return err
+}
+
+// ready says what the node has yet to do before it does its work.
+func (n *node) ready() error {
+	if !n.service.Ready() {
+		return errors.New("the rank index is being filled")
+	}
+	if n.consumer != nil && !n.consumer.Joined() {
+		return errors.New("the consumer has not joined its group yet")
+	}
+	return nil
 }
 
 // load fills the index. While a server that it needs does not answer it tries

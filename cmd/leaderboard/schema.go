@@ -31,7 +31,9 @@ func schemaCommand(w *world) *cobra.Command {
 	apply := &cobra.Command{
 		Use: "apply", Short: "Make the keyspace and its tables, or bring them up to date", Args: exactly(),
 		Long: `Make the keyspace and its tables in Cassandra, or bring them up to date. Several
-may run at once: one works, the others wait. Takes the flags of leaderboard serve.`,
+may run at once: one works, the others wait. A keyspace that is there keeps its
+replicas; if it has others than --replicas names, the statement that changes them
+is shown. Takes the flags of leaderboard serve.`,
 		Example: `  leaderboard schema apply --config leaderboard.yaml --replicas dc1=3
   leaderboard schema apply --config leaderboard.yaml --replicas us=3,eu=3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,12 +41,16 @@ may run at once: one works, the others wait. Takes the flags of leaderboard serv
 			if err != nil {
 				return err
 			}
-			if len(replicas) == 0 {
+			named := len(replicas) > 0
+			if !named {
 				replicas = map[string]int{c.Cassandra.DataCenter: 3}
 			}
 			err = cql.ApplySchema(cmd.Context(), cqlOptions(&c.Cassandra), replicas, func(m schema.Migration) {
 				fmt.Fprintf(w.stdout, "applied %04d %s\n", m.Version, m.Name)
 			})
+			if err == nil && named {
+				err = cql.CheckReplicas(cmd.Context(), cqlOptions(&c.Cassandra), replicas)
+			}
 			if err == nil {
 				fmt.Fprintln(w.stdout, "the schema is up to date")
 			}

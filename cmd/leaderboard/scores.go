@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard/api"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
@@ -30,6 +33,16 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	addSeasonFlag(cmd, &q.season)
 	cmd.Flags().StringVarP(&q.division, "division", "d", "", "`attribute:value`, such as gender:F; overall if absent")
 	cmd.Flags().StringVarP(&q.method, "method", "m", "", "`how` ranks are numbered: competition (1-2-2-4, if absent), dense (1-2-2-3) or ordinal (1-2-3-4)")
+}
+
+// scoreFlag adds a flag that is a score or points.
+func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
+	f.Func(name, usage, func(text string) (err error) {
+		if *dst, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return errors.New("scores and points are whole numbers in the board's smallest unit: 1250 for 12.50, on a board with 2 decimals")
+		}
+		return nil
+	})
 }
 
 // ladderOf asks for a board's rules, which say how its entries are shown. A
@@ -61,7 +74,7 @@ func submitCommand(w *world) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: exactly("USER"),
 		Long: `Submit one match result. Boards that add up take --points, the others --score;
-both are whole numbers in the board's unit. With --match the same result counts
+both are whole numbers in the board's smallest unit. With --match the same result counts
 once however often it is sent; without it, the server makes an id and says which.`,
 		Example: `  leaderboard submit ada --points 3 --match final-2026
   leaderboard submit b2014-3416 --board marathon --score 11546 --match boston --attribute gender=M
@@ -70,8 +83,8 @@ once however often it is sent; without it, the server makes an id and says which
 	}
 	addBoardFlag(cmd, &board)
 	f := cmd.Flags()
-	f.Int64Var(&points, "points", 0, "`points` to add, on sum and decay boards")
-	f.Int64Var(&score, "score", 0, "`score`, on best and latest boards")
+	scoreFlag(f, &points, "points", "`points` to add, on sum and decay boards")
+	scoreFlag(f, &score, "score", "`score`, on best and latest boards")
 	f.StringVar(&match, "match", "", "`id` of the match, which makes repeats harmless")
 	f.Int64Var(&revision, "revision", 0, "of one match the highest revision counts")
 	f.StringVar(&at, "achieved-at", "", "`time` of the event, as 2026-11-20T10:00:00Z; now if absent")
@@ -98,8 +111,8 @@ once however often it is sent; without it, the server makes an id and says which
 		}
 		if meta != "" {
 			r.Metadata = &structpb.Struct{}
-			if err := r.Metadata.UnmarshalJSON([]byte(meta)); err != nil {
-				return usagef("--metadata %q is not a JSON object", meta)
+			if err := api.DecodeJSON([]byte(meta), r.Metadata); err != nil {
+				return usagef("--metadata %.60q is not a JSON object that can be kept: %w", meta, err)
 			}
 		}
 		res, err := c.scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait})

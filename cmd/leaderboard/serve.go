@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -95,7 +96,13 @@ func (w *world) welcome(n *node) {
 	}
 	n.log.Info("listening", "http", n.rest.Addr().String(), "grpc", n.grpc.Addr().String(), "tls", n.config.TLS.Cert != "",
 		"insecure", n.config.Insecure, "data", data, "version", version())
+	if n.server != nil && n.config.TLS.Cert == "" && api.CheckLoopback(n.config.HTTP, n.config.GRPC) != nil {
+		n.log.Warn(plainWarning, "http", n.config.HTTP, "grpc", n.config.GRPC)
+	}
 }
+
+const plainWarning = "keys travel in the open, as other machines may call and there is no TLS: " +
+	"set tls.cert and tls.key, listen on a loopback address, or let a proxy with TLS be the only caller"
 
 // url is where the server is reached over HTTP from this machine.
 func (n *node) url() string {

@@ -70,6 +70,34 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 	contains(t, again.ok(t, "top"), "ada")
 }
 
+// A server that others reach without TLS says so once, when it starts.
+func TestPlainAddressesAreWarnedOf(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{
+		{nil, 0},
+		{[]string{"--http", "0.0.0.0:0"}, 1},
+		{[]string{"--grpc", ":0"}, 1},
+		{[]string{"--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, 1},
+	} {
+		s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, tt.args...)
+		if got := strings.Count(s.stderr.String(), "travel in the open"); got != tt.want {
+			t.Errorf("%v: %d warnings, want %d: %s", tt.args, got, tt.want, s.stderr)
+		}
+		if entry, ok := logged(s.stderr.String(), plainWarning); ok && entry["level"] != "WARN" {
+			t.Errorf("%v: %v", tt.args, entry)
+		}
+		s.stop()
+	}
+	a := newAuthority(t)
+	a.issue("server", a)
+	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--http", "0.0.0.0:0", "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem"))
+	if strings.Contains(s.stderr.String(), "travel in the open") {
+		t.Errorf("with TLS: %s", s.stderr)
+	}
+}
+
 // While the index is filled the server answers, and says that it is not ready.
 func TestNotReadyWhileLoading(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
@@ -295,6 +323,7 @@ func TestReachable(t *testing.T) {
 }
 
 // A server that starts while another is down goes on trying to fill its index.
+// Without the index it can answer much meanwhile, without the store it cannot.
 func TestLoadingWaitsForServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		embedded, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
@@ -314,9 +343,14 @@ func TestLoadingWaitsForServers(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		for _, down := range []*faults.Switch{&store.Switch, &index.Switch} {
+			n.service = ranking.New(store, index, ranking.Options{})
+			defer n.service.Close()
 			down.Set(faults.Refuses)
 			go func() { done <- n.load(t.Context(), nil) }()
 			time.Sleep(time.Hour) // of the bubble's clock
+			if ready := n.service.Ready(); ready != (down == &index.Switch) {
+				t.Errorf("ready %v while a server is down", ready)
+			}
 			select {
 			case err := <-done:
 				t.Fatalf("load = %v while a server is down", err)

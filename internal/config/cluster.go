@@ -28,12 +28,13 @@ type Redis struct {
 
 // Kafka is the log of a distributed server.
 type Kafka struct {
-	Brokers     []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
-	TopicPrefix string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Begins the names of the topics, so that several services share a Kafka: match-results, match-results.dlq and leaderboard-updates."`
-	Group       string        `key:"group" unit:"name" help:"The consumer group. In a region, a dash and its name follow, so that each reads all results, also where regions share a Kafka."`
-	InstanceID  string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it soon gets its partitions back without a rebalance."`
-	ApplyWait   time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
-	Batch       int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
+	Brokers        []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
+	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Begins the names of the topics, so that several services share a Kafka: match-results, match-results.dlq and leaderboard-updates."`
+	Group          string        `key:"group" unit:"name" help:"The consumer group. In a region, a dash and its name follow, so that each reads all results, also where regions share a Kafka."`
+	InstanceID     string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it within session_timeout gets its partitions back without a rebalance."`
+	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"After how long without a sign of life a consumer's partitions go to others; one with an instance_id that is restarted within it gets them back. Brokers allow 6s to 30m unless they are told otherwise."`
+	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
+	Batch          int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
 }
 
 // The roles that a distributed server may have.
@@ -96,6 +97,9 @@ func (c *Config) validateCluster(v *validator) {
 	}
 	if c.Kafka.Batch < 1 || c.Kafka.Batch > 5000 {
 		v.fault("kafka.batch", "%d is not 1 to 5000", c.Kafka.Batch)
+	}
+	if c.Kafka.SessionTimeout < time.Second {
+		v.fault("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)
 	}
 	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
 	if len(c.Roles) == 0 {

@@ -74,7 +74,7 @@ func Default() Config {
 		Roles:          []string{RoleAPI, RoleConsumer},
 		Cassandra:      Cassandra{Keyspace: "leaderboard", Buckets: 64},
 		Redis:          Redis{Prefix: "leaderboard:"},
-		Kafka:          Kafka{Group: "leaderboard", ApplyWait: 2 * time.Second, Batch: 512},
+		Kafka:          Kafka{Group: "leaderboard", SessionTimeout: 10 * time.Second, ApplyWait: 2 * time.Second, Batch: 512},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
 		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Streams: 250, Watchers: 10_000},
 		Log:            Log{Level: "info", Format: "auto"},

@@ -95,8 +95,9 @@ func TestEveryFaultAtOnce(t *testing.T) {
 				"limits.user_burst (--limits-user-burst): -1 is not 0 or more", "limits.user_rate (--limits-user-rate): -5 is not 0 or more",
 				`http (--http): "h:99999" has no port 0 to 65535`, "jwt.algorithm: is empty; name the algorithm", "cache_bytes (--cache-bytes): 5KiB is not 1MiB or more"}},
 		{"tokens", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"needs exactly one of jwt.secret", "jwt.audience: is empty"}},
-		{"names in servers", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu.}\n", nil, nil, []string{
-			`redis.prefix (`, `"{x}" is empty or has braces`, `kafka.topic_prefix (`, `"eu." has others than letters`}},
+		{"names in servers", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
+			`redis.prefix (`, `"{x}" is empty or has braces`, `kafka.topic_prefix (`, `"eu." has others than letters`,
+			`kafka.session_timeout (`, `10ms is less than 1s`}},
 		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is http's address too"}},
 		{"a file that is none", "a: [\n", nil, nil, []string{"config file "}},
 	}

@@ -18,6 +18,11 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
+// Settled says whether the server is up: what it missed it is known to lack.
+func (x *Index) Settled() bool {
+	return x.check(context.Background(), "Settled", leaderboard.ErrRankUnavailable) == nil
+}
+
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (r0 []leaderboard.Standing, r1 leaderboard.View, err error) {
 	if err = x.check(ctx, "Standings", leaderboard.ErrRankUnavailable); err != nil {
 		return

@@ -46,11 +46,11 @@ func (s *Store) Boards(ctx context.Context) (r0 []leaderboard.Board, err error) 
 	return s.Store.Boards(ctx)
 }
 
-func (s *Store) AmendBoard(ctx context.Context, next leaderboard.Board) (r0 leaderboard.Board, err error) {
+func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (r0 leaderboard.Board, err error) {
 	if err = s.check(ctx, "AmendBoard", leaderboard.ErrUnavailable); err != nil {
 		return
 	}
-	return s.Store.AmendBoard(ctx, next)
+	return s.Store.AmendBoard(ctx, id, change)
 }
 
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
@@ -86,6 +86,13 @@ func (s *Store) Users(ctx context.Context, sc leaderboard.Scope) iter.Seq2[leade
 		return failed[leaderboard.UserID](err)
 	}
 	return s.Store.Users(ctx, sc)
+}
+
+func (s *Store) Unlisted(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
+	if err := s.check(ctx, "Unlisted", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.EntryKey](err)
+	}
+	return s.Store.Unlisted(ctx)
 }
 
 func (s *Store) Entry(ctx context.Context, sc leaderboard.Scope, user leaderboard.UserID) (r0 leaderboard.Entry, err error) {
@@ -158,11 +165,25 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) (r0 []leade
 	return s.Store.Seasons(ctx, id)
 }
 
+func (s *Store) Season(ctx context.Context, sc leaderboard.Scope) (r0 leaderboard.SeasonRecord, err error) {
+	if err = s.check(ctx, "Season", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Season(ctx, sc)
+}
+
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (r0 leaderboard.SeasonRecord, err error) {
 	if err = s.check(ctx, "Seal", leaderboard.ErrUnavailable); err != nil {
 		return
 	}
 	return s.Store.Seal(ctx, b, season, a)
+}
+
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (r0 leaderboard.SeasonRecord, err error) {
+	if err = s.check(ctx, "Amend", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Amend(ctx, b, season, a)
 }
 
 func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (r0 []leaderboard.Standing, r1 int64, err error) {

@@ -3,7 +3,10 @@ package ranking
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sort"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -48,58 +51,121 @@ func (f finalRanker) Page(ctx context.Context, l leaderboard.Ladder, position in
 }
 
 func (f finalRanker) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
-	position, _, err := f.search(ctx, l, func(st *leaderboard.Standing) bool { return st.SortKey() > after })
-	if err != nil {
-		return nil, leaderboard.View{}, err
-	}
-	return f.Page(ctx, l, position, n)
+	_, page, total, err := f.search(ctx, l, n, func(st *leaderboard.Standing) bool { return st.SortKey() > after })
+	return page, f.view(total), err
 }
 
-func (f finalRanker) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
-	st, err := f.store.FinalStanding(ctx, l, user)
-	if err != nil {
-		return nil, leaderboard.View{}, err
-	}
-	from := max(st.Ranks.Ordinal-int64(above), 1)
-	return f.Page(ctx, l, from, int(st.Ranks.Ordinal-from)+1+below)
+func (f finalRanker) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (page []leaderboard.Standing, v leaderboard.View, err error) {
+	err = steadily(func() (bool, error) {
+		st, err := f.store.FinalStanding(ctx, l, user)
+		if err != nil {
+			return false, err
+		}
+		from := max(st.Ranks.Ordinal-int64(above), 1)
+		page, v, err = f.Page(ctx, l, from, int(st.Ranks.Ordinal-from)+1+below)
+		at := int(st.Ranks.Ordinal - from)
+		return at < len(page) && page[at].User == user, err
+	})
+	return page, v, err
 }
 
 func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
 	counts := make([]leaderboard.Counts, len(keys))
 	var total int64
 	for i, k := range keys {
-		position, n, err := f.search(ctx, l, func(st *leaderboard.Standing) bool { return st.Key >= k })
+		before, _, n, err := f.search(ctx, l, 1, func(st *leaderboard.Standing) bool { return st.Key >= k })
 		if err != nil {
 			return nil, leaderboard.View{}, err
 		}
-		total = n
-		if position == 1 {
-			continue
+		if total = n; before != nil {
+			counts[i] = leaderboard.Counts{Standings: before.Ranks.Ordinal, Distinct: before.Ranks.Dense}
 		}
-		before, _, err := f.store.FinalStandings(ctx, l, position-1, 1)
-		if err != nil {
-			return nil, leaderboard.View{}, err
-		}
-		counts[i] = leaderboard.Counts{Standings: position - 1, Distinct: before[0].Ranks.Dense}
 	}
 	return counts, f.view(total), nil
 }
 
-// search returns the first position for whose standing reached is true, one
-// past the last if there is none, and the number of standings.
-func (f finalRanker) search(ctx context.Context, l leaderboard.Ladder, reached func(*leaderboard.Standing) bool) (position, total int64, err error) {
-	if _, total, err = f.store.FinalStandings(ctx, l, 1, 1); err != nil {
-		return 0, 0, err
-	}
-	i := sort.Search(int(total), func(i int) bool {
-		page, _, ferr := f.store.FinalStandings(ctx, l, int64(i)+1, 1)
-		if ferr != nil {
-			err = ferr
+// search finds the first standing for whom reached is true. It returns the one
+// before it, nil if it is the first, up to n standings from it on, and the number
+// of all, as they were at one moment.
+func (f finalRanker) search(ctx context.Context, l leaderboard.Ladder, n int, reached func(*leaderboard.Standing) bool) (before *leaderboard.Standing, page []leaderboard.Standing, total int64, err error) {
+	err = steadily(func() (bool, error) {
+		if _, total, err = f.store.FinalStandings(ctx, l, 1, 1); err != nil {
+			return false, err
 		}
-		return err != nil || len(page) == 0 || reached(&page[0])
+		i := sort.Search(int(total), func(i int) bool {
+			page, _, ferr := f.store.FinalStandings(ctx, l, int64(i)+1, 1)
+			if ferr != nil {
+				err = ferr
+			}
+			return err != nil || len(page) == 0 || reached(&page[0])
+		})
+		if err != nil {
+			return false, err
+		}
+		before = nil
+		if page, total, err = f.store.FinalStandings(ctx, l, max(int64(i), 1), min(i, 1)+n); err != nil {
+			return false, err
+		}
+		if i > 0 {
+			if len(page) == 0 || reached(&page[0]) {
+				return false, nil
+			}
+			before, page = &page[0], page[1:]
+		}
+		if len(page) == 0 {
+			return int64(i) == total || n == 0, nil
+		}
+		return reached(&page[0]), nil
 	})
-	return int64(i) + 1, total, err
+	return before, page, total, err
 }
+
+// steadily repeats a read of several steps until they are of one moment. Final
+// standings change whole, when a season is amended, and that is rare.
+func steadily(read func() (ok bool, err error)) error {
+	const tries = 10
+	for range tries {
+		if ok, err := read(); ok || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("ranking: the season is being amended: %w", leaderboard.ErrUnavailable)
+}
+
+// inFinal says whether a season is sealed and its final standings have the
+// entries as they are. It does not see that they have a user in a division too
+// many, which the entry was in before.
+func (s *Service) inFinal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, entries []leaderboard.Entry) (bool, error) {
+	season, err := b.Season.ByID(scope.Season)
+	if err != nil || !s.mayBeSealed(season) {
+		return false, err
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(lookupParallel)
+	for i := range entries {
+		e := &entries[i]
+		for _, d := range append([]leaderboard.Division{{}}, e.Divisions...) {
+			group.Go(func() error {
+				st, err := s.store.FinalStanding(gctx, leaderboard.Ladder{Scope: scope, Division: d}, e.User)
+				stands := err == nil
+				if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+					return err
+				}
+				if stands != e.Ranked() || stands && (st.Key != e.Key || !st.AchievedAt.Equal(e.AchievedAt)) {
+					return errDiffers
+				}
+				return nil
+			})
+		}
+	}
+	err = group.Wait()
+	if errors.Is(err, errDiffers) || errors.Is(err, leaderboard.ErrNotSealed) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+var errDiffers = errors.New("the final standings are not as the entry says")
 
 // emptyRanker answers about a season that nobody played.
 type emptyRanker struct{}

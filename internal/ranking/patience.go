@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -18,9 +19,9 @@ const (
 	// loadPatience is for the index to be filled, counted from when that began:
 	// small seasons are filled by then, and readers of a large one go without ranks.
 	loadPatience = 5 * time.Second
-	// boardPatience is for the store to tell a board's settings again.
+	// boardPatience is for the store to tell again of a board or season.
 	boardPatience = time.Second
-	// boardPause is how long nobody asks for them again where it did not.
+	// boardPause is how long nobody asks again where it did not.
 	boardPause = 5 * time.Second
 )
 
@@ -118,35 +119,87 @@ func (s *Service) load(ctx context.Context, b *leaderboard.Board, scope leaderbo
 	}
 }
 
-// board returns a board that must not be changed. While the store does not
-// answer, what was known last is believed: a board's rules do not change, and of
-// its other settings none makes a rank wrong.
-func (s *Service) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
-	known, _ := s.boards.Load(id)
-	have, _ := known.(*cachedBoard)
+// told is what the store told, and until when that is believed.
+type told[V any] struct {
+	value V
+	until time.Time
+}
+
+// keep keeps what the store told under a key.
+func keep[V any](s *Service, all *sync.Map, key any, value V) {
+	all.Store(key, &told[V]{value, s.now().Add(s.boardTTL)})
+}
+
+// recall returns what is kept under a key, or asks the store where that is too
+// old. While the store does not answer, what was told last is believed, and
+// otherwise, if it is not nil, where nothing was.
+func recall[V any](ctx context.Context, s *Service, all *sync.Map, key any, otherwise *V, ask func(context.Context) (V, error)) (*V, error) {
+	known, _ := all.Load(key)
+	have, _ := known.(*told[V])
 	if have != nil && s.now().Before(have.until) {
-		return &have.board, nil
+		return &have.value, nil
 	}
-	if err := id.Validate(); err != nil {
-		return nil, err
+	believed := otherwise
+	if have != nil {
+		believed = &have.value
 	}
 	asking := ctx
-	if have != nil {
+	if believed != nil {
 		limited, cancel := context.WithTimeout(ctx, boardPatience)
 		defer cancel()
 		asking = limited
 	}
-	b, err := s.store.Board(asking, id)
+	value, err := ask(asking)
 	switch {
 	case err == nil:
-		c := &cachedBoard{b, s.now().Add(s.boardTTL)}
-		s.boards.Store(id, c)
-		return &c.board, nil
-	case have != nil && ctx.Err() == nil && (errors.Is(err, leaderboard.ErrUnavailable) || asking.Err() != nil):
-		s.boards.CompareAndSwap(id, known, &cachedBoard{have.board, s.now().Add(boardPause)})
-		return &have.board, nil
-	case errors.Is(err, leaderboard.ErrBoardNotFound):
-		s.boards.Delete(id)
+		keep(s, all, key, value)
+		return &value, nil
+	case believed != nil && ctx.Err() == nil && (errors.Is(err, leaderboard.ErrUnavailable) || asking.Err() != nil):
+		pause := &told[V]{*believed, s.now().Add(boardPause)}
+		if have == nil {
+			all.LoadOrStore(key, pause)
+		} else {
+			all.CompareAndSwap(key, known, pause)
+		}
+		return believed, nil
 	}
 	return nil, err
+}
+
+// board returns a board that must not be changed. While the store does not
+// answer, what was known last is believed: a board's rules do not change, and of
+// its other settings none makes a rank wrong.
+func (s *Service) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
+	b, err := recall(ctx, s, &s.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
+		if err := id.Validate(); err != nil {
+			return leaderboard.Board{}, err
+		}
+		return s.store.Board(ctx, id)
+	})
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		s.boards.Delete(id)
+	}
+	return b, err
+}
+
+// sealedSeason returns the record of a season, and whether it is sealed. While the
+// store does not answer, what was known last is believed, and one that takes
+// results is not sealed.
+func (s *Service) sealedSeason(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
+	scope := leaderboard.Scope{Board: b.ID, Season: season.ID}
+	none := leaderboard.SeasonRecord{Scope: scope}
+	if !s.mayBeSealed(season) {
+		return none, false, nil
+	}
+	var otherwise *leaderboard.SeasonRecord
+	if !b.Closed(season, s.now()) {
+		otherwise = &none
+	}
+	r, err := recall(ctx, s, &s.seasons, scope, otherwise, func(ctx context.Context) (leaderboard.SeasonRecord, error) {
+		return s.store.Season(ctx, scope)
+	})
+	if err != nil {
+		return none, false, err
+	}
+	return *r, !r.SealedAt.IsZero(), nil
 }

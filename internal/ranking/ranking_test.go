@@ -461,6 +461,13 @@ func TestRetryAcrossTheSeasonsEnd(t *testing.T) {
 	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
 		t.Errorf("sent again: %+v", got)
 	}
+	corrected := points("u", "m", 7)
+	corrected.Revision = 1
+	if got := f.submit("b", corrected); got.Season != "202611" || got.Score != 7 {
+		t.Errorf("corrected: %+v", got)
+	}
+	corrected.Revision, corrected.Score = 2, 5
+	f.submit("b", corrected)
 	got = f.submit("b", points("u", "m2", 3))
 	if got.Season != "202612" || got.Score != 3 {
 		t.Errorf("the first of December: %+v", got)
@@ -474,6 +481,39 @@ func TestRetryAcrossTheSeasonsEnd(t *testing.T) {
 	late.Match = "m4"
 	if got := f.try("b", late); got.Reason != leaderboard.ReasonClosed {
 		t.Errorf("too late: %+v", got)
+	}
+}
+
+// A sealed season cannot be opened again by its board's settings.
+func TestSealedSeasonStaysClosed(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
+	f.submit("b", points("ann", "m", 9))
+	in, err := b.Season.ByID("20261120")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.clock.set(b.ClosesAt(in).Add(2 * time.Minute))
+	grace := func(d time.Duration) error {
+		_, err := f.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
+			b.Season.Grace = d
+			return nil
+		})
+		return err
+	}
+	if err := grace(90 * time.Minute); err != nil {
+		t.Errorf("a season that is closed, and not sealed yet: %v", err)
+	}
+	f.clock.set(b.ClosesAt(in).Add(time.Hour))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *leaderboard.FieldError
+	if err := grace(1000 * time.Hour); !errors.As(err, &wrong) || wrong.Field != "season" || !strings.Contains(err.Error(), "20261120") {
+		t.Errorf("a sealed season: %v", err)
+	}
+	if err := grace(100 * time.Minute); err != nil {
+		t.Errorf("a grace that is over: %v", err)
 	}
 }
 
@@ -1019,4 +1059,25 @@ type panickingStore struct{ leaderboard.Store }
 
 func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	panic("boom")
+}
+
+// Decayed sums may be greater than a score can say; they are in a histogram all the same.
+func TestHistogramOfSaturatedSums(t *testing.T) {
+	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
+		f := open(t)
+		f.create(leaderboard.Board{ID: "d", Policy: leaderboard.Decay, HalfLife: time.Hour, Order: order})
+		for _, u := range []string{"a", "b"} {
+			for _, m := range []string{"1", "2"} {
+				f.submit("d", points(u, m, int64(leaderboard.MaxScore)))
+			}
+		}
+		f.submit("d", points("c", "1", 5))
+		s, err := f.Stats(t.Context(), ranking.StatsQuery{Query: ranking.Query{Board: "d"}, Buckets: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Histogram) != 2 || s.Histogram[0].Count != 1 || s.Histogram[1].Count != 2 {
+			t.Errorf("%v: histogram %+v, want 1 and 2", order, s.Histogram)
+		}
+	}
 }

@@ -104,10 +104,16 @@ func (s *Service) ask(ctx context.Context, q Query, f func(*view) error) error {
 	if err != nil {
 		return err
 	}
-	if v.sealed {
-		return f(v)
+	err = f(v)
+	if v.sealed && errors.Is(err, leaderboard.ErrNotSealed) || !v.sealed && errors.Is(err, leaderboard.ErrRankUnavailable) && s.mayBeSealed(v.season) {
+		// Another process may have sealed the season a moment ago, or deleted it.
+		s.seasons.Delete(v.ladder.Scope)
+		if v, err = s.view(ctx, q); err != nil {
+			return err
+		}
+		err = f(v)
 	}
-	if err = f(v); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+	if v.sealed || !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		return err
 	}
 	known, err := s.populated(ctx, v.ladder.Scope)
@@ -612,7 +618,8 @@ func (v *view) scoreAt(ctx context.Context, position int64) (*leaderboard.Score,
 }
 
 // histogram counts the entrants with scores from lo to hi in up to n buckets of
-// equal width. Entrants beyond, who came since lo and hi were read, are left out.
+// equal width. Entrants beyond are in the outermost: those who came since lo and hi
+// were read, and those whose decayed sum is greater than a score can say.
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket
@@ -626,10 +633,15 @@ func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) (
 		}
 		edges = append(edges, v.board.ScorePrefix(better, v.scoredAt), v.board.ScorePrefix(beyond, v.scoredAt))
 	}
-	counts, _, err := v.Count(ctx, v.ladder, edges)
+	counts, seen, err := v.Count(ctx, v.ladder, edges)
 	if err != nil {
 		return nil, err
 	}
+	best, worst := len(buckets)-1, 0
+	if v.board.Order == leaderboard.LowerFirst {
+		best, worst = worst, best
+	}
+	counts[2*best].Standings, counts[2*worst+1].Standings = 0, seen.Size
 	for i := range buckets {
 		buckets[i].Count = counts[2*i+1].Standings - counts[2*i].Standings
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -53,6 +54,7 @@ func (s *Service) Seasons(ctx context.Context, id leaderboard.BoardID) ([]Season
 		if err != nil {
 			return nil, err
 		}
+		keep(s, &s.seasons, r.Scope, r)
 		infos[r.Season] = SeasonInfo{Season: season, SealedAt: r.SealedAt, Amendments: r.Amendments}
 	}
 	list := make([]SeasonInfo, 0, len(infos))
@@ -105,18 +107,27 @@ func (s *Service) Seal(ctx context.Context, id leaderboard.BoardID, season leade
 	if !b.Closed(in, s.now()) {
 		return leaderboard.ErrSeasonOpen
 	}
-	if _, sealed, err := s.sealedSeason(ctx, b, in); sealed || err != nil {
+	scope := leaderboard.Scope{Board: id, Season: season}
+	if record, err := s.store.Season(ctx, scope); err != nil || !record.SealedAt.IsZero() {
 		return err
 	}
-	return s.seal(ctx, b, leaderboard.Scope{Board: id, Season: season}, "season over")
+	return s.seal(ctx, b, scope)
 }
 
-func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string) error {
-	record, err := s.store.Seal(ctx, b, scope.Season, leaderboard.Amendment{At: leaderboard.Truncate(s.now()), Reason: reason})
+func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope) error {
+	return s.makeFinal(ctx, b, scope, "season over", s.store.Seal)
+}
+
+// makeFinal makes final standings by one of the store's ways to do so. Whoever
+// watches is told.
+func (s *Service) makeFinal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string,
+	by func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
+	record, err := by(ctx, b, scope.Season, leaderboard.Amendment{At: leaderboard.Truncate(s.now()), Reason: reason})
 	if err != nil {
 		return err
 	}
-	s.sealed.Store(scope, record)
+	keep(s, &s.seasons, scope, record)
+	defer s.hub.notify(scope)
 	err = s.index.Drop(ctx, scope)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		// It takes room, and is not asked any more.
@@ -124,6 +135,58 @@ func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderbo
 		return nil
 	}
 	return err
+}
+
+// amendKey is a season, of the board made then.
+type amendKey struct {
+	leaderboard.Scope
+	made int64
+}
+
+// amendment is what is asked of a sealed season.
+type amendment struct {
+	board  *leaderboard.Board
+	reason string
+	sealed bool // whether the season was
+}
+
+// amend makes the final standings of a sealed season again, or returns
+// [leaderboard.ErrNotSealed]. Changes that come while that is done wait, and are
+// then amended together: it takes as long for many as for one.
+func (s *Service) amend(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string) error {
+	a := &amendment{board: b, reason: reason}
+	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.amends.Ask(ctx, amendKey{scope, b.CreatedAt.UnixMicro()}, a)
+	})
+	if err == nil && !a.sealed {
+		err = leaderboard.ErrNotSealed
+	}
+	return err
+}
+
+// amendTogether makes final standings again for every reason of a group.
+func (s *Service) amendTogether(ctx context.Context, key amendKey, group []*amendment) error {
+	var reasons []string
+	for _, a := range group {
+		if !slices.Contains(reasons, a.reason) {
+			reasons = append(reasons, a.reason)
+		}
+	}
+	err := s.makeFinal(ctx, group[0].board, key.Scope, strings.Join(reasons, ", "), s.store.Amend)
+	if errors.Is(err, leaderboard.ErrNotSealed) {
+		return nil
+	}
+	for _, a := range group {
+		a.sealed = err == nil
+	}
+	return err
+}
+
+// mayBeSealed says whether a season may have been sealed, by a process whose clock
+// is up to sealDelay ahead. It asks whether the season has ended, not whether it
+// takes results, as grace may be lengthened after the season was sealed.
+func (s *Service) mayBeSealed(season leaderboard.Season) bool {
+	return !season.End.IsZero() && s.now().Add(sealDelay).After(season.End)
 }
 
 // sealDelay is how long after a season closed Sweep leaves it alone, so that a
@@ -159,7 +222,7 @@ func (s *Service) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 		switch {
 		case !b.Closed(season, now.Add(-sealDelay)):
 		case r.SealedAt.IsZero():
-			if err := s.seal(ctx, b, r.Scope, "season over"); err != nil {
+			if err := s.seal(ctx, b, r.Scope); err != nil {
 				return err
 			}
 			s.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
@@ -167,7 +230,7 @@ func (s *Service) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			if err := s.store.DeleteSeason(ctx, r.Scope); err != nil {
 				return err
 			}
-			s.sealed.Delete(r.Scope)
+			s.seasons.Delete(r.Scope)
 			s.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
 		}
 	}

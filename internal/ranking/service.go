@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/combine"
 )
 
 // Options are the settings of a [Service]. The zero value is usable.
@@ -24,8 +25,9 @@ type Options struct {
 	Now func() time.Time
 	// Log receives what happens in the background; nil discards it.
 	Log *slog.Logger
-	// BoardTTL is how long a board's settings are believed without asking the
-	// store, which matters where another process may change them. Default 1 s.
+	// BoardTTL is how long a board's settings, and whether its seasons are sealed, are
+	// believed without asking the store, which matters where another process may
+	// change them. Default 1 s.
 	BoardTTL time.Duration
 	// Submit takes complete results in place of [Service.Apply], as where a log
 	// carries them to the process that applies them. It answers as
@@ -55,8 +57,9 @@ type Service struct {
 
 	submit, accept Take
 	boardTTL       time.Duration
-	boards         sync.Map // BoardID -> cachedBoard
-	sealed         sync.Map // Scope -> leaderboard.SeasonRecord, of sealed seasons
+	boards         sync.Map // BoardID -> *told[leaderboard.Board]
+	seasons        sync.Map // Scope -> *told[leaderboard.SeasonRecord], of seasons that may be sealed
+	amends         combine.Combiner[amendKey, *amendment]
 	loading        singleflight.Group
 	loadsBegan     sync.Map // Scope -> time.Time
 	pausedUntil    atomic.Pointer[time.Time]
@@ -70,11 +73,6 @@ type Service struct {
 	unfinished sync.WaitGroup
 	life       context.Context // of loads
 	end        context.CancelFunc
-}
-
-type cachedBoard struct {
-	board leaderboard.Board
-	until time.Time
 }
 
 // New returns a service over a store and an index. Call [Service.Load] before
@@ -103,6 +101,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if s.accept = o.Accept; s.accept == nil {
 		s.accept = s.submit
 	}
+	s.amends.Do = s.amendTogether
 	s.hub.init()
 	return s
 }
@@ -160,19 +159,27 @@ func (s *Service) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 }
 
 // AmendBoard changes the settings of a board that may change; change is given
-// the board as it is. Errors: those of [leaderboard.Board.Amend],
-// [leaderboard.ErrBoardNotFound].
+// the board as it is. A sealed season stays closed. Errors: those of
+// [leaderboard.Board.Amend], [leaderboard.ErrBoardNotFound].
 func (s *Service) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
-	b, err := s.store.Board(ctx, id)
+	seasons, err := s.store.Seasons(ctx, id)
 	if err != nil {
 		return leaderboard.Board{}, err
 	}
-	if err := change(&b); err != nil {
-		return leaderboard.Board{}, err
-	}
-	b.ID = id
 	defer s.boards.Delete(id)
-	return s.store.AmendBoard(ctx, b)
+	return s.store.AmendBoard(ctx, id, func(b *leaderboard.Board) error {
+		if err := change(b); err != nil {
+			return err
+		}
+		for _, r := range seasons {
+			season, err := b.Season.ByID(r.Season)
+			if err == nil && !r.SealedAt.IsZero() && !b.Closed(season, s.now()) {
+				return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf(
+					"season %q is sealed, and would take results again until %v", r.Season, b.ClosesAt(season).UTC().Format(time.RFC3339))}
+			}
+		}
+		return nil
+	})
 }
 
 // DeleteBoard removes a board and all of its data, or returns
@@ -201,7 +208,7 @@ func (s *Service) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error
 		return err
 	}
 	for _, r := range seasons {
-		s.sealed.Delete(r.Scope)
+		s.seasons.Delete(r.Scope)
 		s.hub.notify(r.Scope)
 	}
 	return drop()
@@ -226,7 +233,6 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 		}
 		for _, r := range seasons {
 			if !r.SealedAt.IsZero() {
-				s.sealed.Store(r.Scope, r)
 				continue
 			}
 			loaded, err := s.index.Loaded(ctx, r.Scope)
@@ -234,6 +240,9 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 				err = s.rebuildIndex(ctx, b, r.Scope, progress)
 			}
 			if err != nil {
+				if errors.Is(err, leaderboard.ErrRankUnavailable) {
+					s.ready.Store(true)
+				}
 				return err
 			}
 		}
@@ -242,8 +251,13 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 	return nil
 }
 
-// Ready says whether Load is done.
+// Ready says whether Load is done, or has found that the index is not available:
+// what can be answered without it can be asked then.
 func (s *Service) Ready() bool { return s.ready.Load() }
+
+// Settled says whether the index, and whoever asks it, knows of all that was
+// applied; see [leaderboard.Index].
+func (s *Service) Settled() bool { return s.index.Settled() }
 
 // rebuildIndex fills the index's scope from the store.
 func (s *Service) rebuildIndex(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, progress Progress) error {
@@ -265,28 +279,6 @@ func (s *Service) rebuildIndex(ctx context.Context, b *leaderboard.Board, scope 
 		progress(scope, done)
 	}
 	return nil
-}
-
-// sealedSeason returns the record of a season that is sealed.
-func (s *Service) sealedSeason(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
-	scope := leaderboard.Scope{Board: b.ID, Season: season.ID}
-	if r, ok := s.sealed.Load(scope); ok {
-		return r.(leaderboard.SeasonRecord), true, nil
-	}
-	if !b.Closed(season, s.now()) {
-		return leaderboard.SeasonRecord{}, false, nil
-	}
-	records, err := s.store.Seasons(ctx, b.ID)
-	if err != nil {
-		return leaderboard.SeasonRecord{}, false, err
-	}
-	for _, r := range records {
-		if r.Scope == scope && !r.SealedAt.IsZero() {
-			s.sealed.Store(scope, r)
-			return r, true, nil
-		}
-	}
-	return leaderboard.SeasonRecord{}, false, nil
 }
 
 // finish runs a write to its end: a caller that gives up stops waiting, not the
@@ -330,14 +322,25 @@ func (s *Service) Close() {
 	s.unfinished.Wait()
 }
 
-// settle brings the ranks in step with changed entries: the index, or the final
-// standings of a sealed season, amended for the reason.
-func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reason string) error {
-	byScope := map[leaderboard.Scope][]leaderboard.Entry{}
-	for _, c := range changes {
-		byScope[c.After.Scope] = append(byScope[c.After.Scope], c.After)
+// settle brings the ranks in step with entries: the index, or the final standings
+// of a sealed season, amended for the reason. Those that did not change now may
+// have been changed by a first try whose process died before it came here.
+func (s *Service) settle(ctx context.Context, changed, unchanged []leaderboard.Entry, reason string) error {
+	type entries struct{ changed, unchanged []leaderboard.Entry }
+	byScope := map[leaderboard.Scope]*entries{}
+	of := func(scope leaderboard.Scope) *entries {
+		if byScope[scope] == nil {
+			byScope[scope] = &entries{}
+		}
+		return byScope[scope]
 	}
-	for scope, entries := range byScope {
+	for _, e := range changed {
+		of(e.Scope).changed = append(of(e.Scope).changed, e)
+	}
+	for _, e := range unchanged {
+		of(e.Scope).unchanged = append(of(e.Scope).unchanged, e)
+	}
+	for scope, e := range byScope {
 		b, err := s.board(ctx, scope.Board)
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
 			continue // deleted meanwhile, with its ranks
@@ -345,33 +348,55 @@ func (s *Service) settle(ctx context.Context, changes []leaderboard.Change, reas
 		if err != nil {
 			return err
 		}
-		if err := s.amendRanks(ctx, b, scope, reason, func() error {
-			return s.updateIndex(ctx, scope, leaderboard.Truncate(s.now()), entries)
-		}); err != nil {
+		if len(e.changed) == 0 {
+			there, err := s.inFinal(ctx, b, scope, e.unchanged)
+			if err != nil {
+				return err
+			}
+			if there {
+				continue
+			}
+		}
+		err = s.amendRanks(ctx, b, scope, reason, func() error {
+			// At no time: if the index knows them, nothing has changed.
+			if err := s.updateIndex(ctx, scope, time.Time{}, e.unchanged); err != nil || len(e.changed) == 0 {
+				return err
+			}
+			defer s.hub.notify(scope)
+			return s.updateIndex(ctx, scope, leaderboard.Truncate(s.now()), e.changed)
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// entriesOf returns the entries that changes leave.
+func entriesOf(changes []leaderboard.Change) []leaderboard.Entry {
+	entries := make([]leaderboard.Entry, len(changes))
+	for i := range changes {
+		entries[i] = changes[i].After
+	}
+	return entries
+}
+
 // amendRanks makes the final standings of a sealed season again, for the reason,
-// and does what is given for one that is not sealed. Whoever watches is told.
+// and does what is given for one that is not sealed.
+//
+// It comes after the entries changed, so that the change is in the final standings
+// of a season that is being sealed meanwhile: see [leaderboard.SeasonStore].Amend.
 func (s *Service) amendRanks(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string, open func() error) error {
 	season, err := b.Season.ByID(scope.Season)
 	if err != nil {
 		return err
 	}
-	_, sealed, err := s.sealedSeason(ctx, b, season)
-	if err != nil {
-		return err
+	err = leaderboard.ErrNotSealed
+	if s.mayBeSealed(season) {
+		err = s.amend(ctx, b, scope, reason)
 	}
-	if sealed {
-		err = s.seal(ctx, b, scope, reason)
-	} else {
-		err = open()
-	}
-	if err == nil {
-		s.hub.notify(scope)
+	if errors.Is(err, leaderboard.ErrNotSealed) {
+		return open()
 	}
 	return err
 }
@@ -379,6 +404,9 @@ func (s *Service) amendRanks(ctx context.Context, b *leaderboard.Board, scope le
 // updateIndex tells the index of entries. An index that is not available is no
 // error: it will be filled from the store when it is back.
 func (s *Service) updateIndex(ctx context.Context, scope leaderboard.Scope, at time.Time, entries []leaderboard.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
 	err := s.index.Update(ctx, scope, at, entries)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		s.log.WarnContext(ctx, "rank index not updated", "err", err)

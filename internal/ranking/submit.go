@@ -114,43 +114,27 @@ func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []lea
 		}
 		reason := "late correction"
 		if len(results) == 1 && results[0].Retracted {
-			reason = fmt.Sprintf("retract %s of %s", results[0].Match, results[0].User)
+			reason = "retraction"
 		}
-		if err := s.settle(ctx, report.Changes, reason); err != nil {
-			return report, err
-		}
-		return report, s.catchUp(ctx, &report)
+		return report, s.settle(ctx, entriesOf(report.Changes), unchanged(&report), reason)
 	})
 }
 
-// catchUp gives the index the entries of users for whom nothing changed. The
-// first try of their results may have reached the store and its answer not this
-// service, or this service may have ended before it told the index.
-func (s *Service) catchUp(ctx context.Context, report *leaderboard.ApplyReport) error {
-	type place struct {
-		leaderboard.Scope
-		leaderboard.UserID
-	}
-	told := make(map[place]bool, len(report.Changes))
+// unchanged returns the entries of users for whom nothing changed.
+func unchanged(report *leaderboard.ApplyReport) (entries []leaderboard.Entry) {
+	seen := make(map[leaderboard.EntryKey]bool, len(report.Changes))
 	for i := range report.Changes {
 		e := &report.Changes[i].After
-		told[place{e.Scope, e.User}] = true
+		seen[leaderboard.EntryKey{Scope: e.Scope, User: e.User}] = true
 	}
-	byScope := map[leaderboard.Scope][]leaderboard.Entry{}
 	for i := range report.Outcomes {
 		o := &report.Outcomes[i]
-		if at := (place{o.Entry.Scope, o.Entry.User}); o.Err == nil && o.Entry.User != "" && !told[at] {
-			told[at] = true
-			byScope[at.Scope] = append(byScope[at.Scope], o.Entry)
+		if at := (leaderboard.EntryKey{Scope: o.Entry.Scope, User: o.Entry.User}); o.Err == nil && o.Entry.User != "" && !seen[at] {
+			seen[at] = true
+			entries = append(entries, o.Entry)
 		}
 	}
-	for scope, entries := range byScope {
-		// At no time: if the index knows them, nothing has changed.
-		if err := s.updateIndex(ctx, scope, time.Time{}, entries); err != nil {
-			return err
-		}
-	}
-	return nil
+	return entries
 }
 
 // RanksOf returns the competition ranks that the given rank keys have in the
@@ -168,16 +152,20 @@ func (s *Service) RanksOf(ctx context.Context, scope leaderboard.Scope, keys []l
 }
 
 // Refresh makes a user's entry anew from results that are in the store already,
-// and brings the ranks in step.
-func (s *Service) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error {
-	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
+// brings the ranks in step, and returns the entry before and after. Errors:
+// [leaderboard.ErrBoardNotFound].
+func (s *Service) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	return finish(ctx, s, func(ctx context.Context) (leaderboard.Change, error) {
 		change, err := s.store.Recount(ctx, b, season, user)
 		if err != nil {
-			return struct{}{}, err
+			return change, err
 		}
-		return struct{}{}, s.settle(ctx, []leaderboard.Change{change}, "refresh")
+		entry := []leaderboard.Entry{change.After}
+		if change.Before.Version == change.After.Version {
+			return change, s.settle(ctx, nil, entry, "refresh")
+		}
+		return change, s.settle(ctx, entry, nil, "refresh")
 	})
-	return err
 }
 
 // Complete fills in what a submitted result may leave out: its match id, its
@@ -210,7 +198,7 @@ func (s *Service) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 }
 
 // completeRetry puts r, whose time was assigned just after a season began, into
-// the season before if its first try is there: sent again, it must count once.
+// the season before if its match is there: sent again or corrected, it must count once.
 func (s *Service) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	before, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
@@ -226,7 +214,7 @@ func (s *Service) completeRetry(ctx context.Context, b *leaderboard.Board, seaso
 		return err
 	}
 	first := record.Result
-	if first == nil || !first.Assigned || first.Revision != r.Revision {
+	if first == nil || !first.Assigned {
 		return nil
 	}
 	r.Season, r.AchievedAt = before.ID, first.AchievedAt

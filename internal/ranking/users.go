@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -20,17 +21,42 @@ func (s *Service) SetBan(ctx context.Context, user leaderboard.UserID, banned bo
 		return leaderboard.Ban{}, &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(reason), maxReasonBytes)}
 	}
 	ban := leaderboard.Ban{User: user, Banned: banned, Reason: reason, At: leaderboard.Truncate(s.now())}
-	why := "unban " + string(user)
+	why := "unban a user"
 	if banned {
-		why = "ban " + string(user)
+		why = "ban a user"
 	}
 	return finish(ctx, s, func(ctx context.Context) (leaderboard.Ban, error) {
-		changes, err := s.store.SetBan(ctx, ban)
-		if err != nil {
-			return leaderboard.Ban{}, err
-		}
-		return ban, s.settle(ctx, changes, why)
+		return ban, s.setBan(ctx, ban, why)
 	})
+}
+
+// setBan tells the ranks of all of the user's entries: of those that have been as
+// they are, it is not known whether the process that changed them came to do so.
+func (s *Service) setBan(ctx context.Context, ban leaderboard.Ban, why string) error {
+	changes, err := s.store.SetBan(ctx, ban)
+	if err != nil {
+		return err
+	}
+	scopes, err := s.store.UserScopes(ctx, ban.User)
+	if err != nil {
+		return err
+	}
+	changed := entriesOf(changes)
+	var others []leaderboard.Entry
+	for _, scope := range scopes {
+		if slices.ContainsFunc(changed, func(e leaderboard.Entry) bool { return e.Scope == scope }) {
+			continue
+		}
+		e, err := s.store.Entry(ctx, scope, ban.User)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		others = append(others, e)
+	}
+	return s.settle(ctx, changed, others, why)
 }
 
 // Ban returns a user's ban.
@@ -42,16 +68,26 @@ func (s *Service) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard
 }
 
 // Erase removes all that is kept of a user, for good.
+//
+// The user is hidden first, as by a ban, so that the ranks are rid of the user
+// while the store still knows where that was. When an erasure has begun, it does
+// not any more, and nobody could finish it for a process that died.
 func (s *Service) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
 	}
 	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
+		const why = "erase a user"
+		hidden := leaderboard.Ban{User: user, Banned: true, Reason: why, At: leaderboard.Truncate(s.now())}
+		if err := s.setBan(ctx, hidden, why); err != nil {
+			return struct{}{}, err
+		}
 		changes, err := s.store.Erase(ctx, user, leaderboard.Truncate(s.now()))
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, s.settle(ctx, changes, "erase a user")
+		// For final standings, from which the user has gone, nothing changes any more.
+		return struct{}{}, s.settle(ctx, nil, entriesOf(changes), why)
 	})
 	return err
 }

@@ -49,18 +49,49 @@ type VerifyReport struct {
 // the entry made anew from the canonical results, the index or final standings from the entries.
 func (s *Service) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, found func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
-	err := s.eachScope(ctx, sel, func(b *leaderboard.Board, scope leaderboard.Scope) error {
+	unlisted, err := s.unlisted(ctx, sel)
+	if err != nil {
+		return report, err
+	}
+	err = s.eachScope(ctx, sel, func(b *leaderboard.Board, scope leaderboard.Scope) error {
 		report.Scopes++
 		c := &check{Service: s, b: b, scope: scope, repair: repair, progress: progress, found: found, report: &report}
-		return c.run(ctx)
+		return c.run(ctx, unlisted[scope])
 	})
 	return report, err
+}
+
+// unlisted returns the selected users with results who are in no list of users.
+func (s *Service) unlisted(ctx context.Context, sel Selection) (map[leaderboard.Scope]map[leaderboard.UserID]bool, error) {
+	found := map[leaderboard.Scope]map[leaderboard.UserID]bool{}
+	for k, err := range s.store.Unlisted(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if sel.Board != "" && sel.Board != k.Board || sel.Season != "" && sel.Season != k.Season {
+			continue
+		}
+		if found[k.Scope] == nil {
+			found[k.Scope] = map[leaderboard.UserID]bool{}
+		}
+		found[k.Scope][k.User] = true
+	}
+	return found, nil
 }
 
 // Rebuild makes every selected entry anew from the canonical results, and then
 // the rank index or final standings from the entries.
 func (s *Service) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
+	unlisted, err := s.unlisted(ctx, sel)
+	if err != nil {
+		return 0, err
+	}
 	err = s.eachScope(ctx, sel, func(b *leaderboard.Board, scope leaderboard.Scope) error {
+		for user := range unlisted[scope] { // they are listed after that
+			if _, err := s.store.Recount(ctx, b, scope.Season, user); err != nil {
+				return err
+			}
+		}
 		n := int64(0)
 		for user, err := range s.store.Users(ctx, scope) {
 			if err != nil {
@@ -84,7 +115,10 @@ func (s *Service) Rebuild(ctx context.Context, sel Selection, progress Progress)
 
 // remakeRanks makes the index's scope, or the final standings, from the entries.
 func (s *Service) remakeRanks(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string) error {
-	return s.amendRanks(ctx, b, scope, reason, func() error { return s.rebuildIndex(ctx, b, scope, nil) })
+	return s.amendRanks(ctx, b, scope, reason, func() error {
+		defer s.hub.notify(scope)
+		return s.rebuildIndex(ctx, b, scope, nil)
+	})
 }
 
 func (s *Service) eachScope(ctx context.Context, sel Selection, f func(*leaderboard.Board, leaderboard.Scope) error) error {
@@ -140,19 +174,32 @@ type check struct {
 	ranksWrong bool
 }
 
-func (c *check) run(ctx context.Context) error {
+// run checks the users whom the store lists, and others.
+func (c *check) run(ctx context.Context, unlisted map[leaderboard.UserID]bool) error {
 	c.ranked = map[leaderboard.Division]int64{{}: 0}
 	n := int64(0)
-	for user, err := range c.store.Users(ctx, c.scope) {
-		if err != nil {
-			return err
-		}
+	check := func(user leaderboard.UserID) error {
 		if err := c.user(ctx, user); err != nil {
 			return err
 		}
 		c.report.Users++
 		if n++; c.progress != nil && n%1000 == 0 {
 			c.progress(c.scope, n)
+		}
+		return nil
+	}
+	for user, err := range c.store.Users(ctx, c.scope) {
+		if err == nil {
+			delete(unlisted, user) // listed meanwhile
+			err = check(user)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for user := range unlisted {
+		if err := check(user); err != nil {
+			return err
 		}
 	}
 	if err := c.strays(ctx); err != nil {

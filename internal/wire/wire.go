@@ -5,8 +5,13 @@ package wire
 
 import (
 	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -61,17 +66,59 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 	var err error
 	result.AchievedAt, err = ToTime("achieved_at", r.GetAchievedAt())
 	errs = append(errs, err)
-	if len(r.GetMetadata().GetFields()) > 0 {
-		// From gRPC it may hold NaN, which no JSON has.
-		data, err := r.GetMetadata().MarshalJSON()
-		if err != nil {
-			err = &leaderboard.FieldError{Field: "metadata", Problem: "holds a number that JSON has no form for"}
-		} else {
-			result.Metadata, err = leaderboard.CanonicalMetadata(data)
+	result.Metadata, err = toMetadata(r.GetMetadata())
+	return result, errors.Join(append(errs, err)...)
+}
+
+// MaxMetadataDepth bounds how deep metadata is nested, itself included.
+const MaxMetadataDepth = 32
+
+// TooDeep is what is wrong with metadata that is nested deeper.
+var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
+
+// toMetadata returns metadata in canonical form. What is too deep or too long is
+// not made JSON of, which takes time and memory beyond its length.
+func toMetadata(s *structpb.Struct) (string, error) {
+	problem := ""
+	switch {
+	case len(s.GetFields()) == 0:
+		return "", nil
+	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
+		problem = TooDeep
+	// The message is at most six times as long as its JSON: an element of [0,0]
+	// takes 2 bytes there and 11 here.
+	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
+		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
+	default:
+		data, err := s.MarshalJSON()
+		if err == nil {
+			return leaderboard.CanonicalMetadata(data)
 		}
-		errs = append(errs, err)
+		problem = "holds a number that JSON has no form for" // NaN, from gRPC
 	}
-	return result, errors.Join(errs...)
+	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
+}
+
+// deeper says whether v is nested more than depth deep.
+func deeper(v *structpb.Value, depth int) bool {
+	var inside iter.Seq[*structpb.Value]
+	switch kind := v.GetKind().(type) {
+	case *structpb.Value_StructValue:
+		inside = maps.Values(kind.StructValue.GetFields())
+	case *structpb.Value_ListValue:
+		inside = slices.Values(kind.ListValue.GetValues())
+	default:
+		return false
+	}
+	if depth == 0 {
+		return true
+	}
+	for v := range inside {
+		if deeper(v, depth-1) {
+			return true
+		}
+	}
+	return false
 }
 
 // FromResult is the inverse of [ToResult]. A retraction has no content.

@@ -115,13 +115,18 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 }
 
 // AmendBoard changes a board's settings.
-func (s *Store) AmendBoard(ctx context.Context, next leaderboard.Board) (leaderboard.Board, error) {
+func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	for {
-		k, err := s.readBoard(ctx, next.ID)
+		k, err := s.readBoard(ctx, id)
 		if err != nil {
 			return leaderboard.Board{}, err
 		}
-		amended, err := k.board.Amend(next)
+		next := kept{body: k.body}
+		if err := errors.Join(next.decode(), change(&next.board)); err != nil {
+			return leaderboard.Board{}, err
+		}
+		next.board.ID = id
+		amended, err := k.board.Amend(next.board)
 		if err != nil {
 			return leaderboard.Board{}, err
 		}
@@ -129,7 +134,7 @@ func (s *Store) AmendBoard(ctx context.Context, next leaderboard.Board) (leaderb
 		if err != nil || body == k.body {
 			return amended, err
 		}
-		ok, err := s.conn.swap(ctx, op{amendBoard, []any{body, string(next.ID), k.body}}, map[string]any{})
+		ok, err := s.conn.swap(ctx, op{amendBoard, []any{body, string(id), k.body}}, map[string]any{})
 		if ok || err != nil {
 			return amended, err
 		}

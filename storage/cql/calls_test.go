@@ -2,6 +2,7 @@ package cql
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -139,6 +140,13 @@ func TestCallsAreGolden(t *testing.T) {
 		}},
 		{"Recount of what is whole", func() error { _, err := s.Recount(ctx, &b, scope.Season, "u"); return err }},
 		{"SetBan, lifted", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
+		{"Amend of a season that is not sealed", func() error {
+			_, err := s.Amend(ctx, &b, scope.Season, leaderboard.Amendment{At: stepsEpoch})
+			if errors.Is(err, leaderboard.ErrNotSealed) {
+				return nil
+			}
+			return err
+		}},
 		{"Seal", func() error {
 			_, err := s.Seal(ctx, &b, scope.Season, leaderboard.Amendment{At: stepsEpoch})
 			return err

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/combine"
 )
 
 // edition is what the row of a season says. All that is kept of a season is
@@ -66,10 +67,10 @@ func orZero[T any](p *T) T {
 // A season may be deleted by another process at any time. So who works from a
 // kept edition reads it again, while or after the work is done, and does the
 // work anew if it changed: then the work was as if done before the deletion, or
-// after. These reads are shared by all who wait for one ([combiner]), so that a busy
+// after. These reads are shared by all who wait for one ([combine.Combiner]), so that a busy
 // scope is not read more often than one read takes.
 type editions struct {
-	reads combiner[leaderboard.Scope, *edition]
+	reads combine.Combiner[leaderboard.Scope, *edition]
 
 	mu   sync.Mutex
 	kept map[leaderboard.Scope]edition
@@ -89,7 +90,7 @@ func (es *editions) last(ctx context.Context, s leaderboard.Scope) (edition, err
 // fresh returns the edition by a read that began after the call.
 func (es *editions) fresh(ctx context.Context, s leaderboard.Scope) (edition, error) {
 	var e edition
-	if err := es.reads.ask(ctx, s, &e); err != nil {
+	if err := es.reads.Ask(ctx, s, &e); err != nil {
 		return edition{}, fmt.Errorf("season %q of board %q: %w", s.Season, s.Board, err)
 	}
 	return e, nil

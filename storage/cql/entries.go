@@ -89,7 +89,7 @@ func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, befor
 	delete(gone, "")
 	main = append(main, op{insertEntry, []any{string(key.Board), string(key.Season), key.edition, bucketOf(key.user, e.buckets), string(key.user),
 		appendEntry(nil, entry), insertTime(entry.Version)}})
-	if err := s.writes.ask(ctx, bucket{key.Scope, key.edition, bucketOf(key.user, e.buckets)}, main); err != nil {
+	if err := s.writes.Ask(ctx, bucket{key.Scope, key.edition, bucketOf(key.user, e.buckets)}, main); err != nil {
 		return err
 	}
 	divisions := slices.Sorted(maps.Keys(gone))
@@ -161,6 +161,7 @@ func strays(rows []row, e *leaderboard.Entry) bool {
 type stored struct {
 	entry   *leaderboard.Entry
 	written int64
+	listed  bool // there is a row of the user, be it without an entry
 }
 
 func (st *stored) is(e *leaderboard.Entry) bool {
@@ -178,12 +179,16 @@ func (s *Store) readEntry(ctx context.Context, key *userKey, e edition) (stored,
 	var blob []byte
 	var written *int64
 	q := op{selectEntry, []any{string(key.Board), string(key.Season), key.edition, bucketOf(key.user, e.buckets), string(key.user)}}
-	err := s.conn.read(ctx, q, []any{&blob, &written}, func() bool { return true })
+	listed := false
+	err := s.conn.read(ctx, q, []any{&blob, &written}, func() bool {
+		listed = true
+		return true
+	})
 	if err != nil || blob == nil {
-		return stored{}, err
+		return stored{listed: listed}, err
 	}
 	entry, err := decodeEntry(key.Scope, key.user, blob)
-	return stored{&entry, orZero(written)}, err
+	return stored{&entry, orZero(written), listed}, err
 }
 
 // row is a row of the leaderboard with when it was written; 0 is unknown.
@@ -262,6 +267,85 @@ func (s *Store) Users(ctx context.Context, scope leaderboard.Scope) iter.Seq2[le
 			return leaderboard.UserID(user), true, nil
 		})(yield)
 	}
+}
+
+// Unlisted yields the users with results whom Users leaves out. Who is registered
+// in a season has an account in the partition of the results.
+func (s *Store) Unlisted(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
+	return func(yield func(leaderboard.EntryKey, error) bool) {
+		l := listing{s: s, yield: yield, scopes: map[leaderboard.Scope]edition{}}
+		var board, season, user string
+		var edition int
+		var account []byte
+		var bad error
+		err := s.conn.read(ctx, op{selectEveryUser, nil}, []any{&board, &season, &edition, &user, &account}, func() bool {
+			if take(&account) != nil {
+				scope := leaderboard.Scope{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}
+				l.users = append(l.users, userKey{scope, edition, leaderboard.UserID(user)})
+			}
+			if len(l.users) == maxListed {
+				bad = l.flush(ctx)
+			}
+			return bad == nil && !l.stopped
+		})
+		if err == nil {
+			err = bad
+		}
+		if err == nil && !l.stopped {
+			err = l.flush(ctx)
+		}
+		if err != nil && !l.stopped {
+			yield(leaderboard.EntryKey{}, err)
+		}
+	}
+}
+
+// maxListed is how many users are looked for at a time.
+const maxListed = 500
+
+// listing looks for users among those of their seasons.
+type listing struct {
+	s       *Store
+	yield   func(leaderboard.EntryKey, error) bool
+	scopes  map[leaderboard.Scope]edition
+	users   []userKey // to look for
+	stopped bool
+}
+
+// flush yields those of the users who are not registered.
+func (l *listing) flush(ctx context.Context) error {
+	wanted := map[bucket][]string{}
+	for _, k := range l.users {
+		e, ok := l.scopes[k.Scope]
+		if !ok {
+			var err error
+			if e, err = l.s.editions.fresh(ctx, k.Scope); err != nil {
+				return err
+			}
+			l.scopes[k.Scope] = e
+		}
+		if e.open && e.number == k.edition {
+			b := bucket{k.Scope, k.edition, bucketOf(k.user, e.buckets)}
+			wanted[b] = append(wanted[b], string(k.user))
+		}
+	}
+	l.users = l.users[:0]
+	for b, users := range wanted {
+		var user string
+		var entry []byte
+		q := op{selectEntries, []any{string(b.Board), string(b.Season), b.edition, b.number, users}}
+		listed, err := gather(ctx, l.s.conn, q, []any{&user, &entry}, func() (string, error) { return user, nil })
+		if err != nil {
+			return err
+		}
+		for _, user := range users {
+			if !slices.Contains(listed, user) && !l.yield(leaderboard.EntryKey{Scope: b.Scope, User: leaderboard.UserID(user)}, nil) {
+				l.stopped = true
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 // Scan yields every entry of a scope.
@@ -598,7 +682,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			change.Before = before
 		}
 		change.After = want
-		if have.is(&want) && !strays(rows, &want) || have.entry == nil && want.Version == none.Version {
+		if have.is(&want) && !strays(rows, &want) || have.entry == nil && have.listed && want.Version == none.Version {
 			return change, nil
 		}
 		reach := have.written

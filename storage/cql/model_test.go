@@ -29,7 +29,8 @@ type model struct {
 	rng      *rand.Rand // nil: there is one replica
 	replicas [3]replica
 	late     []func()
-	now      int64 // the time of lightweight transactions
+	keys     map[string][]any // partition keys by their text
+	now      int64            // the time of lightweight transactions
 }
 
 type replica map[string]map[string]*partition // by table, by partition key
@@ -53,7 +54,7 @@ type modelCell struct {
 }
 
 func newModel(rng *rand.Rand) *model {
-	m := &model{rng: rng}
+	m := &model{rng: rng, keys: map[string][]any{}}
 	for i := range m.replicas {
 		m.replicas[i] = replica{}
 	}
@@ -87,13 +88,14 @@ type parsed struct {
 	values      []string // inserted or set: ? or a literal; for collections element=value
 	where       [][2]string
 	after       bool // there is a tuple that rows must be greater than
+	distinct    bool
 	limit       string
 	timestamp   string
 	condition   [][2]string // column = value; exists: IF (NOT) EXISTS
 }
 
 var (
-	selectForm = regexp.MustCompile(`^SELECT (.+) FROM (\w+)(?: WHERE (.+?))?(?: LIMIT (\?|\d+))?$`)
+	selectForm = regexp.MustCompile(`^SELECT (?:DISTINCT )?(.+) FROM (\w+)(?: WHERE (.+?))?(?: LIMIT (\?|\d+))?$`)
 	insertForm = regexp.MustCompile(`^INSERT INTO (\w+) \((.+?)\) VALUES \((.+?)\)(?: IF (NOT EXISTS))?(?: USING TIMESTAMP (\?|\d+))?$`)
 	updateForm = regexp.MustCompile(`^UPDATE (\w+)(?: USING TIMESTAMP (\?|\d+))? SET (.+?) WHERE (.+?)(?: IF (.+))?$`)
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
@@ -117,6 +119,7 @@ func parseStatement(stmt string) *parsed {
 	case "SELECT":
 		f := selectForm.FindStringSubmatch(stmt)
 		p.table, p.columns, p.limit = f[2], strings.Split(f[1], ", "), f[4]
+		p.distinct = strings.HasPrefix(stmt, "SELECT DISTINCT ")
 		where := f[3]
 		if head, _, ok := strings.Cut(where, " AND (standing, user_id) > (?, ?)"); ok {
 			where, p.after = head, true
@@ -320,7 +323,9 @@ func (m *model) change(q op, now int64) (table, key string, f func(*partition)) 
 	isKey := func(c string) bool {
 		return slices.Contains(partitionColumns[p.table], c) || slices.Contains(clusteringColumns[p.table], c)
 	}
-	return p.table, text(pk...), func(part *partition) {
+	key = text(pk...)
+	m.keys[key] = pk
+	return p.table, key, func(part *partition) {
 		if p.verb == "DELETE" {
 			if whole {
 				part.deleted = max(part.deleted, timestamp)
@@ -446,6 +451,9 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		return nil, fault(ctx, "read", err)
 	}
 	p := parse(q.stmt)
+	if p.distinct {
+		return m.findPartitions(p), nil
+	}
 	args := arguments{q.args}
 	values := map[string]any{}
 	for _, w := range p.where {
@@ -511,6 +519,37 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		give(nil, nil)
 	}
 	return out, nil
+}
+
+// findPartitions returns what a SELECT DISTINCT gives, which has no condition.
+func (m *model) findPartitions(p *parsed) (out [][]any) {
+	keys := map[string]bool{}
+	for _, r := range m.replicas {
+		for key := range r[p.table] {
+			keys[key] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		part := m.at(p.table, key)
+		static, alive := part.static.visible(part.deleted)
+		for _, r := range part.rows {
+			_, ok := r.visible(part.deleted)
+			alive = alive || ok
+		}
+		if !alive {
+			continue
+		}
+		var line []any
+		for _, c := range p.columns {
+			if i := slices.Index(partitionColumns[p.table], c); i >= 0 {
+				line = append(line, m.keys[key][i])
+			} else {
+				line = append(line, column(p.table, c, nil, nil, static))
+			}
+		}
+		out = append(out, line)
+	}
+	return out
 }
 
 // keyIn returns the clustering key, if all of it is given.

@@ -96,6 +96,19 @@ func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progre
 	return schema.Apply(ctx, o.connect, o.Keyspace, replicas, progress)
 }
 
+// CheckReplicas is [schema.CheckReplicas] of the keyspace.
+func CheckReplicas(ctx context.Context, o Options, replicas map[string]int) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	gs, err := o.connect(o.Keyspace)
+	if err != nil {
+		return err
+	}
+	defer gs.Close()
+	return schema.CheckReplicas(ctx, gs, o.Keyspace, replicas)
+}
+
 // SchemaStatus returns the migrations that there are, and whether each was applied.
 func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	if err := o.complete(); err != nil {

@@ -164,7 +164,9 @@ func (t tenant) read(ctx context.Context, q op, dest []any, row func() bool) err
 			begun = true
 			for i, c := range columns {
 				if board, ok := dest[i].(*string); ok && c == "board" {
-					*board = strings.TrimPrefix(*board, t.prefix())
+					if *board, ok = strings.CutPrefix(*board, t.prefix()); !ok {
+						return true // another tenant's
+					}
 				}
 			}
 			return row()

@@ -48,6 +48,11 @@ func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
 		appendEntry(nil, &e), timestamp}}
 }
 
+// unlist deletes the user's row in the list of users, with the entry.
+func (p *planter) unlist() op {
+	return op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.edition, bucketOf(p.key.user, p.e.buckets), string(p.key.user)}}
+}
+
 // clock is the timestamp of what somebody writes by hand.
 func clock() int64 { return time.Now().UnixMicro() }
 
@@ -62,8 +67,16 @@ var damages = []damage{
 	{"a row deleted by hand", func(p *planter) {
 		p.write(op{deleteRow, append(p.key.ladder(p.e, "", clock()), standingOf(&p.entry), string(p.key.user))})
 	}, []ranking.DifferenceKind{ranking.RowMissing}},
+	{"a user deleted by hand", func(p *planter) { p.write(p.unlist()) },
+		[]ranking.DifferenceKind{ranking.EntryWrong, ranking.RowGhost, ranking.RowGhost}},
+	{"a user deleted by hand, with all rows", func(p *planter) {
+		p.write(p.unlist())
+		for _, division := range []string{"", "team:red"} {
+			p.write(op{deleteRow, append(p.key.ladder(p.e, division, clock()), standingOf(&p.entry), string(p.key.user))})
+		}
+	}, []ranking.DifferenceKind{ranking.EntryWrong}},
 	{"an entry deleted by hand", func(p *planter) {
-		p.write(op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.edition, bucketOf(p.key.user, p.e.buckets), string(p.key.user)}},
+		p.write(p.unlist(),
 			op{registerUser, []any{string(p.key.Board), string(p.key.Season), p.key.edition, bucketOf(p.key.user, p.e.buckets), string(p.key.user), clock() + 1000}})
 	}, []ranking.DifferenceKind{ranking.EntryWrong, ranking.RowGhost, ranking.RowGhost}},
 	{"a wrong score written by hand", func(p *planter) {

@@ -61,6 +61,16 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	return out, err
 }
 
+// Season returns what is known of a season.
+func (s *Store) Season(ctx context.Context, scope leaderboard.Scope) (leaderboard.SeasonRecord, error) {
+	var x seal
+	e, err := s.editions.fresh(ctx, scope)
+	if err == nil && e.open {
+		x, err = s.readSeal(ctx, scope, e)
+	}
+	return x.record(scope), err
+}
+
 // anyUser says whether a season has a user: it has none before its first result,
 // and after its only users were erased.
 func (s *Store) anyUser(ctx context.Context, scope leaderboard.Scope, e edition) (bool, error) {
@@ -186,9 +196,10 @@ type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Erasures counts those of users of the season, so that final standings that
-	// were being made meanwhile do not count.
-	Erasures int `json:"erasures,omitempty"`
+	// Overtaken counts the changes that final standings may lack that were being
+	// made meanwhile, so that those do not count: erasures, and those that Amend
+	// was called for.
+	Overtaken int `json:"erasures,omitempty"`
 	// Loose are generations that are being made, or removed, or whose maker died.
 	Loose []loose `json:"loose,omitempty"`
 
@@ -257,7 +268,7 @@ func (s *Store) changeSeal(ctx context.Context, scope leaderboard.Scope, e editi
 
 // Seal makes the final standings of a scope: as a new generation, which counts
 // once the seal names it. If another process changed meanwhile what counts, which
-// may have had newer entries, they are made anew. Each generation is noted as loose
+// may have had newer entries, or noted that entries changed, they are made anew. Each generation is noted as loose
 // before it is made and until it is removed, so that what a process left that died
 // is removed by a Seal a day later, or with the season.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
@@ -284,7 +295,7 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 			return leaderboard.SeasonRecord{}, err
 		}
 		_, sealed, ok, err := s.changeSeal(ctx, scope, e, func(x *seal) bool {
-			if x.Generation != was.Generation || x.Erasures != was.Erasures || !slices.ContainsFunc(x.Loose, f.is) {
+			if x.Generation != was.Generation || x.Overtaken != was.Overtaken || !slices.ContainsFunc(x.Loose, f.is) {
 				return false
 			}
 			switch {
@@ -317,6 +328,41 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 			return leaderboard.SeasonRecord{}, err
 		}
 	}
+}
+
+// Amend makes the final standings of a sealed season again.
+//
+// Take a writer that changes an entry and then calls Amend, and a Seal beside it.
+// Seal notes its generation in the seal, then reads the entries, then makes the
+// generation count; the seal changes by one swap after another. If Amend finds
+// no generation that is being made, whoever makes one reads the entries later,
+// and finds the change. If it finds one, it notes that it is overtaken. Either
+// this comes before the swap that would make the generation count, and Seal
+// begins anew; or it fails, and finds the season sealed.
+//
+// A writer that dies before Amend is done has acknowledged nothing. When what it
+// did is done again, Amend is called again.
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	scope := leaderboard.Scope{Board: b.ID, Season: season}
+	e, err := s.editions.last(ctx, scope) // the one that the writer has worked in
+	if err != nil || !e.of(b) {
+		return leaderboard.SeasonRecord{}, cmp.Or(err, notSealed(scope))
+	}
+	have, _, _, err := s.changeSeal(ctx, scope, e, func(x *seal) bool {
+		x.Overtaken++
+		return !x.sealed() && len(x.Loose) > 0
+	})
+	if err != nil {
+		return leaderboard.SeasonRecord{}, err
+	}
+	if !have.sealed() {
+		return leaderboard.SeasonRecord{}, notSealed(scope)
+	}
+	record, err := s.Seal(ctx, b, season, a)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		err = notSealed(scope)
+	}
+	return record, err
 }
 
 // removeLoose removes a generation, and then the note of it.
@@ -483,7 +529,7 @@ func (s *Store) sweepFinal(ctx context.Context, scope leaderboard.Scope, e editi
 // others keep their ranks.
 func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	e := edition{number: key.edition}
-	_, next, _, err := s.changeSeal(ctx, key.Scope, e, func(x *seal) bool { x.Erasures++; return true })
+	_, next, _, err := s.changeSeal(ctx, key.Scope, e, func(x *seal) bool { x.Overtaken++; return true })
 	for _, g := range next.generations() {
 		if err == nil {
 			err = final{s, key.Scope, g}.erase(ctx, key.user)
@@ -516,13 +562,12 @@ func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
 // inFinal runs f with the final standings that count. If others come to count
 // meanwhile, it runs f again: the old ones may have been removed under it.
 func (s *Store) inFinal(ctx context.Context, scope leaderboard.Scope, f func(context.Context, final) error) error {
-	notSealed := fmt.Errorf("cql: season %q of board %q: %w", scope.Season, scope.Board, leaderboard.ErrNotSealed)
 	found := false
 	err := s.within(ctx, scope, func(ctx context.Context, e edition) error {
 		have, err := s.readSeal(ctx, scope, e)
 		for {
 			if err != nil || !have.sealed() {
-				return cmp.Or(err, notSealed)
+				return cmp.Or(err, notSealed(scope))
 			}
 			failed := f(ctx, final{s, scope, have.Generation})
 			was := have.Generation
@@ -533,9 +578,13 @@ func (s *Store) inFinal(ctx context.Context, scope leaderboard.Scope, f func(con
 		}
 	})
 	if err == nil && !found {
-		return notSealed
+		return notSealed(scope)
 	}
 	return err
+}
+
+func notSealed(s leaderboard.Scope) error {
+	return fmt.Errorf("cql: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }
 
 // FinalStandings returns standings from a position on.

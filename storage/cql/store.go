@@ -14,6 +14,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/combine"
 	"github.com/open-leaderboard/leaderboard/schema"
 )
 
@@ -32,7 +33,7 @@ type Store struct {
 	now      func() time.Time // for what is left by those who died; nothing else goes by a clock
 
 	editions editions
-	writes   combiner[bucket, []op]
+	writes   combine.Combiner[bucket, []op]
 	users    userLocks
 	cache    *lru.Cache[userKey, summary] // nil is none
 }
@@ -61,8 +62,8 @@ func open(c conn, o Options) *Store {
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // it never fails
 	}
-	s.editions.reads.do = s.readEditions
-	s.writes.do, s.writes.most = s.writeBucket, mostWrites
+	s.editions.reads.Do = s.readEditions
+	s.writes.Do, s.writes.Most = s.writeBucket, mostWrites
 	if o.CacheUsers > 0 {
 		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // fails for sizes below 1
 	}

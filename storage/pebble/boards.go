@@ -157,17 +157,23 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 }
 
 // AmendBoard changes a board's settings.
-func (s *Store) AmendBoard(ctx context.Context, next leaderboard.Board) (leaderboard.Board, error) {
+func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
 		return leaderboard.Board{}, err
 	}
 	boards := s.boards.Load()
-	bd := boards.byID[next.ID]
+	bd := boards.byID[id]
 	if bd == nil {
 		unlock()
-		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", next.ID, leaderboard.ErrBoardNotFound)
+		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
+	next := clone(bd.Board)
+	if err := change(&next); err != nil {
+		unlock()
+		return leaderboard.Board{}, err
+	}
+	next.ID = id
 	amended := &board{number: bd.number, sealing: bd.sealing}
 	batch := s.db.NewBatch()
 	if amended.Board, err = bd.Amend(next); err == nil {

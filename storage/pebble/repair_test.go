@@ -80,6 +80,42 @@ func TestStraysOfDamage(t *testing.T) {
 	}
 }
 
+// Unlisted yields the users whose results are there and whose rows are not, and
+// Recount makes the rows.
+func TestUnlisted(t *testing.T) {
+	s := openTest(t)
+	mustApply(t, s, testResult("t", "1", 0, 5), testResult("u", "1", 0, 5), testResult("u", "2", 0, 5), testResult("v", "1", 0, 5))
+	unlisted := func() (users []leaderboard.UserID) {
+		for k, err := range s.Unlisted(t.Context()) {
+			if err != nil || k.Scope != testScope {
+				t.Fatal(k, err)
+			}
+			users = append(users, k.User)
+		}
+		return users
+	}
+	if got := unlisted(); got != nil {
+		t.Errorf("Unlisted without damage: %q", got)
+	}
+	for _, user := range []leaderboard.UserID{"u", "v"} {
+		if err := s.db.Delete(makeScopeKey(1, "all").user(user), pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]leaderboard.UserID{"u", "v"}, unlisted()); d != "" {
+		t.Errorf("Unlisted (-want +got):\n%s", d)
+	}
+	for _, user := range unlisted() {
+		if _, err := s.Recount(t.Context(), testBoard(), "all", user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := unlisted(); got != nil || mustEntry(t, s, "u").Results != 2 {
+		t.Errorf("after Recount: Unlisted %q, entry %+v", got, mustEntry(t, s, "u"))
+	}
+	wholeLadders(t, s, 3)
+}
+
 // Recount puts right whatever is wrong, wherever it is.
 func TestRecountRepairs(t *testing.T) {
 	set := func(t *testing.T, s *Store, key, value []byte) {

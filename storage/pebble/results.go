@@ -427,6 +427,56 @@ func (s *Store) Users(ctx context.Context, scope leaderboard.Scope) iter.Seq2[le
 	})
 }
 
+// Unlisted yields the users with results whom Users leaves out.
+func (s *Store) Unlisted(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
+	return func(yield func(leaderboard.EntryKey, error) bool) {
+		boards, err := s.Boards(ctx)
+		for i := 0; err == nil && i < len(boards); i++ {
+			var seasons []leaderboard.SeasonRecord
+			seasons, err = s.Seasons(ctx, boards[i].ID)
+			for j := 0; err == nil && j < len(seasons); j++ {
+				var stopped bool
+				if stopped, err = s.unlistedIn(ctx, seasons[j].Scope, yield); stopped {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(leaderboard.EntryKey{}, err)
+		}
+	}
+}
+
+func (s *Store) unlistedIn(ctx context.Context, scope leaderboard.Scope, yield func(leaderboard.EntryKey, error) bool) (stopped bool, err error) {
+	bd := s.board(scope.Board)
+	if bd == nil {
+		return false, nil // deleted meanwhile
+	}
+	key := makeScopeKey(bd.number, scope.Season)
+	prefix := key.kind(dataRecord)
+	for lower, end := prefix, after(prefix); ; {
+		var user leaderboard.UserID
+		err := s.scan(ctx, lower, end, func(k, _ []byte) (bool, error) {
+			d := decoder{b: k[len(prefix):]}
+			if user = leaderboard.UserID(d.string()); d.bad {
+				return false, errFormat("record key")
+			}
+			return false, nil
+		})
+		if err != nil || user == "" {
+			return false, err
+		}
+		listed, err := s.has(key.user(user))
+		if err != nil {
+			return false, err
+		}
+		if !listed && !yield(leaderboard.EntryKey{Scope: scope, User: user}, nil) {
+			return true, nil
+		}
+		lower = after(key.records(user))
+	}
+}
+
 // none yields nothing, or why ctx is done.
 func none[T any](ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

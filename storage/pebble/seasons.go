@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -70,13 +71,28 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	}
 	var out []leaderboard.SeasonRecord
 	for _, season := range seasons {
-		var row sealRow
-		if _, err := s.getJSON(makeScopeKey(bd.number, season).kind(dataSeal), &row); err != nil {
+		record, err := s.seasonOf(bd, season)
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, row.record(leaderboard.Scope{Board: id, Season: season}))
+		out = append(out, record)
 	}
 	return out, nil
+}
+
+// Season returns what is known of a season.
+func (s *Store) Season(ctx context.Context, scope leaderboard.Scope) (leaderboard.SeasonRecord, error) {
+	bd := s.board(scope.Board)
+	if err := ctx.Err(); err != nil || bd == nil {
+		return leaderboard.SeasonRecord{Scope: scope}, err
+	}
+	return s.seasonOf(bd, scope.Season)
+}
+
+func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.SeasonRecord, error) {
+	var row sealRow
+	_, err := s.getJSON(makeScopeKey(bd.number, season).kind(dataSeal), &row)
+	return row.record(leaderboard.Scope{Board: bd.ID, Season: season}), err
 }
 
 // DeleteSeason removes all that is kept of a scope.
@@ -93,11 +109,26 @@ func (s *Store) DeleteSeason(ctx context.Context, scope leaderboard.Scope) error
 }
 
 // Seal makes the final standings of a scope.
+func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	return s.makeFinal(ctx, b, season, a, false)
+}
+
+// Amend makes the final standings of a sealed season again. While the season is
+// being sealed it waits, as those final standings may lack what was changed before.
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	record, err := s.makeFinal(ctx, b, season, a, true)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		err = notSealed(leaderboard.Scope{Board: b.ID, Season: season})
+	}
+	return record, err
+}
+
+// makeFinal makes the final standings of a scope; if again, of one that is sealed.
 //
 // They are written as a new generation, in many batches, from the state of one
 // moment; the last batch makes it the one that counts and removes the one
 // before. So memory is bounded, and readers and crashes see one or the other.
-func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, again bool) (leaderboard.SeasonRecord, error) {
 	scope := leaderboard.Scope{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
 		return leaderboard.SeasonRecord{}, fmt.Errorf("seal of season %q of board %q: %w", season, b.ID, err)
@@ -116,6 +147,12 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 	key := makeScopeKey(bd.number, season)
 	var row sealRow
 	found, err := s.getJSON(key.kind(dataSeal), &row)
+	if err == nil {
+		err = s.failure() // of a seal of which it is not known whether it counts
+	}
+	if err == nil && again && !found {
+		err = notSealed(scope)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -190,7 +227,8 @@ func (s *Store) endSeal(ctx context.Context, scope leaderboard.Scope, key scopeK
 		unlock()
 		return err
 	}
-	return s.commit(ctx, batch, unlock)
+	// Whoever waits for the gate finds the season sealed, or the store failed.
+	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 
 // abandonSeal removes what there is of a generation that will not count.
@@ -368,22 +406,25 @@ func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*final, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	notSealed := fmt.Errorf("pebble: season %q of board %q: %w", l.Season, l.Board, leaderboard.ErrNotSealed)
 	bd := s.board(l.Board)
 	if bd == nil {
-		return nil, notSealed
+		return nil, notSealed(l.Scope)
 	}
 	f := &final{bd: bd, moment: s.db.NewSnapshot(), scope: makeScopeKey(bd.number, l.Season)}
 	f.slot, _ = bd.slot(l.Division)
 	found, err := get(f.moment, f.scope.kind(dataSeal), func(b []byte) error { return decodeJSON(b, &f.sealRow) })
 	if err == nil && !found {
-		err = notSealed
+		err = notSealed(l.Scope)
 	}
 	if err != nil {
 		f.moment.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+func notSealed(s leaderboard.Scope) error {
+	return fmt.Errorf("pebble: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }
 
 // FinalStandings returns final standings from a position on.

@@ -231,6 +231,9 @@ func (p *replay) compareAll() error {
 			return err
 		}
 	}
+	if unlisted, err := collect(p.store.Unlisted(p.ctx)); err != nil || len(unlisted) > 0 {
+		return fmt.Errorf("Unlisted yields %v, error %v", unlisted, err)
+	}
 	for user := range p.users {
 		scopes, err := p.store.UserScopes(p.ctx, user)
 		if err != nil {
@@ -498,6 +501,23 @@ func (p *replay) recount(s leaderboard.Scope, user leaderboard.UserID) error {
 }
 
 func (p *replay) seal(s leaderboard.Scope, a leaderboard.Amendment) error {
+	return p.makeFinal(s, a, "Seal", p.store.Seal)
+}
+
+func (p *replay) amendSeason(s leaderboard.Scope, a leaderboard.Amendment) error {
+	b, ok := p.model.boards[s.Board]
+	if !ok || p.model.sealed[s] != nil {
+		return p.makeFinal(s, a, "Amend", p.store.Amend)
+	}
+	if _, err := p.store.Amend(p.ctx, &b, s.Season, a); !errors.Is(err, leaderboard.ErrNotSealed) {
+		return fmt.Errorf("Amend of a season that is not sealed: error %w", err)
+	}
+	return nil
+}
+
+// makeFinal seals or amends a season.
+func (p *replay) makeFinal(s leaderboard.Scope, a leaderboard.Amendment, what string,
+	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
 	b, ok := p.model.boards[s.Board]
 	if !ok {
 		return nil
@@ -513,12 +533,12 @@ func (p *replay) seal(s leaderboard.Scope, a leaderboard.Amendment) error {
 			return fmt.Errorf("Entries: %w", err)
 		}
 	}
-	record, err := p.store.Seal(p.ctx, &b, s.Season, a)
+	record, err := call(p.ctx, &b, s.Season, a)
 	if err != nil {
-		return fmt.Errorf("Seal: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	p.model.seal(s, a, ladders)
-	if err := diff("Seal", p.model.sealed[s].record, record); err != nil {
+	if err := diff(what, p.model.sealed[s].record, record); err != nil {
 		return err
 	}
 	return p.compareFinal(s)

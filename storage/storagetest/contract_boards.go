@@ -23,12 +23,13 @@ var storeTests = []test{
 			"CreateBoard":    func() error { return f.CreateBoard(ctx, sumBoard("c")) },
 			"Board":          func() error { _, err := f.Board(ctx, "b"); return err },
 			"Boards":         func() error { _, err := f.Boards(ctx); return err },
-			"AmendBoard":     func() error { _, err := f.AmendBoard(ctx, *b); return err },
+			"AmendBoard":     func() error { _, err := f.AmendBoard(ctx, "b", become(*b)); return err },
 			"DeleteBoard":    func() error { return f.DeleteBoard(ctx, "b") },
 			"Apply":          func() error { _, err := f.Apply(ctx, b, []leaderboard.MatchResult{r}); return err },
 			"Result":         func() error { _, err := f.Result(ctx, r.ResultKey); return err },
 			"Results":        func() error { _, err := collect(f.Results(ctx, s, "u")); return err },
 			"Users":          func() error { _, err := collect(f.Users(ctx, s)); return err },
+			"Unlisted":       func() error { _, err := collect(f.Unlisted(ctx)); return err },
 			"Entry":          func() error { _, err := f.Entry(ctx, s, "u"); return err },
 			"Entries":        func() error { _, err := collect(f.Entries(ctx, l, "")); return err },
 			"Scan":           func() error { _, err := collect(f.Scan(ctx, s)); return err },
@@ -39,6 +40,8 @@ var storeTests = []test{
 			"Erase":          func() error { _, err := f.Erase(ctx, "u", f.clock); return err },
 			"UserScopes":     func() error { _, err := f.UserScopes(ctx, "u"); return err },
 			"Seasons":        func() error { _, err := f.Seasons(ctx, "b"); return err },
+			"Season":         func() error { _, err := f.Season(ctx, s); return err },
+			"Amend":          func() error { _, err := f.Amend(ctx, b, s.Season, leaderboard.Amendment{At: f.clock}); return err },
 			"Seal":           func() error { _, err := f.Seal(ctx, b, s.Season, leaderboard.Amendment{At: f.clock}); return err },
 			"FinalStandings": func() error { _, _, err := f.FinalStandings(ctx, l, 1, 1); return err },
 			"FinalStanding":  func() error { _, err := f.FinalStanding(ctx, l, "u"); return err },
@@ -327,7 +330,7 @@ var boardTests = []test{
 		most := leaderboard.Score(10)
 		next.Title, next.MaxScore, next.Season.Grace = "new", &most, time.Hour
 		next.Season.Windows = append(next.Season.Windows, leaderboard.Season{ID: "s3", Start: epoch.AddDate(0, 0, 20), End: epoch.AddDate(0, 0, 30)})
-		got, err := f.AmendBoard(f.ctx, next)
+		got, err := f.AmendBoard(f.ctx, "b", become(next))
 		f.ok("AmendBoard", err)
 		f.equal("returned", next, got)
 		got, err = f.Board(f.ctx, "b")
@@ -336,16 +339,45 @@ var boardTests = []test{
 		r := f.apply(&got, in("s3", f.result(&got, "u", "m", 0, 11))).Outcomes[0]
 		f.equal("reason of a result beyond the new bound", leaderboard.ReasonInvalid, r.Reason)
 	}},
+	{"AmendBoard undoes nothing of another at the same time", func(f *fixture) {
+		f.create(sumBoard("b"))
+		const each = 5
+		var wg sync.WaitGroup
+		for _, field := range []func(*leaderboard.Board){
+			func(b *leaderboard.Board) { b.Title += "x" },
+			func(b *leaderboard.Board) { b.Unit += "y" },
+			func(b *leaderboard.Board) { b.Season.Grace += time.Second },
+		} {
+			wg.Go(func() {
+				for range each {
+					if _, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error { field(b); return nil }); err != nil {
+						f.Error(err)
+					}
+				}
+			})
+		}
+		before := sumBoard("b")
+		wg.Wait()
+		got, err := f.Board(f.ctx, "b")
+		f.ok("Board", err)
+		f.equal("title, unit, grace", []any{before.Title + "xxxxx", before.Unit + "yyyyy", before.Season.Grace + each*time.Second},
+			[]any{got.Title, got.Unit, got.Season.Grace})
+	}},
 	{"AmendBoard returns ErrBoardNotFound", func(f *fixture) {
-		_, err := f.AmendBoard(f.ctx, sumBoard("b"))
+		_, err := f.AmendBoard(f.ctx, "b", become(sumBoard("b")))
 		f.is("AmendBoard", err, leaderboard.ErrBoardNotFound)
 	}},
 	{"AmendBoard returns the errors of Amend", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		next := *b
 		next.Policy = leaderboard.Best
-		_, err := f.AmendBoard(f.ctx, next)
+		_, err := f.AmendBoard(f.ctx, "b", become(next))
 		f.is("AmendBoard", err, leaderboard.ErrInvalid)
+		_, err = f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
+			b.Title = "not taken"
+			return leaderboard.ErrInvalid
+		})
+		f.is("AmendBoard whose change fails", err, leaderboard.ErrInvalid)
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
 		f.equal("Board", *b, got)

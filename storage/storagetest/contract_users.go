@@ -1,7 +1,9 @@
 package storagetest
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -259,6 +261,28 @@ var seasonTests = []test{
 		f.ok("Seasons", err)
 		f.equal("Seasons of no board", 0, len(got))
 	}},
+	{"Season returns what is known of a season", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		season := func(what string, want leaderboard.SeasonRecord) {
+			f.Helper()
+			got, err := f.Season(f.ctx, want.Scope)
+			f.ok("Season", err)
+			f.equal("Season "+what, want, got)
+		}
+		none := leaderboard.SeasonRecord{Scope: scopeOf(b)}
+		season("without results", none)
+		f.apply(b, f.result(b, "u", "m", 0, 1))
+		season("with results", none)
+		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		f.ok("Seal", err)
+		record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock.Add(time.Second), Reason: "late"})
+		f.ok("Amend", err)
+		season("that is sealed", record)
+		season("beside it", leaderboard.SeasonRecord{Scope: second(b)})
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, scopeOf(b)))
+		season("that was deleted", none)
+		season("of no board", leaderboard.SeasonRecord{Scope: leaderboard.Scope{Board: "none", Season: "s1"}})
+	}},
 	{"Seal makes the final standings of each ladder from the entries as they are", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		n := f.rows(1200)
@@ -404,6 +428,80 @@ var seasonTests = []test{
 				f.equal("total", int64(n-n/15), total)
 				_, err = f.FinalStanding(f.ctx, l, "u15")
 				f.is("FinalStanding", err, leaderboard.ErrEntryNotFound)
+			}
+		}
+	}},
+	{"Amend makes the final standings of a sealed season again, and of no other", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		amend := func(reason string) (leaderboard.SeasonRecord, error) {
+			f.clock = f.clock.Add(time.Second)
+			return f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock, Reason: reason})
+		}
+		_, err := amend("of nothing")
+		f.is("Amend of a season without results", err, leaderboard.ErrNotSealed)
+		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 4))
+		_, err = amend("of an open season")
+		f.is("Amend of a season that is not sealed", err, leaderboard.ErrNotSealed)
+		sealed := f.clock
+		_, err = f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: sealed, Reason: "over"})
+		f.ok("Seal", err)
+		f.apply(b, f.result(b, "v", "n", 0, 6))
+		record, err := amend("late")
+		f.ok("Amend", err)
+		f.equal("record", leaderboard.SeasonRecord{Scope: scopeOf(b), SealedAt: sealed, Amendments: []leaderboard.Amendment{{At: f.clock, Reason: "late"}}}, record)
+		st, err := f.FinalStanding(f.ctx, leaderboard.Ladder{Scope: scopeOf(b)}, "v")
+		f.ok("FinalStanding", err)
+		f.equal("rank", int64(1), st.Ranks.Ordinal)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		_, err = amend("of a deleted board")
+		f.is("Amend of a season of a deleted board", err, leaderboard.ErrNotSealed)
+		next := bestBoard("b")
+		next.CreatedAt = b.CreatedAt.Add(time.Hour)
+		_, err = f.Seal(f.ctx, f.create(next), "s1", leaderboard.Amendment{At: f.clock})
+		f.ok("Seal", err)
+		_, err = amend("of the board before")
+		f.is("Amend of a season of the board before", err, leaderboard.ErrNotSealed)
+	}},
+	{"Amend beside Seal leaves out nothing that was changed before", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		n := f.rows(300)
+		user := func(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprint("u", i)) }
+		for round := range f.rounds(6) {
+			season := []leaderboard.SeasonID{"s1", "s2"}[round%2]
+			scope := leaderboard.Scope{Board: "b", Season: season}
+			f.ok("DeleteSeason", f.DeleteSeason(f.ctx, scope))
+			var results, late []leaderboard.MatchResult
+			for i := range n {
+				results = append(results, in(season, with(f.result(b, user(i), "m", 0, leaderboard.Score(i)), "gender", "F")))
+			}
+			for i := 0; i < n; i += n / 10 {
+				late = append(late, in(season, with(f.result(b, user(i), "late", 0, leaderboard.Score(1000+i)), "gender", "F")))
+			}
+			f.apply(b, results...)
+			at := f.clock
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := f.Seal(f.ctx, b, season, leaderboard.Amendment{At: at}); err != nil {
+					f.Errorf("Seal: %v", err)
+				}
+			})
+			for i := range late {
+				f.apply(b, late[i])
+				_, err := f.Amend(f.ctx, b, season, leaderboard.Amendment{At: f.clock, Reason: "late"})
+				if err != nil && !errors.Is(err, leaderboard.ErrNotSealed) {
+					f.Fatalf("Amend: %v", err)
+				}
+			}
+			wg.Wait()
+			for _, d := range []leaderboard.Division{{}, {Attribute: "gender", Value: "F"}} {
+				l := leaderboard.Ladder{Scope: scope, Division: d}
+				entries, err := collect(f.Entries(f.ctx, l, ""))
+				f.ok("Entries", err)
+				got, _, err := f.FinalStandings(f.ctx, l, 1, 1000)
+				f.ok("FinalStandings", err)
+				if !reflect.DeepEqual(number(entries), got) {
+					f.Fatalf("round %d: the final standings of %q are not of the entries", round, d)
+				}
 			}
 		}
 	}},

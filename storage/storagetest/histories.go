@@ -78,6 +78,7 @@ const (
 	opErase
 	opRecount
 	opSeal
+	opAmendSeason
 	opDeleteSeason
 	opCompare
 )
@@ -119,6 +120,8 @@ func (o op) String() string {
 		return fmt.Sprintf("recount %q in %q of %q", o.user, o.season, o.id)
 	case opSeal:
 		return fmt.Sprintf("seal %q of %q at %v", o.season, o.id, o.at)
+	case opAmendSeason:
+		return fmt.Sprintf("amend season %q of %q at %v", o.season, o.id, o.at)
 	case opDeleteSeason:
 		return fmt.Sprintf("delete season %q of %q", o.season, o.id)
 	default:
@@ -148,6 +151,8 @@ func (p *replay) do(o op) error {
 		return p.recount(scope, o.user)
 	case opSeal:
 		return p.seal(scope, leaderboard.Amendment{At: o.at, Reason: "test"})
+	case opAmendSeason:
+		return p.amendSeason(scope, leaderboard.Amendment{At: o.at, Reason: "amended"})
 	case opDeleteSeason:
 		return p.deleteSeason(scope)
 	default:
@@ -162,7 +167,7 @@ func (p *replay) amend(next leaderboard.Board) error {
 		return nil
 	}
 	have.Season.Grace = next.Season.Grace
-	got, err := p.store.AmendBoard(p.ctx, have)
+	got, err := p.store.AmendBoard(p.ctx, next.ID, become(have))
 	if err != nil {
 		return fmt.Errorf("AmendBoard: %w", err)
 	}
@@ -517,8 +522,10 @@ func generate(rng *rand.Rand) []op {
 			o.kind, o.at = opErase, w.tick()
 		case n < 82:
 			o.kind = opRecount
-		case n < 88:
+		case n < 85:
 			o.kind, o.at = opSeal, w.tick()
+		case n < 88:
+			o.kind, o.at = opAmendSeason, w.tick()
 		case n < 90:
 			o.kind = opDeleteSeason
 		case n < 92:

@@ -114,6 +114,14 @@ func (f *fixture) equal(what string, want, got any) {
 	}
 }
 
+// become changes any board into next.
+func become(next leaderboard.Board) func(*leaderboard.Board) error {
+	return func(b *leaderboard.Board) error {
+		*b = next
+		return nil
+	}
+}
+
 // sumBoard is a board that adds up, without seasons.
 func sumBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Sum, CreatedAt: epoch}

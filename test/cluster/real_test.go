@@ -147,7 +147,8 @@ const testTopic = "numbers"
 func send(addrs []string, from, to int) error {
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
-	cfg.Producer.Retry.Max = 40
+	// Longer than it takes to find that a leader is dead, and to elect another.
+	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 40, time.Second
 	producer, err := sarama.NewSyncProducer(addrs, cfg)
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 package faults
 
 import (
+	"context"
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -27,6 +30,35 @@ func TestBrokerKilled(t *testing.T) {
 	load.more(t, 50)
 	load.stop()
 	check(t, ledger, s.apis...)
+}
+
+// A server that is started while no broker is there reads, refuses results, and
+// takes them once a broker is back.
+func TestStartWithoutKafka(t *testing.T) {
+	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})
+	d := deployment.New(t, deployment.Options{Kafka: kafka.Addrs()})
+	broker := kafka.Servers[0]
+	must(t, broker.Kill())
+	api := d.Serve(t, "--roles=api")
+	scores := "/v1/boards/" + api.Board(t, "early", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}) + "/scores"
+	if status, err := api.Call(t.Context(), http.MethodGet, scores, nil, nil); err != nil || status != http.StatusOK {
+		t.Errorf("a read without Kafka: status %d, %v", status, err)
+	}
+	submit := func(ctx context.Context) (int, error) {
+		return api.Call(ctx, http.MethodPost, scores, map[string]any{"user_id": "ann", "match_id": "m", "points": 1}, nil)
+	}
+	if status, err := submit(t.Context()); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("a submit without Kafka: status %d, %v", status, err)
+	}
+	must(t, broker.Start(t.Context()))
+	d.Serve(t, "--roles=consumer")
+	eventually(t, func(ctx context.Context) error {
+		status, err := submit(ctx)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("submit: status %d", status)
+		}
+		return err
+	})
 }
 
 // coordinator returns the broker that coordinates the group of consumers.

@@ -40,6 +40,11 @@ func TestVerifyMends(t *testing.T) {
 		do         func(x, y row)
 	}{
 		{"an entry that is missing", "ENTRY_WRONG", p.deleteEntry},
+		{"a user who is missing from the list of users", "ENTRY_WRONG", p.unlist},
+		{"a user who is missing from the list of users and the ladder", "ENTRY_WRONG", func(x, y row) {
+			p.unlist(x, y)
+			p.deleteRow(x, y)
+		}},
 		{"a wrong score", "ENTRY_WRONG", p.wrongScore},
 		{"a row that is missing", "ROW_MISSING", p.deleteRow},
 		{"a row that a writer left which slept", "ROW_GHOST", p.ghost},
@@ -69,6 +74,19 @@ func TestVerifyMends(t *testing.T) {
 			eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, false) })
 		})
 	}
+	t.Run("all entries and ladders lost, and made anew from the results", func(t *testing.T) {
+		p.t = t
+		p.cql("TRUNCATE user_entries")
+		p.cql("TRUNCATE leaderboard")
+		out, err := n.Command(t, "rebuild").CombinedOutput()
+		if err != nil {
+			t.Fatalf("rebuild: %v\n%s", err, out)
+		}
+		eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, false) })
+		if out, code := runVerify(t, n, b); code != 0 {
+			t.Errorf("verify exited with %d, and printed:\n%s", code, out)
+		}
+	})
 }
 
 // planter plants differences in a board, by the clients of Cassandra and Redis.
@@ -128,6 +146,11 @@ func (p *planter) cql(statement string, args ...any) {
 
 func (p *planter) deleteEntry(x, _ row) {
 	p.cql("DELETE entry FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
+		x.written, p.board.id, p.edition, x.bucket, x.user)
+}
+
+func (p *planter) unlist(x, _ row) {
+	p.cql("DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
 		x.written, p.board.id, p.edition, x.bucket, x.user)
 }
 

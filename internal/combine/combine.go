@@ -1,4 +1,5 @@
-package cql
+// Package combine does together what is asked for at a time.
+package combine
 
 import (
 	"context"
@@ -10,15 +11,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A combiner does together what is asked for at a time: while something is done
+// A Combiner does together what is asked for at a time: while something is done
 // about a key, what else is asked for about it waits, and is then done as one. So
 // a busy key takes fewer and larger requests, which cost the servers far less, and
 // an idle one keeps nobody waiting.
-type combiner[K comparable, T any] struct {
-	// do does what a group asks for.
-	do func(ctx context.Context, key K, group []T) error
-	// most bounds a group; 0 does not.
-	most int
+type Combiner[K comparable, T any] struct {
+	// Do does what a group asks for.
+	Do func(ctx context.Context, key K, group []T) error
+	// Most bounds a group; 0 does not.
+	Most int
 
 	mu      sync.Mutex
 	waiting map[K][]asked[T] // about keys about which something is done
@@ -29,9 +30,9 @@ type asked[T any] struct {
 	done chan error
 }
 
-// ask returns once what is asked for about a key is done, by what began after the
+// Ask returns once what is asked for about a key is done, by what began after the
 // call. If ctx is done first, that goes on without the caller.
-func (c *combiner[K, T]) ask(ctx context.Context, key K, what T) error {
+func (c *Combiner[K, T]) Ask(ctx context.Context, key K, what T) error {
 	a := asked[T]{what, make(chan error, 1)}
 	c.mu.Lock()
 	if c.waiting == nil {
@@ -46,12 +47,12 @@ func (c *combiner[K, T]) ask(ctx context.Context, key K, what T) error {
 	case err := <-a.done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("cql: %w", ctx.Err())
+		return fmt.Errorf("combine: %w", ctx.Err())
 	}
 }
 
 // run does what waits about a key, until there is nothing.
-func (c *combiner[K, T]) run(ctx context.Context, key K) {
+func (c *Combiner[K, T]) run(ctx context.Context, key K) {
 	for {
 		c.mu.Lock()
 		group := c.waiting[key]
@@ -60,8 +61,8 @@ func (c *combiner[K, T]) run(ctx context.Context, key K) {
 			c.mu.Unlock()
 			return
 		}
-		if c.most > 0 {
-			group = group[:min(c.most, len(group))]
+		if c.Most > 0 {
+			group = group[:min(c.Most, len(group))]
 		}
 		c.waiting[key] = slices.Clone(c.waiting[key][len(group):])
 		c.mu.Unlock()
@@ -69,10 +70,10 @@ func (c *combiner[K, T]) run(ctx context.Context, key K) {
 		for i, a := range group {
 			all[i] = a.what
 		}
-		err := c.do(ctx, key, all)
+		err := c.Do(ctx, key, all)
 		for i, a := range group {
 			if len(group) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
-				a.done <- c.do(ctx, key, all[i:i+1]) // so that one does not fail the others
+				a.done <- c.Do(ctx, key, all[i:i+1]) // so that one does not fail the others
 			} else {
 				a.done <- err
 			}

@@ -1,0 +1,165 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/IBM/sarama"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// together is a service whose calls return only when no other can come any more:
+// those that were made at once.
+type together struct {
+	service
+	mu      sync.Mutex
+	calls   map[string]int
+	release chan struct{}
+}
+
+func newTogether() *together { return &together{calls: map[string]int{}, release: make(chan struct{})} }
+
+func (s *together) wait(call string) {
+	s.mu.Lock()
+	s.calls[call]++
+	s.mu.Unlock()
+	<-s.release
+}
+
+func (s *together) Refresh(_ context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	s.wait("refresh " + string(user))
+	switch user {
+	case "gone":
+		return leaderboard.Change{}, leaderboard.ErrBoardNotFound
+	case "down":
+		return leaderboard.Change{}, leaderboard.ErrUnavailable
+	}
+	return leaderboard.Change{}, nil
+}
+
+func (s *together) Board(_ context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls["board "+string(id)]++
+	switch id {
+	case "nowhere":
+		return leaderboard.Board{}, leaderboard.ErrBoardNotFound
+	case "down":
+		return leaderboard.Board{}, leaderboard.ErrUnavailable
+	}
+	return leaderboard.Board{ID: id}, nil
+}
+
+func (s *together) Complete(_ context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+	s.wait("complete " + string(b.ID) + " " + string(r.Match))
+	r.Board = b.ID
+	return r, nil
+}
+
+// made calls f, and returns the calls that it made at once.
+func (s *together) made(f func()) map[string]int {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	synctest.Wait()
+	s.mu.Lock()
+	calls := s.calls
+	s.calls = map[string]int{}
+	s.mu.Unlock()
+	close(s.release)
+	<-done
+	return calls
+}
+
+func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
+	t.Helper()
+	value, err := proto.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &item{message: &sarama.ConsumerMessage{Value: value}, record: r}
+}
+
+// The users that a batch has notifications of are refreshed at once, each once;
+// one whose store is down is left, and one whose board is gone is a dead letter.
+func TestNotificationsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTogether()
+		h := handler{Consumer: &Consumer{service: s}}
+		var items []*item
+		for range 2 {
+			for _, user := range []string{"u0", "u1", "u2", "gone", "down"} {
+				i := recordItem(t, &pb.MatchResultRecord{Notification: true, Result: &pb.Result{UserId: user, MatchId: "m"}})
+				i.board, i.result.User = &leaderboard.Board{ID: "b"}, leaderboard.UserID(user)
+				items = append(items, i)
+			}
+		}
+		var left []*item
+		var err error
+		calls := s.made(func() { left, err = h.apply(t.Context(), items) })
+		if len(calls) != 5 || calls["refresh u0"] != 1 {
+			t.Errorf("at once there were %v, want one of each user", calls)
+		}
+		if !errors.Is(err, leaderboard.ErrUnavailable) || len(left) != 2 || left[0].result.User != "down" {
+			t.Errorf("left are %d items, %v; want the two of the user who is down", len(left), err)
+		}
+		got := ""
+		for _, i := range items {
+			got += fmt.Sprintf("%s %v %s; ", i.result.User, i.repeats, i.cause)
+		}
+		want := "u0 false ; u1 false ; u2 false ; gone false board; down false ; u0 true ; u1 true ; u2 true ; gone false board; down false ; "
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// A batch asks for each board once, also for one that is not there, and completes
+// its results at once. What could not be asked is left for the next try.
+func TestUnderstandTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTogether()
+		h := handler{Consumer: &Consumer{service: s}}
+		var items []*item
+		for n := range 3 {
+			for _, board := range []string{"b", "nowhere", "down"} {
+				items = append(items, recordItem(t, &pb.MatchResultRecord{BoardId: board, Result: &pb.Result{UserId: "u", MatchId: fmt.Sprint("m", n), Score: new(int64)}}))
+			}
+		}
+		items = append(items, &item{message: &sarama.ConsumerMessage{Value: []byte{0xff}}})
+		var err error
+		calls := s.made(func() { err = h.understand(t.Context(), items) })
+		want := map[string]int{"board b": 1, "board nowhere": 1, "board down": 1, "complete b m0": 1, "complete b m1": 1, "complete b m2": 1}
+		if diff := cmp.Diff(want, calls); diff != "" || !errors.Is(err, leaderboard.ErrUnavailable) {
+			t.Errorf("the calls at once, and error %v (-want +got):\n%s", err, diff)
+		}
+		if err := h.understand(t.Context(), items); !errors.Is(err, leaderboard.ErrUnavailable) {
+			t.Errorf("the next try: %v", err)
+		}
+		if diff := cmp.Diff(map[string]int{"board down": 1}, s.calls); diff != "" {
+			t.Errorf("the calls of the next try (-want +got):\n%s", diff)
+		}
+		got := ""
+		for _, i := range items {
+			board := leaderboard.BoardID("none")
+			if i.board != nil {
+				board = i.board.ID
+			}
+			got += fmt.Sprintf("%s %s; ", board, i.cause)
+		}
+		if want := strings.Repeat("b ; none board; none ; ", 3) + "none form; "; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// checkFinal compares the final standings of the season with the entries.
+func (w *writers) checkFinal(ctx context.Context) error {
+	scope := leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}
+	for _, team := range []string{"", "red", "blue"} {
+		l := leaderboard.Ladder{Scope: scope}
+		if team != "" {
+			l.Division = leaderboard.Division{Attribute: "team", Value: team}
+		}
+		var want []leaderboard.Standing
+		for st, err := range leaderboard.Number(w.third.Entries(ctx, l, "")) {
+			if err != nil {
+				return err
+			}
+			want = append(want, st)
+		}
+		got, _, err := w.third.FinalStandings(ctx, l, 1, 100)
+		if err != nil {
+			return err
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			return fmt.Errorf("the final standings of %q are not of the entries (-want +got):\n%s", team, d)
+		}
+	}
+	return nil
+}
+
+func (w *writers) seal(ctx context.Context, s *Store) error {
+	_, err := s.Seal(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch, Reason: "over"})
+	return err
+}
+
+// amends is what a service does after it changed entries.
+func (w *writers) amends(ctx context.Context, s *Store) error {
+	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"})
+	if errors.Is(err, leaderboard.ErrNotSealed) {
+		return nil
+	}
+	return err
+}
+
+// lateChanges change entries of a season that is being sealed.
+var lateChanges = map[string]func(context.Context, *writers, *Store) error{
+	"a result": applies("late 50 blue"),
+	"a ban":    ban,
+	"a retraction": func(ctx context.Context, w *writers, s *Store) error {
+		return w.apply(ctx, s, "m r1 retracted")
+	},
+	"a user's first result": func(ctx context.Context, w *writers, s *Store) error {
+		w.user = "new"
+		return w.apply(ctx, s, "m 50 red")
+	},
+	"an erasure": erase,
+}
+
+// newSeason has three users in two teams.
+func newSeason(t *testing.T) *writers {
+	w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "")
+	for i, r := range []string{"m 5 red", "m 7 blue", "m 6 red"} {
+		w.user = leaderboard.UserID(fmt.Sprint("u", i))
+		if err := w.apply(t.Context(), w.third, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// However the statements of a Seal and of a change with its Amend follow each
+// other, the change is in the final standings once both are done.
+func TestModelOfAChangeBesideASeal(t *testing.T) {
+	const longest = 40 // statements of one call, about
+	var all []schedule
+	for k := range longest {
+		all = append(all, schedule{k + 1, 1000}) // one call as a whole within the other
+	}
+	all = append(all, orders(t, longest)[longest:]...)
+	for name, change := range lateChanges {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, order := range all {
+				for first := range 2 {
+					for _, sealed := range []bool{false, true} {
+						w := newSeason(t)
+						ctx := t.Context()
+						if sealed {
+							if err := w.seal(ctx, w.third); err != nil {
+								t.Fatal(err)
+							}
+						}
+						var errs [2]error
+						var turns [2]func(int) bool
+						turns[0], _ = w.conns[0].walk(func() { errs[0] = w.seal(ctx, w.stores[0]) })
+						turns[1], _ = w.conns[1].walk(func() {
+							errs[1] = change(ctx, w, w.stores[1])
+							if errs[1] == nil {
+								errs[1] = w.amends(ctx, w.stores[1])
+							}
+						})
+						order.run(turns[first], turns[1-first])
+						if err := errors.Join(errs[0], errs[1], w.checkFinal(ctx)); err != nil {
+							t.Fatalf("sealed before: %v, call %d first, turns of %v statements: %v", sealed, first, order, err)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// A Seal that dies, at any statement, keeps nobody from an amendment, and the next
+// Seal has it.
+func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
+	for at, more := 0, true; more; at++ {
+		w := newSeason(t)
+		ctx := t.Context()
+		next, die := w.conns[0].walk(func() { _ = w.seal(ctx, w.stores[0]) })
+		more = next(at)
+		die()
+		err := ban(ctx, w, w.stores[1])
+		if err == nil {
+			err = w.amends(ctx, w.stores[1])
+		}
+		if err == nil {
+			err = w.seal(ctx, w.third)
+		}
+		if err == nil {
+			err = w.checkFinal(ctx)
+		}
+		if err != nil {
+			t.Fatalf("a death before statement %d: %v", at, err)
+		}
+	}
+}
