@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/gocql/gocql"
 )
 
@@ -31,7 +32,15 @@ const (
 	// leaseTime is how long the lock outlives a process that died with it.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
+	// spreadTime is how long a keyspace or table that another process made may
+	// take to be known to every node: who finds it made does not hear of that.
+	spreadTime = time.Minute
 )
+
+// soon repeats f until a node answers that knows what f needs.
+func soon[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
+}
 
 // Apply makes a keyspace, with the given number of replicas in each data center,
 // unless it exists, and applies the migrations that it lacks. connect opens a
@@ -60,7 +69,7 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 	if err := ddl(ctx, bare, stmt); err != nil {
 		return err
 	}
-	session, err := connect(keyspace)
+	session, err := soon(ctx, func() (*gocql.Session, error) { return connect(keyspace) })
 	if err != nil {
 		return fmt.Errorf("schema: connect: %w", err)
 	}
@@ -155,11 +164,23 @@ func (l *lease) take(ctx context.Context, keyspace string) error {
 	if err := ddl(ctx, l.session, fmt.Sprintf(createLock, id)); err != nil {
 		return err
 	}
+	return l.wait(ctx)
+}
+
+// wait takes the lock once nobody holds it.
+func (l *lease) wait(ctx context.Context) error {
 	poll := time.NewTicker(lockPoll)
 	defer poll.Stop()
 	for {
-		have := map[string]any{}
-		ok, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
+		var have map[string]any
+		ok, err := soon(ctx, func() (bool, error) {
+			have = map[string]any{}
+			ok, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
+			if refused := gocql.RequestError(nil); err != nil && !(errors.As(err, &refused) && refused.Code() == gocql.ErrCodeInvalid) {
+				err = backoff.Permanent(err)
+			}
+			return ok, err
+		})
 		if err != nil {
 			return fmt.Errorf("schema: take the lock: %w", err)
 		}

@@ -149,6 +149,45 @@ func TestApplyByManyAtOnce(t *testing.T) {
 	}
 }
 
+// TestApplyOnNodesThatDoNotKnowYet meets nodes that have not heard yet of the
+// keyspace and the table that another process made.
+func TestApplyOnNodesThatDoNotKnowYet(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	fails := 3
+	late := func(keyspace string) (*gocql.Session, error) {
+		if keyspace != "" && fails > 0 {
+			fails--
+			return nil, gocql.ErrNoConnectionsStarted
+		}
+		return connect(keyspace)
+	}
+	if err := apply(t.Context(), late, ks, oneReplica, tables(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	if fails != 0 {
+		t.Errorf("%d failures were not met", fails)
+	}
+	s := session(t, connect, ks)
+	if err := s.Query("DROP TABLE schema_lock").Exec(); err != nil {
+		t.Fatal(err)
+	}
+	l := lease{session: s, owner: "early", time: 10 * time.Second}
+	taken := make(chan error)
+	go func() { taken <- l.wait(t.Context()) }()
+	select {
+	case err := <-taken:
+		t.Fatalf("taken without a table: %v", err)
+	case <-time.After(3 * lockPoll):
+	}
+	if err := ddl(t.Context(), s, strings.Replace(createLock, "WITH id = %s", "", 1)); err != nil {
+		t.Error(err)
+	}
+	if err := <-taken; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestApplyWaitsForTheLock(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
