@@ -340,28 +340,48 @@ var boardTests = []test{
 		f.equal("reason of a result beyond the new bound", leaderboard.ReasonInvalid, r.Reason)
 	}},
 	{"AmendBoard undoes nothing of another at the same time", func(f *fixture) {
-		f.create(sumBoard("b"))
+		before := *f.create(sumBoard("b"))
 		const each = 5
+		// Each setting has one writer, whose amendments must find those before. They
+		// may be made twice, as they are where the answer to one was lost.
+		settings := []struct {
+			get func(*leaderboard.Board) string
+			set func(*leaderboard.Board, int)
+		}{
+			{func(b *leaderboard.Board) string { return b.Title }, func(b *leaderboard.Board, i int) { b.Title = fmt.Sprint("title ", i) }},
+			{func(b *leaderboard.Board) string { return b.Unit }, func(b *leaderboard.Board, i int) { b.Unit = fmt.Sprint("unit ", i) }},
+			{func(b *leaderboard.Board) string { return b.Season.Grace.String() }, func(b *leaderboard.Board, i int) { b.Season.Grace = time.Duration(i) * time.Second }},
+		}
 		var wg sync.WaitGroup
-		for _, field := range []func(*leaderboard.Board){
-			func(b *leaderboard.Board) { b.Title += "x" },
-			func(b *leaderboard.Board) { b.Unit += "y" },
-			func(b *leaderboard.Board) { b.Season.Grace += time.Second },
-		} {
+		for _, setting := range settings {
 			wg.Go(func() {
-				for range each {
-					if _, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error { field(b); return nil }); err != nil {
+				last := setting.get(&before)
+				for i := range each {
+					made := before
+					setting.set(&made, i+1)
+					next := setting.get(&made)
+					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
+						if have := setting.get(b); have != last && have != next {
+							f.Errorf("found %q, want %q", have, last)
+						}
+						setting.set(b, i+1)
+						return nil
+					})
+					if err != nil {
 						f.Error(err)
 					}
+					last = next
 				}
 			})
 		}
-		before := sumBoard("b")
 		wg.Wait()
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
-		f.equal("title, unit, grace", []any{before.Title + "xxxxx", before.Unit + "yyyyy", before.Season.Grace + each*time.Second},
-			[]any{got.Title, got.Unit, got.Season.Grace})
+		want := before
+		for _, setting := range settings {
+			setting.set(&want, each)
+		}
+		f.equal("board", want, got)
 	}},
 	{"AmendBoard returns ErrBoardNotFound", func(f *fixture) {
 		_, err := f.AmendBoard(f.ctx, "b", become(sumBoard("b")))
