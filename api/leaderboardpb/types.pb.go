@@ -469,7 +469,9 @@ type Result struct {
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// At most 16; they place the user in the board's divisions.
 	Attributes map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Any JSON object, at most 4096 bytes as compact JSON.
+	// Any JSON object, at most 4096 bytes as compact JSON and nested at most 32
+	// deep, itself included. Its numbers are doubles: what would come back as
+	// another number is refused.
 	Metadata      *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
