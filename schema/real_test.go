@@ -19,10 +19,19 @@ import (
 
 var update = flag.Bool("update", false, "write schema.cql anew")
 
-func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
+func TestMain(m *testing.M) {
+	// The tests mostly wait for nodes to agree, after each statement, and nodes
+	// agree on many at once: so all tests wait together, also on two processors.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(cluster.Main(m))
+}
 
-// connector returns how to connect to the shared cluster.
+// connector returns how to connect to the shared cluster, to a test that runs
+// beside others.
 func connector(t *testing.T) func(string) (*gocql.Session, error) {
+	t.Parallel()
 	addrs := cluster.Cassandra(t, 1)
 	return func(keyspace string) (*gocql.Session, error) {
 		cfg := gocql.NewCluster(addrs...)
@@ -33,6 +42,8 @@ func connector(t *testing.T) func(string) (*gocql.Session, error) {
 		cfg.ProtoVersion, cfg.Keyspace, cfg.NumConns = 4, keyspace, 1
 		cfg.Timeout, cfg.ConnectTimeout = 30*time.Second, 10*time.Second
 		cfg.Consistency = gocql.LocalQuorum
+		// As the store's sessions do: a node that is busy may answer late.
+		cfg.RetryPolicy, cfg.DefaultIdempotence = &gocql.SimpleRetryPolicy{NumRetries: 3}, true
 		return cfg.CreateSession()
 	}
 }
