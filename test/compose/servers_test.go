@@ -1,0 +1,132 @@
+package compose
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The script of the tests' Redis Cluster, run here with other ports: its health
+// check says that it is healthy, and every address of the tests is one of its.
+func TestRedisClusterOfTheTests(t *testing.T) {
+	for _, program := range []string{"redis-server", "redis-cli", "hostname"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+	p := project(t)
+	s := p.Services["redis-cluster"]
+	const ports, count = "700", 6
+	prefix := freePorts(t, count)
+	here := func(text string) string { return strings.ReplaceAll(text, ports, prefix) }
+	args := make([]string, len(s.Command))
+	for i, arg := range s.Command {
+		args[i] = here(arg)
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to be ended with its servers
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-ended
+	})
+	if s.HealthCheck.Test[0] != "CMD-SHELL" {
+		t.Fatalf("the health check is %q", s.HealthCheck.Test)
+	}
+	deadline := time.Now().Add(5 * time.Minute)
+	for {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", here(s.HealthCheck.Test[1])).CombinedOutput()
+		if err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			said, _ := os.ReadFile(log.Name())
+			t.Fatalf("it ended: %v: %s", err, said)
+		case <-time.After(100 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			said, _ := os.ReadFile(log.Name())
+			t.Fatalf("not healthy: %s %s", out, said)
+		}
+	}
+	nodes, err := exec.CommandContext(t.Context(), "redis-cli", "-p", prefix+"1", "cluster", "nodes").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address := range strings.SplitSeq(*p.Services["tests"].Environment["LEADERBOARD_TEST_REDIS_CLUSTER"], ",") {
+		if _, port, _ := strings.Cut(address, ":"); !strings.Contains(string(nodes), ":"+here(port)+"@") {
+			t.Errorf("the tests know %s, the nodes are\n%s", address, nodes)
+		}
+	}
+}
+
+// freePorts returns how ports begin of which those that end in 1 to count are
+// free, and so are those 10,000 above, where Redis servers talk to each other.
+func freePorts(t *testing.T, count int) string {
+	t.Helper()
+	for range 1000 {
+		base := 10000 + 10*rand.IntN(1000)
+		free := true
+		for i := range count {
+			for _, port := range []int{base + 1 + i, base + 10001 + i} {
+				l, err := net.Listen("tcp", fmt.Sprint(":", port))
+				if free = free && err == nil; err == nil {
+					l.Close()
+				}
+			}
+		}
+		if free {
+			return fmt.Sprint(base / 10)
+		}
+	}
+	t.Fatal("no free ports")
+	return ""
+}
+
+// Servers acknowledge a write under the same rules as those that the tests run
+// on without Docker: the settings of the commit log are the same, and what the
+// image's cassandra.yaml sets besides is taken back.
+func TestCassandraSyncsAsTested(t *testing.T) {
+	tested, err := os.ReadFile(filepath.Join(root, "test/cluster/cassandra/cassandra.yaml.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := project(t)
+	for _, name := range named(p, "cassandra-") {
+		options := strings.Fields(*p.Services[name].Environment["JVM_EXTRA_OPTS"])
+		want := []string{"-Dcassandra.config.allow_system_properties=true", "-Dcassandra.settings.commitlog_sync_period=0ms"}
+		for line := range strings.Lines(string(tested)) {
+			if setting, value, _ := strings.Cut(strings.TrimSpace(line), ": "); strings.HasPrefix(setting, "commitlog_sync") {
+				want = append(want, "-Dcassandra.settings."+setting+"="+value)
+			}
+		}
+		slices.Sort(options)
+		slices.Sort(want)
+		if len(want) < 4 || !slices.Equal(options, want) {
+			t.Errorf("%s has the options %q, want %q", name, options, want)
+		}
+	}
+}
