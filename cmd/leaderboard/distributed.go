@@ -105,7 +105,7 @@ func (n *node) serveProbes(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
-	err := errors.Join(n.grpc.Close(), ignoreClosed(server.Serve(n.rest)))
+	err := ignoreClosed(server.Serve(n.rest))
 	<-ctx.Done()
 	return err
 }

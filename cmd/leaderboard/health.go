@@ -50,7 +50,7 @@ server was started with, and asks where they say that HTTP is served. It needs n
 // probe asks a server on this machine, and returns what it says.
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	scheme, transport := "http", &http.Transport{}
-	if c.TLS.Cert != "" && (!c.Distributed() || c.Has(config.RoleAPI)) {
+	if c.TLS.Cert != "" && c.ServesAPI() {
 		// The certificate is for the names that others know the server by, and
 		// nothing secret is said.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}

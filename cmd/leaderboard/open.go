@@ -40,7 +40,8 @@ type node struct {
 	backup  func(ctx context.Context, name string) error
 	closers []func() error // to be called last to first
 
-	rest, grpc net.Listener
+	rest net.Listener
+	grpc net.Listener // nil if the node is no API
 	// newKey is the admin key that the first start made, for its one showing.
 	newKey api.Secret
 }
@@ -61,8 +62,10 @@ func (w *world) open(ctx context.Context, c *config.Config, log *slog.Logger) (n
 	if n.rest, err = listen("http", c.HTTP); err != nil {
 		return n, err
 	}
-	if n.grpc, err = listen("grpc", c.GRPC); err != nil {
-		return n, err
+	if c.ServesAPI() {
+		if n.grpc, err = listen("grpc", c.GRPC); err != nil {
+			return n, err
+		}
 	}
 	n.metrics = prometheus.NewRegistry()
 	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -77,7 +80,7 @@ func (w *world) open(ctx context.Context, c *config.Config, log *slog.Logger) (n
 	if err := n.service.EnsureDefaultBoard(ctx); err != nil {
 		return n, err
 	}
-	if c.Distributed() && !c.Has(config.RoleAPI) {
+	if !c.ServesAPI() {
 		return n, nil
 	}
 	if err := n.ensureAdminKey(ctx); err != nil {

@@ -24,11 +24,16 @@ func serveCommand(w *world) *cobra.Command {
 The first start makes an admin key and prints it once; with --insecure nobody
 needs a key, which is for trying things out on one machine.
 
+With --cassandra-hosts, --redis-addresses and --kafka-brokers it is a node of a
+distributed service instead, in the --roles named, and keeps nothing itself;
+leaderboard schema apply and leaderboard topics come first.
+
 Every flag is a setting, which the environment (--http is LEADERBOARD_HTTP) and a
 file can give too; secrets have no flag. docs/configuration.md says more of each.`,
 		Example: `  leaderboard serve
   leaderboard serve --insecure --data /tmp/try
-  leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem`,
+  leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
+  leaderboard serve --config /etc/leaderboard.yaml --roles consumer`,
 	}
 	config.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -71,22 +76,21 @@ func (w *world) newLog(l config.Log) *slog.Logger {
 // welcome says where to look: to a person on a terminal, or to the log. A new
 // admin key goes to stdout, never to the log.
 func (w *world) welcome(n *node) {
-	data, err := filepath.Abs(n.config.Data)
-	if err != nil {
-		data = n.config.Data
+	url, grpc, keeps, where := n.url(), "", "data", n.config.Data
+	if n.grpc != nil {
+		grpc = n.grpc.Addr().String()
 	}
-	url := n.url()
+	if n.config.Distributed() {
+		keeps, where = "keyspace", n.config.Cassandra.Keyspace
+	} else if data, err := filepath.Abs(where); err == nil {
+		where = data
+	}
 	if isTerminal(w.stdout) {
-		fmt.Fprintf(w.stdout, `
-  leaderboard %s
-
-  web page   %s/
-  REST       %s/v1/scores   (all of it: %s/openapi.json)
-  gRPC       %s
-  metrics    %s/metrics
-  data       %s
-
-`, version(), url, url, url, n.grpc.Addr(), url, data)
+		fmt.Fprintf(w.stdout, "\n  leaderboard %s\n\n", version())
+		if n.grpc != nil {
+			fmt.Fprintf(w.stdout, "  web page   %s/\n  REST       %s/v1/scores   (all of it: %s/openapi.json)\n  gRPC       %s\n", url, url, url, grpc)
+		}
+		fmt.Fprintf(w.stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", url, keeps, where)
 		if n.config.Insecure {
 			fmt.Fprint(w.stdout, "  No key is asked for: everyone on this machine may do everything.\n\n")
 		}
@@ -94,8 +98,8 @@ func (w *world) welcome(n *node) {
 	if n.newKey != "" {
 		fmt.Fprintf(w.stdout, "  Your admin key, shown this once (leaderboard key makes others):\n\n  export LEADERBOARD_KEY=%s\n\n", string(n.newKey))
 	}
-	n.log.Info("listening", "http", n.rest.Addr().String(), "grpc", n.grpc.Addr().String(), "tls", n.config.TLS.Cert != "",
-		"insecure", n.config.Insecure, "data", data, "version", version())
+	n.log.Info("listening", "http", n.rest.Addr().String(), "grpc", grpc, "tls", n.config.TLS.Cert != "",
+		"insecure", n.config.Insecure, keeps, where, "version", version())
 	if n.server != nil && n.config.TLS.Cert == "" && api.CheckLoopback(n.config.HTTP, n.config.GRPC) != nil {
 		n.log.Warn(plainWarning, "http", n.config.HTTP, "grpc", n.config.GRPC)
 	}

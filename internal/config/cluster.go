@@ -61,6 +61,9 @@ func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
 // Has says whether a server has a role. An embedded one needs none.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
+// ServesAPI says whether a server answers callers, and not probes alone.
+func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
+
 func (c *Config) validateCluster(v *validator) {
 	named := map[string]int{
 		"cassandra.hosts": len(c.Cassandra.Hosts), "redis.addresses": len(c.Redis.Addresses), "kafka.brokers": len(c.Kafka.Brokers),

@@ -13,7 +13,7 @@ import (
 func TestSubmitOverREST(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	consumer := d.Serve(t, "--roles=consumer")
+	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC) // which is the API's alone
 	board := api.Board(t, "smoke", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	scores := "/v1/boards/" + board + "/scores"
 	type outcome struct {
