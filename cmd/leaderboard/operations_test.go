@@ -18,6 +18,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
 const operations = "../../docs/operations.md"
@@ -72,7 +73,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := config.ClientEnv
+	known := append([]string{cluster.EnvCassandra, cluster.EnvKafka, cluster.EnvRedis}, config.ClientEnv...)
 	defaults := config.Default()
 	for _, s := range defaults.Settings() {
 		known = append(known, s.Env)
