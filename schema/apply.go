@@ -42,6 +42,22 @@ func soon[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
 
+// spreads says whether an error may be of a node that does not know the lock's
+// table yet: the one that is asked, or a replica that it asks, which fails or is
+// late. What that left done may be repeated, as the lock knows its owner.
+func spreads(err error) bool {
+	var refused gocql.RequestError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code() {
+	case gocql.ErrCodeInvalid, gocql.ErrCodeReadFailure, gocql.ErrCodeWriteFailure,
+		gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout, gocql.ErrCodeCASWriteUnknown:
+		return true
+	}
+	return false
+}
+
 // Apply makes a keyspace, with the given number of replicas in each data center,
 // unless it exists, and applies the migrations that it lacks. connect opens a
 // session in a keyspace, or in none. One Apply works at a time, others wait until
@@ -176,7 +192,7 @@ func (l *lease) wait(ctx context.Context) error {
 		ok, err := soon(ctx, func() (bool, error) {
 			have = map[string]any{}
 			ok, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
-			if refused := gocql.RequestError(nil); err != nil && !(errors.As(err, &refused) && refused.Code() == gocql.ErrCodeInvalid) {
+			if err != nil && !spreads(err) {
 				err = backoff.Permanent(err)
 			}
 			return ok, err

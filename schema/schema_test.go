@@ -2,9 +2,11 @@ package schema
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/fstest"
 
+	"github.com/gocql/gocql"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -94,5 +96,32 @@ func TestCreateKeyspace(t *testing.T) {
 				t.Errorf("made %s", stmt)
 			}
 		})
+	}
+}
+
+// refusal is an error of a node, with its code.
+type refusal int
+
+func (r refusal) Code() int       { return int(r) }
+func (r refusal) Message() string { return "refused" }
+func (r refusal) Error() string   { return fmt.Sprintf("refused with %#x", int(r)) }
+
+func TestSpreads(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{refusal(gocql.ErrCodeInvalid), true},
+		{refusal(gocql.ErrCodeReadFailure), true}, // a replica's INCOMPATIBLE_SCHEMA
+		{refusal(gocql.ErrCodeWriteFailure), true},
+		{refusal(gocql.ErrCodeWriteTimeout), true},
+		{fmt.Errorf("cql: %w", refusal(gocql.ErrCodeReadTimeout)), true},
+		{refusal(gocql.ErrCodeUnauthorized), false},
+		{refusal(gocql.ErrCodeSyntax), false},
+		{gocql.ErrNoConnections, false},
+	} {
+		if got := spreads(tt.err); got != tt.want {
+			t.Errorf("spreads(%v) = %v", tt.err, got)
+		}
 	}
 }
