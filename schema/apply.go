@@ -123,6 +123,26 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 		keyspace, have, keyspace, options, ErrReplicas)
 }
 
+// CheckDataCenter returns [ErrDataCenter], with those that there are, unless a node
+// is in the data center of the name. Drivers take the nodes of others instead, and
+// so the quorum of any.
+func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) error {
+	have := map[string]bool{}
+	for _, table := range []string{"system.local", "system.peers"} {
+		rows := session.Query("SELECT data_center FROM " + table).WithContext(ctx).Iter()
+		for dc := ""; rows.Scan(&dc); {
+			have[dc] = true
+		}
+		if err := rows.Close(); err != nil {
+			return fmt.Errorf("schema: data centers: %w", err)
+		}
+	}
+	if have[name] {
+		return nil
+	}
+	return fmt.Errorf("schema: data center %q is none of %v: %w", name, slices.Sorted(maps.Keys(have)), ErrDataCenter)
+}
+
 func createKeyspace(name string, replicas map[string]int) (string, error) {
 	if !keyspaceName.MatchString(name) {
 		return "", fmt.Errorf("schema: keyspace %q is not a lower-case letter and then at most 47 letters, digits or underscores", name)

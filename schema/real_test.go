@@ -126,6 +126,12 @@ func TestApplyBringsAKeyspaceForward(t *testing.T) {
 			t.Errorf("replicas %v: %v", other, err)
 		}
 	}
+	if err := CheckDataCenter(t.Context(), s, "dc1"); err != nil {
+		t.Error(err)
+	}
+	if err := CheckDataCenter(t.Context(), s, "dc2"); !errors.Is(err, ErrDataCenter) || !strings.Contains(err.Error(), "[dc1]") {
+		t.Errorf("another data center: %v, want %v and its name", err, ErrDataCenter)
+	}
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); !errors.Is(err, ErrNewer) {
 		t.Errorf("apply by older code: %v, want %v", err, ErrNewer)
 	}

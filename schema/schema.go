@@ -24,6 +24,8 @@ var (
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of it")
 	// ErrReplicas: the keyspace keeps other replicas than asked for.
 	ErrReplicas = errors.New("the keyspace keeps other replicas")
+	// ErrDataCenter: no node is in the data center that is named.
+	ErrDataCenter = errors.New("no node is in the local data center; mend cassandra.data_center")
 	// ErrChanged: a migration was applied with another content.
 	ErrChanged = errors.New("the schema was made by other files; restore them, or use another keyspace")
 )

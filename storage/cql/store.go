@@ -41,7 +41,8 @@ type Store struct {
 var _ leaderboard.Store = (*Store)(nil)
 
 // Open connects to a keyspace, whose schema must be that of this program. Errors
-// are those of [schema.Check], and [leaderboard.ErrUnavailable].
+// are those of [schema.Check] and [schema.CheckDataCenter], and
+// [leaderboard.ErrUnavailable].
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -50,7 +51,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := schema.Check(ctx, gs); err != nil {
+	err = schema.CheckDataCenter(ctx, gs, o.DataCenter)
+	if err == nil {
+		err = schema.Check(ctx, gs)
+	}
+	if err != nil {
 		gs.Close()
 		return nil, fmt.Errorf("cql: keyspace %q: %w", o.Keyspace, err)
 	}
