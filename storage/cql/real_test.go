@@ -15,6 +15,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/schema"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
@@ -216,6 +217,31 @@ var few = storagetest.Limits{EntriesFollow: limits.EntriesFollow, Few: true}
 func TestContract(t *testing.T) {
 	b := real.on(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store { return b.store(t) }, few)
+}
+
+// TestOpenRefuses opens what would not work.
+func TestOpenRefuses(t *testing.T) {
+	b := real.on(t)
+	for _, tt := range []struct {
+		name   string
+		change func(*Options)
+		want   error
+	}{
+		{"another data center", func(o *Options) { o.DataCenter = "dc9" }, schema.ErrDataCenter},
+		{"a keyspace that is not there", func(o *Options) { o.Keyspace = "nowhere" }, leaderboard.ErrUnavailable},
+		{"a keyspace without tables", func(o *Options) { o.Keyspace = "system_auth" }, schema.ErrOlder},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := b.options
+			tt.change(&o)
+			if s, err := Open(t.Context(), o); !errors.Is(err, tt.want) {
+				t.Errorf("Open: %v, want %v", err, tt.want)
+				if err == nil {
+					s.Close()
+				}
+			}
+		})
+	}
 }
 
 func TestHistories(t *testing.T) {
