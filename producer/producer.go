@@ -155,20 +155,22 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// Send publishes messages and returns once all are acknowledged. On an error
-// some may have been: sending them again is for whoever reads them to bear. The
-// error is [leaderboard.ErrUnavailable] unless that would be in vain, as with a
-// message that is too large.
+// Send publishes messages and returns once all are acknowledged, and have their
+// Partition and Offset. On an error some may have been: sending them again is for
+// whoever reads them to bear. The error is [leaderboard.ErrUnavailable] unless
+// that would be in vain, as with a message that is too large.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
 	async, err := p.connected()
 	if err != nil {
 		return err
 	}
 	acks := make(chan error, len(messages))
+	// Copies: after an error some are still under way, while the messages are sent again.
+	sent := make([]sarama.ProducerMessage, len(messages))
 	for i, m := range messages {
-		m.Metadata = acks
+		sent[i] = sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.Timestamp, Metadata: acks}
 		select {
-		case async.Input() <- m:
+		case async.Input() <- &sent[i]:
 		case <-ctx.Done():
 			return fmt.Errorf("producer: %d of %d messages handed over: %w", i, len(messages), unavailable(ctx.Err()))
 		}
@@ -184,6 +186,9 @@ func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("producer: %w", unavailable(err))
+	}
+	for i, m := range messages {
+		m.Partition, m.Offset = sent[i].Partition, sent[i].Offset
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package producer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -43,6 +45,48 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 	if err := send(1<<20, 1000); err != nil {
 		t.Errorf("Send of what is not too large: %v", err)
+	}
+}
+
+// Messages that were not acknowledged in time are sent again, as they are, while
+// the first try is still under way. That must not mix up the acknowledgements of
+// both: whoever sends afterwards would wait for ever.
+func TestSendAgain(t *testing.T) {
+	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kafka.Close()
+	p, err := producer.New(kafka.ListenAddrs(), producer.Config("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	answered := make(chan struct{})
+	kafka.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		kafka.KeepControl()
+		kafka.SleepControl(func() { <-answered })
+		return nil, nil, false
+	})
+	var messages []*sarama.ProducerMessage
+	for i := range 10 {
+		messages = append(messages, &sarama.ProducerMessage{Topic: "t", Value: sarama.StringEncoder(fmt.Sprint(i))})
+	}
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := p.Send(ctx, messages); !errors.Is(err, leaderboard.ErrUnavailable) {
+			t.Errorf("Send without an answer: %v", err)
+		}
+		cancel()
+	}
+	close(answered)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.Send(ctx, messages); err != nil {
+		t.Errorf("Send again: %v", err)
+	}
+	if err := p.Send(ctx, []*sarama.ProducerMessage{{Topic: "t", Value: sarama.StringEncoder("another")}}); err != nil {
+		t.Errorf("Send of another: %v", err)
 	}
 }
 
