@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -355,6 +356,13 @@ func TestReadsDegradeWhileTheIndexIsFilled(t *testing.T) {
 		}
 		if degraded, took := ask(); !degraded || took != 0 {
 			t.Errorf("a later reader, of the same load: degraded %v after %v", degraded, took)
+		}
+		before := runtime.NumGoroutine()
+		for range 100 {
+			ask()
+		}
+		if n := runtime.NumGoroutine() - before; n > 10 {
+			t.Errorf("100 readers who were answered left %d goroutines", n)
 		}
 		close(filled)
 		synctest.Wait()

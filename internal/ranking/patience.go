@@ -91,6 +91,15 @@ func (s *Service) load(ctx context.Context, b *leaderboard.Board, scope leaderbo
 	if s.indexPaused() {
 		return errPaused
 	}
+	filling := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", scope.Board, scope.Season, leaderboard.ErrRankUnavailable)
+	patience := loadPatience
+	if began, ok := s.loadsBegan.Load(scope); ok {
+		// Who will not wait must not join: readers come by the thousand while a
+		// load takes an hour, and each would be remembered until it ends.
+		if patience -= time.Since(began.(time.Time)); patience <= 0 {
+			return filling
+		}
+	}
 	done := make(chan error, 1)
 	s.unfinished.Go(func() {
 		_, err, _ := s.loading.Do(fmt.Sprintf("%q/%q", scope.Board, scope.Season), func() (any, error) {
@@ -103,17 +112,13 @@ func (s *Service) load(ctx context.Context, b *leaderboard.Board, scope leaderbo
 		})
 		done <- err
 	})
-	patience := loadPatience
-	if began, ok := s.loadsBegan.Load(scope); ok {
-		patience -= time.Since(began.(time.Time))
-	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("ranking: the index of %s/%s is being filled: %w", scope.Board, scope.Season, leaderboard.ErrRankUnavailable)
+		return filling
 	case <-ctx.Done():
 		return ctx.Err()
 	}
