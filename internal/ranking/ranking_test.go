@@ -894,12 +894,15 @@ func (s *lyingStore) Entry(ctx context.Context, scope leaderboard.Scope, user le
 
 func (s *lyingStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
-		for e, err := range s.Store.Entries(ctx, l, after) {
+		for e, err := range s.Store.Entries(ctx, l, "") {
 			if s.row != nil && err == nil {
 				var ok bool
 				if e, ok = s.row(e); !ok {
 					continue
 				}
+			}
+			if err == nil && e.SortKey() <= after {
+				continue
 			}
 			if !yield(e, err) {
 				return
@@ -923,9 +926,14 @@ func TestVerifyFindsWrongEntriesAndRows(t *testing.T) {
 		t.Errorf("a wrong score: %v", got)
 	}
 	lying.entry = nil
-	lying.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) { return e, e.User != "u2" }
-	if got := f.verify(false); !slices.Contains(got, "ROW_MISSING u2") {
-		t.Errorf("a missing row: %v", got)
+	lying.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) { return e, e.User != "u2" && e.User != "u4" }
+	want := []string{"ROW_MISSING u2", "ROW_MISSING u4"}
+	if diff := gocmp.Diff(want, f.verify(false)); diff != "" {
+		t.Errorf("missing rows: %v", diff)
+	}
+	ranking.MissingAtOnce(t, 2)
+	if diff := gocmp.Diff(want, f.verify(false)); diff != "" {
+		t.Errorf("missing rows, looked for in parts: %v", diff)
 	}
 	lying.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) {
 		if e.User == "u3" {
@@ -1079,5 +1087,109 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 		if len(s.Histogram) != 2 || s.Histogram[0].Count != 1 || s.Histogram[1].Count != 2 {
 			t.Errorf("%v: histogram %+v, want 1 and 2", order, s.Histogram)
 		}
+	}
+}
+
+// busyStore changes while its ladders are read.
+type busyStore struct {
+	leaderboard.Store
+	atRow map[int]func() // of a reading from the top
+	after func()         // one from the top
+	look  func()         // before one from elsewhere
+
+	scanned func()
+}
+
+func (s *busyStore) Scan(ctx context.Context, scope leaderboard.Scope) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		s.Store.Scan(ctx, scope)(yield)
+		if s.scanned != nil {
+			s.scanned()
+		}
+	}
+}
+
+func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	if after != "" {
+		if s.look != nil {
+			s.look()
+		}
+		return s.Store.Entries(ctx, l, after)
+	}
+	return func(yield func(leaderboard.Entry, error) bool) {
+		var last leaderboard.SortKey
+		for n, more := 0, true; more; n++ { // a row at a time, so that no change is missed
+			more = false
+			for e, err := range s.Store.Entries(ctx, l, last) {
+				if change := s.atRow[n]; change != nil {
+					change()
+				}
+				if !yield(e, err) {
+					return
+				}
+				last, more = e.SortKey(), true
+				break
+			}
+		}
+		if s.after != nil {
+			s.after()
+		}
+	}
+}
+
+// What changes while it is verified is no difference: users who pass the place
+// that is read, in either direction, and those who come.
+func TestVerifyBesideWriters(t *testing.T) {
+	for name, changes := range map[string]func(*fixture, *busyStore){
+		"up": func(f *fixture, s *busyStore) {
+			s.atRow = map[int]func(){5: sync.OnceFunc(func() { f.submit("b", points("u9", "up", 200)) })}
+		},
+		"down": func(f *fixture, s *busyStore) {
+			s.atRow = map[int]func(){5: sync.OnceFunc(func() { f.submit("b", points("u2", "down", -75)) })}
+		},
+		"when its row is read": func(f *fixture, s *busyStore) {
+			s.atRow = map[int]func(){0: sync.OnceFunc(func() { f.submit("b", points("u0", "down", -1)) })}
+		},
+		"to and fro": func(f *fixture, s *busyStore) {
+			move := sync.OnceFunc(func() { f.submit("b", points("u0", "down", -1)) })
+			s.atRow = map[int]func(){0: move}
+			s.look = func() {
+				down := leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "u0", Match: "down"}
+				if _, err := f.Retract(f.t.Context(), down, nil); err != nil {
+					f.t.Error(err)
+				}
+			}
+		},
+		"past every reader": func(f *fixture, s *busyStore) {
+			n := 0
+			jump := func(by int64) func() {
+				return func() {
+					n++
+					f.submit("b", points("u9", fmt.Sprint("jump", n), by))
+				}
+			}
+			s.atRow, s.after = map[int]func(){5: jump(1000)}, jump(-1000)
+		},
+		"new users": func(f *fixture, s *busyStore) {
+			n := 0
+			s.scanned = func() {
+				n++
+				f.submit("b", points(fmt.Sprint("new", n), "m", 1))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			busy := &busyStore{Store: f.store}
+			f = over(t, busy, memory.New())
+			f.create(sumBoard)
+			for i := range 10 {
+				f.submit("b", points(fmt.Sprint("u", i), "m", int64(100-10*i)))
+			}
+			changes(f, busy)
+			if got := f.verify(false); len(got) != 0 {
+				t.Error(got)
+			}
+		})
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -210,6 +213,9 @@ func (c *check) run(ctx context.Context, unlisted map[leaderboard.UserID]bool) e
 			return err
 		}
 	}
+	if err := c.sizes(ctx); err != nil {
+		return err
+	}
 	if c.progress != nil {
 		c.progress(c.scope, n)
 	}
@@ -348,7 +354,6 @@ const verifyPage = 1000
 func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
 	l := leaderboard.Ladder{Scope: c.scope, Division: d}
 	rows := int64(0)
-	seen := map[leaderboard.UserID]bool{}
 	page := make([]leaderboard.Entry, 0, verifyPage)
 	flush := func() error {
 		err := c.ranks(ctx, l, page)
@@ -363,16 +368,22 @@ func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
 		if err != nil {
 			return err
 		}
-		if seen[row.User] || !e.Ranked() || e.SortKey() != row.SortKey() || !d.Overall() && !slices.Contains(e.Divisions, d) {
+		if !stands(&e, d) || e.SortKey() != row.SortKey() {
 			if c.ghosts[leaderboard.Stray{Division: d, User: row.User, Key: row.SortKey()}] {
 				continue
 			}
-			if err := c.mend(ctx, RowGhost, d, row.User, "the ladder has a row that is not the user's entry"); err != nil {
+			ghost, err := c.hasRow(ctx, l, &row) // or it has moved since it was read
+			if err == nil && ghost {
+				e, err = c.entry(ctx, row.User)
+			}
+			if err == nil && ghost && (!stands(&e, d) || e.SortKey() != row.SortKey()) {
+				err = c.mend(ctx, RowGhost, d, row.User, "the ladder has a row that is not the user's entry")
+			}
+			if err != nil {
 				return err
 			}
 			continue
 		}
-		seen[row.User] = true
 		rows++
 		if page = append(page, e); len(page) == verifyPage {
 			if err := flush(); err != nil {
@@ -384,31 +395,93 @@ func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
 		return err
 	}
 	if rows < c.ranked[d] {
-		if err := c.missingRows(ctx, l, seen); err != nil {
+		if err := c.missingRows(ctx, l); err != nil {
 			return err
 		}
 	}
-	return c.size(ctx, l)
+	return nil
 }
 
-// missingRows finds the users that ought to be in a ladder and are not.
-func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder, seen map[leaderboard.UserID]bool) error {
-	for user, err := range c.store.Users(ctx, c.scope) {
+// stands says whether an entry ought to have a row in the ladder of a division.
+func stands(e *leaderboard.Entry, d leaderboard.Division) bool {
+	return e.Ranked() && (d.Overall() || slices.Contains(e.Divisions, d))
+}
+
+// hasRow says whether a ladder has the row of an entry.
+func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard.Entry) (bool, error) {
+	key := e.SortKey()
+	justBefore := leaderboard.MakeSortKey(e.Key, e.AchievedAt.Add(-time.Microsecond), e.User)
+	for row, err := range c.store.Entries(ctx, l, justBefore) {
 		if err != nil {
-			return err
+			return false, err
 		}
-		if seen[user] {
+		if have := row.SortKey(); have >= key {
+			return have == key, nil
+		}
+	}
+	return false, nil
+}
+
+// missingAtOnce bounds the users that a pass for missing rows remembers, by
+// about 20 bytes each.
+var missingAtOnce int64 = 50_000_000
+
+// missingRows finds the users that ought to be in a ladder and are not: those
+// whom two readings did not meet, nor a look at their place. It takes a part of
+// the users at a time, so that it can be done for any number.
+func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder) error {
+	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/missingAtOnce+1)
+	for part := range parts {
+		seen := map[uint64]struct{}{}
+		for row, err := range c.store.Entries(ctx, l, "") {
+			if err != nil {
+				return err
+			}
+			if h := maphash.String(seed, string(row.User)); h%parts == part {
+				seen[h] = struct{}{}
+			}
+		}
+		missing := map[leaderboard.UserID]bool{}
+		for user, err := range c.store.Users(ctx, c.scope) {
+			if err != nil {
+				return err
+			}
+			h := maphash.String(seed, string(user))
+			if _, ok := seen[h]; ok || h%parts != part {
+				continue
+			}
+			e, err := c.entry(ctx, user)
+			if err != nil {
+				return err
+			}
+			if stands(&e, l.Division) {
+				missing[user] = true
+			}
+		}
+		if len(missing) == 0 {
 			continue
 		}
-		e, err := c.entry(ctx, user)
-		if err != nil {
-			return err
+		for row, err := range c.store.Entries(ctx, l, "") {
+			if err != nil {
+				return err
+			}
+			delete(missing, row.User)
 		}
-		if !e.Ranked() || !l.Division.Overall() && !slices.Contains(e.Divisions, l.Division) {
-			continue
-		}
-		if err := c.mend(ctx, RowMissing, l.Division, user, "the ladder has no row of the user's entry"); err != nil {
-			return err
+		for user := range missing {
+			e, err := c.entry(ctx, user)
+			if err != nil {
+				return err
+			}
+			there := !stands(&e, l.Division)
+			if !there {
+				there, err = c.hasRow(ctx, l, &e)
+			}
+			if err == nil && !there {
+				err = c.mend(ctx, RowMissing, l.Division, user, "the ladder has no row of the user's entry")
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -454,29 +527,57 @@ func (c *check) ranks(ctx context.Context, l leaderboard.Ladder, entries []leade
 	})
 }
 
-// size compares the number of users in the ranks with that in the store's ladder.
-func (c *check) size(ctx context.Context, l leaderboard.Ladder) error {
-	count := func() (rows, size int64, err error) {
-		for _, err := range c.store.Entries(ctx, l, "") {
-			if err != nil {
-				return 0, 0, err
-			}
-			rows++
-		}
-		err = c.ask(ctx, Query{Board: l.Board, Season: l.Season, Division: l.Division}, func(v *view) error {
-			_, seen, err := v.Page(ctx, l, 1, 1)
-			size = seen.Size
+// sizes compares the numbers of users in the ranks with those of the entries,
+// which no move from place to place changes. Users who come meanwhile are in the
+// ranks in the end, and may be in the count.
+func (c *check) sizes(ctx context.Context) error {
+	ranked := func(d leaderboard.Division) (n int64, err error) {
+		err = c.ask(ctx, Query{Board: c.scope.Board, Season: c.scope.Season, Division: d}, func(v *view) error {
+			_, seen, err := v.Page(ctx, v.ladder, 1, 1)
+			n = seen.Size
 			return err
 		})
-		return rows, size, err
+		return n, err
 	}
-	for try := 0; ; try++ {
-		rows, size, err := count()
-		if err != nil || rows == size {
-			return err
+	left := slices.Collect(maps.Keys(c.ranked))
+	for try := 0; len(left) > 0; try++ {
+		before := map[leaderboard.Division]int64{}
+		for _, d := range left {
+			n, err := ranked(d)
+			if err != nil {
+				return err
+			}
+			before[d] = n
 		}
-		if try == 2 {
-			return c.mend(ctx, IndexSize, l.Division, "", fmt.Sprintf("%d users have ranks, the ladder has %d", size, rows))
+		counted := map[leaderboard.Division]int64{}
+		for e, err := range c.store.Scan(ctx, c.scope) {
+			if err != nil {
+				return err
+			}
+			if e.Ranked() {
+				counted[leaderboard.Division{}]++
+				for _, d := range e.Divisions {
+					counted[d]++
+				}
+			}
 		}
+		differ := left[:0]
+		for _, d := range left {
+			after, err := ranked(d)
+			if err != nil {
+				return err
+			}
+			switch n := counted[d]; {
+			case min(before[d], after) <= n && n <= max(before[d], after):
+			case try < 2:
+				differ = append(differ, d)
+			default:
+				if err := c.mend(ctx, IndexSize, d, "", fmt.Sprintf("%d users have ranks, %d have entries", after, n)); err != nil {
+					return err
+				}
+			}
+		}
+		left = differ
 	}
+	return nil
 }

@@ -1,0 +1,10 @@
+package ranking
+
+import "testing"
+
+// MissingAtOnce has a pass for missing rows remember fewer users, until the test ends.
+func MissingAtOnce(t *testing.T, n int64) {
+	was := missingAtOnce
+	missingAtOnce = n
+	t.Cleanup(func() { missingAtOnce = was })
+}
