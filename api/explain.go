@@ -214,8 +214,8 @@ func (e explainer) metadata(path, root string, depth int) error {
 		}
 		return e.members(path, func(key string) error { return e.metadata(join(path, key), root, depth+1) })
 	case json.Number:
-		if !isDouble(string(token)) {
-			return &leaderboard.FieldError{Field: path, Problem: fmt.Sprintf("%.40q is no number that a double holds, and would come back as another: send it as a string", string(token))}
+		if problem := wire.NumberProblem(token); problem != "" {
+			return &leaderboard.FieldError{Field: path, Problem: problem}
 		}
 	case string:
 		if !e.validText(token, before) {
@@ -223,22 +223,6 @@ func (e explainer) metadata(path, root string, depth int) error {
 		}
 	}
 	return nil
-}
-
-// isDouble says whether a JSON number is the same once it has been a double, as
-// the numbers of metadata are: written with as few digits as tell it from others.
-func isDouble(number string) bool {
-	f, err := strconv.ParseFloat(number, 64)
-	if err != nil || len(number) > maxNumberBytes {
-		return false
-	}
-	if f == 0 { // of any exponent
-		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
-		return !strings.ContainsAny(digits, "123456789")
-	}
-	was, ok1 := new(big.Rat).SetString(number)
-	is, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
-	return ok1 && ok2 && was.Cmp(is) == 0
 }
 
 const mustBeText = "must be a string of valid text"
@@ -302,18 +286,14 @@ func enumNames(ed protoreflect.EnumDescriptor) string {
 	return "one of " + strings.Join(names, ", ")
 }
 
-// maxNumberBytes bounds a number as written. To take a longer one apart takes
-// time that grows with the square of its length.
-const maxNumberBytes = 64
-
 // integerProblem says what is wrong with a text as an integer of fd, or "".
 func integerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	bits, limits := 64, "within ±2^53"
 	if kind := fd.Kind(); kind == protoreflect.Int32Kind || kind == protoreflect.EnumKind {
 		bits, limits = 32, "within ±2^31"
 	}
-	if len(text) > maxNumberBytes {
-		return fmt.Sprintf("is longer than %d characters, and no integer %s", maxNumberBytes, limits)
+	if len(text) > wire.MaxNumberBytes {
+		return fmt.Sprintf("is longer than %d characters, and no integer %s", wire.MaxNumberBytes, limits)
 	}
 	if _, err := strconv.ParseInt(text, 10, bits); err == nil {
 		return ""

@@ -557,6 +557,9 @@ func (h handler) understand(ctx context.Context, items []*item) error {
 		var err error
 		if i.record, err = decode(i.message); err != nil {
 			i.cause, i.detail = causeForm, err
+			if errors.Is(err, leaderboard.ErrInvalid) {
+				i.cause = causeInvalid
+			}
 			continue
 		}
 		id := cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)

@@ -306,6 +306,8 @@ func TestDeadLetters(t *testing.T) {
 		{raw(`{"board_id":"b","unknown":1}`, producer.ContentType, producer.JSON), "form"},
 		{raw("x", producer.ContentType, "text/csv"), "form"},
 		{raw(strings.Repeat("x", 600<<10)), "form"},
+		{raw(`{"board_id":"b","result":{"user_id":"a","match_id":"m","points":1,"metadata":{"seed":[9007199254740993]}}}`, producer.ContentType, producer.JSON), "invalid"},
+		{raw(`{"board_id":"b","result":{"user_id":"a","match_id":"m","points":1,"metadata":{"seed":1e400}}}`, producer.ContentType, producer.JSON), "form"},
 		{message(score), "invalid"},
 		{message(points("", "m", 1)), "invalid"},
 		{message(points("ann", "", 1)), "invalid"},
@@ -470,7 +472,7 @@ func TestForms(t *testing.T) {
 	c.consume(s)
 	json := &sarama.ProducerMessage{
 		Topic: producer.Results, Key: sarama.StringEncoder("ann"),
-		Value:   sarama.StringEncoder(`{"board_id":"b","result":{"user_id":"ann","match_id":"m1","points":5,"achieved_at":"2026-11-20T10:00:00Z"}}`),
+		Value:   sarama.StringEncoder(`{"board_id":"b","result":{"user_id":"ann","match_id":"m1","points":5,"achieved_at":"2026-11-20T10:00:00Z","metadata":{"lap":[71.25,9007199254740992]}}}`),
 		Headers: []sarama.RecordHeader{{Key: []byte(producer.ContentType), Value: []byte(producer.JSON)}},
 	}
 	undo := points("bob", "m1", 7)

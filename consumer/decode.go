@@ -1,8 +1,11 @@
 package consumer
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -34,6 +37,9 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 		if err := protojson.Unmarshal(m.Value, record); err != nil {
 			return nil, fmt.Errorf("value is no MatchResultRecord in JSON: %w", err)
 		}
+		if err := checkNumbers(m.Value); err != nil {
+			return nil, err
+		}
 	default:
 		return nil, fmt.Errorf("content-type %q is neither %s nor %s", form, producer.Protobuf, producer.JSON)
 	}
@@ -41,6 +47,33 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 		return nil, errors.New("value has no result")
 	}
 	return record, nil
+}
+
+// checkNumbers returns a [leaderboard.FieldError] for a number of the metadata of
+// a record in JSON that came back as another, as the API does.
+func checkNumbers(value []byte) error {
+	var record struct {
+		Result struct{ Metadata json.RawMessage }
+	}
+	if err := json.Unmarshal(value, &record); err != nil {
+		return fmt.Errorf("value is no MatchResultRecord in JSON: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(record.Result.Metadata))
+	d.UseNumber()
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("value is no MatchResultRecord in JSON: %w", err)
+		}
+		if number, ok := token.(json.Number); ok {
+			if problem := wire.NumberProblem(number); problem != "" {
+				return &leaderboard.FieldError{Field: "result.metadata", Problem: problem}
+			}
+		}
+	}
 }
 
 func header(m *sarama.ConsumerMessage, key string) string {

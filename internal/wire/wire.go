@@ -4,11 +4,15 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
+	"math/big"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -97,6 +101,34 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		problem = "holds a number that JSON has no form for" // NaN, from gRPC
 	}
 	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
+}
+
+// MaxNumberBytes bounds a JSON number as written. To take a longer one apart takes
+// time that grows with the square of its length.
+const MaxNumberBytes = 64
+
+// NumberProblem says what is wrong with a number of metadata, or "": one must be
+// the same once it has been a double, as the message has it, written with as few
+// digits as tell it from others.
+func NumberProblem(number json.Number) string {
+	if isDouble(string(number)) {
+		return ""
+	}
+	return fmt.Sprintf("%.40q is no number that a double holds, and would come back as another: send it as a string", string(number))
+}
+
+func isDouble(number string) bool {
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(number) > MaxNumberBytes {
+		return false
+	}
+	if f == 0 { // of any exponent
+		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
+		return !strings.ContainsAny(digits, "123456789")
+	}
+	was, ok1 := new(big.Rat).SetString(number)
+	is, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
+	return ok1 && ok2 && was.Cmp(is) == 0
 }
 
 // deeper says whether v is nested more than depth deep.
