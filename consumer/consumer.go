@@ -114,6 +114,7 @@ type Consumer struct {
 	metrics metrics
 	atOnce  atomic.Int64 // how many results the stores apply in time
 	joined  atomic.Bool
+	away    atomic.Bool
 }
 
 type metrics struct {
@@ -188,6 +189,9 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 // partitions, which may be none. What it has now, a metric tells.
 func (c *Consumer) Joined() bool { return c.joined.Load() }
 
+// Away says whether no broker could be reached yet.
+func (c *Consumer) Away() bool { return c.away.Load() }
+
 // Run consumes until ctx is done; then it finishes the batches under way,
 // commits, and leaves the group.
 func (c *Consumer) Run(ctx context.Context) error {
@@ -230,6 +234,7 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 		return nil
 	}
 	client, err := sarama.NewClient(c.o.Brokers, c.conf)
+	c.away.Store(err != nil)
 	if err != nil {
 		return fmt.Errorf("consumer: brokers %v: %w", c.o.Brokers, err)
 	}

@@ -235,12 +235,13 @@ func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func
 	return err
 }
 
-// ready says what the node has yet to do before it does its work.
+// ready says what the node has yet to do before it does its work. An API that
+// consumes too need not wait for a Kafka that is away: reads do without.
 func (n *node) ready() error {
 	if !n.service.Ready() {
 		return errors.New("the rank index is being filled")
 	}
-	if n.consumer != nil && !n.consumer.Joined() {
+	if n.consumer != nil && !n.consumer.Joined() && !(n.server != nil && n.consumer.Away()) {
 		return errors.New("the consumer has not joined its group yet")
 	}
 	return nil

@@ -24,7 +24,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/faults"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
@@ -373,4 +375,47 @@ func TestLoadingWaitsForServers(t *testing.T) {
 			t.Error("load = nil, stopped while the store is down")
 		}
 	})
+}
+
+// An API that consumes too is ready without Kafka, as one that does not; a node
+// that only consumes is not.
+func TestReadyWithoutKafka(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // nobody answers
+	store, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	n := &node{service: ranking.New(store, memory.New(), ranking.Options{})}
+	defer n.service.Close()
+	if err := n.service.Load(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if n.consumer, err = consumer.New(consumer.Options{Brokers: []string{l.Addr().String()}}, n.service, nil); err != nil {
+		t.Fatal(err)
+	}
+	both := *n
+	both.server = &api.Server{}
+	if both.ready() == nil {
+		t.Error("ready before it has looked for Kafka")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.consumer.Run(ctx) }()
+	for deadline := time.Now().Add(time.Minute); both.ready() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(both.ready())
+		}
+	}
+	if n.ready() == nil {
+		t.Error("a consumer is ready without Kafka")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
