@@ -463,20 +463,46 @@ func (h handler) applyAll(session context.Context, items []*item) error {
 	for _, i := range items {
 		h.checkPlace(i.message)
 	}
-	if err := h.retry(session, func(ctx context.Context) error { return h.understand(ctx, items) }); err != nil {
-		return err
-	}
-	left := slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.cause != "" })
-	for len(left) > 0 {
-		if err := h.retry(session, func(ctx context.Context) (err error) {
-			left, err = h.applySome(ctx, left)
+	for len(items) > 0 {
+		if err := h.retry(session, func(ctx context.Context) error { return h.understand(ctx, items) }); err != nil {
 			return err
-		}); err != nil {
-			return err
+		}
+		n := beforeRetry(items)
+		left := slices.DeleteFunc(slices.Clone(items[:n]), func(i *item) bool { return i.cause != "" })
+		for len(left) > 0 {
+			if err := h.retry(session, func(ctx context.Context) (err error) {
+				left, err = h.applySome(ctx, left)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		items = items[n:]
+		for _, i := range items {
+			i.board = nil // to be understood with those before
 		}
 	}
 	h.atOnce.Store(min(2*h.atOnce.Load(), int64(h.o.BatchResults)))
 	return nil
+}
+
+// beforeRetry returns how many items come before the first that has no time of its
+// own and is about a match that an earlier one puts into another season. Once that
+// is applied, it is known to which of them the match belongs.
+func beforeRetry(items []*item) int {
+	first := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by key without season
+	for n, i := range items {
+		if i.cause != "" || !i.result.Assigned {
+			continue
+		}
+		match := i.result.ResultKey
+		match.Season = ""
+		if season, ok := first[match]; ok && season != i.result.Season {
+			return n
+		}
+		first[match] = i.result.Season
+	}
+	return len(items)
 }
 
 // report tells what became of items, as persistently as they are applied.

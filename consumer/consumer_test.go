@@ -800,3 +800,32 @@ func TestSubmitInVainIsAccepted(t *testing.T) {
 		t.Errorf("a send that is given up: %v", err)
 	}
 }
+
+// A result without a time of its own that is sent again just after midnight
+// counts once, in the season of its first try, also where both are read at once.
+func TestRetryAcrossTheSeasonsEnd(t *testing.T) {
+	c := start(t)
+	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	s, _ := newService(t, ranking.Options{Now: func() time.Time { return end.Add(time.Minute) }})
+	if _, err := s.CreateBoard(t.Context(), leaderboard.Board{
+		ID: "monthly", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: time.Hour},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	at := func(offset time.Duration, match string, n int64) *sarama.ProducerMessage {
+		r := points("ann", match, n)
+		r.BoardId = "monthly"
+		m := message(r)
+		m.Timestamp = end.Add(offset)
+		return m
+	}
+	c.send(at(-2*time.Second, "m", 5), at(time.Second, "other", 1), at(2*time.Second, "m", 5), at(3*time.Second, "another", 2))
+	c.consume(s)
+	c.read(producer.Updates, 4)
+	for season, want := range map[leaderboard.SeasonID]leaderboard.Score{"202611": 5, "202612": 3} {
+		page, err := s.User(t.Context(), ranking.Query{Board: "monthly", Season: season}, "ann", 0, false)
+		if err != nil || page.Score != want {
+			t.Errorf("season %s: %d, want %d (%v)", season, page.Score, want, err)
+		}
+	}
+}
