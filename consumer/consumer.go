@@ -148,7 +148,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
 			Help: "Messages on another partition than the murmur2 hash of their user: their producer partitions otherwise."}),
 		offsetResets: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "offset_resets_total",
-			Help: "Times that a partition was read on from its oldest message, as the log did not have the committed offset."}),
+			Help: "Times that a partition was read on from its oldest message, as the log did not have the committed offset, or was another."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
 			Help: "Time from taking a batch to its offsets being marked.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}),
 		batch: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "batch_results",
@@ -202,7 +202,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		began := time.Now()
 		err := c.connect(&logging)
 		if err == nil {
-			var topics []string
+			var topics map[string]string
 			if topics, err = c.topics(); err == nil {
 				err = c.session(ctx, topics)
 			}
@@ -251,26 +251,35 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	return nil
 }
 
-// topics returns the results topic and those mirrored from other regions.
-func (c *Consumer) topics() ([]string, error) {
+// topics returns the ids of the results topic and of those mirrored from other
+// regions, by name. One that is made again has another id.
+func (c *Consumer) topics() (map[string]string, error) {
 	if err := c.client.RefreshMetadata(); err != nil {
 		return nil, err
 	}
-	all, err := c.client.Topics()
+	admin, err := sarama.NewClusterAdminFromClient(c.client) // not closed: it would close the client
 	if err != nil {
 		return nil, err
 	}
-	topics := slices.DeleteFunc(all, func(t string) bool { return t != c.o.Topics.Results() && !c.o.isMirror(t) })
-	if !slices.Contains(topics, c.o.Topics.Results()) {
+	all, err := admin.DescribeTopics(nil)
+	if err != nil {
+		return nil, err
+	}
+	topics := map[string]string{}
+	for _, t := range all {
+		if t.Name == c.o.Topics.Results() || c.o.isMirror(t.Name) {
+			topics[t.Name] = fmt.Sprintf("%x", t.Uuid[:])
+		}
+	}
+	if _, ok := topics[c.o.Topics.Results()]; !ok {
 		return nil, fmt.Errorf("consumer: there is no topic %q; make it with `leaderboard topics`", c.o.Topics.Results())
 	}
-	slices.Sort(topics)
 	return topics, nil
 }
 
 // session consumes topics until the next rebalance, and ends early when there are
 // others. It returns an error if it ended for another reason.
-func (c *Consumer) session(ctx context.Context, topics []string) error {
+func (c *Consumer) session(ctx context.Context, topics map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -279,7 +288,7 @@ func (c *Consumer) session(ctx context.Context, topics []string) error {
 		for {
 			select {
 			case <-ticker.C:
-				if now, err := c.topics(); err == nil && !slices.Equal(now, topics) {
+				if now, err := c.topics(); err == nil && !maps.Equal(now, topics) {
 					cancel()
 				}
 			case <-ctx.Done():
@@ -287,8 +296,8 @@ func (c *Consumer) session(ctx context.Context, topics []string) error {
 			}
 		}
 	}()
-	h := handler{Consumer: c, ended: new(error)}
-	err := c.group.Consume(ctx, topics, h)
+	h := handler{Consumer: c, topics: topics, ended: new(error)}
+	err := c.group.Consume(ctx, slices.Sorted(maps.Keys(topics)), h)
 	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
 		return nil
 	}
@@ -301,7 +310,8 @@ func (c *Consumer) session(ctx context.Context, topics []string) error {
 // handler is the consumer as sarama sees it, for one session.
 type handler struct {
 	*Consumer
-	ended *error // why the session did
+	topics map[string]string // their ids, kept with every offset
+	ended  *error            // why the session did
 }
 
 func (h handler) Setup(s sarama.ConsumerGroupSession) error {
@@ -377,7 +387,7 @@ func (h handler) reportAll(s sarama.ConsumerGroupSession, applied <-chan []*item
 	var last *sarama.ConsumerMessage // to be marked
 	mark := func() {
 		if last != nil && h.service.Settled() {
-			s.MarkMessage(last, "")
+			s.MarkMessage(last, h.topics[last.Topic])
 			last = nil
 		}
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // mendOffsets moves the offsets of s that the log does not have, because their
-// messages expired or their topic was made again, to the oldest message there
-// is. What expired before it was read is lost to the service, so it is told
+// messages expired, and those of a topic that was made again since, to the oldest
+// message there is. What expired before it was read is lost to the service, so it is told
 // loudly; and it must not stop the session, with all its other partitions. An
 // offset that cannot be looked at now is left: if it is none to read at, sarama
 // ends the session, and the next one looks again.
@@ -39,16 +39,20 @@ func (h handler) mendOffsets(s sarama.ConsumerGroupSession) error {
 	newest, nerr := admin.ListOffsets(at(sarama.OffsetNewest), nil)
 	for topic, partitions := range s.Claims() {
 		for _, p := range partitions {
+			id := h.topics[topic]
 			was, first, end := committed.GetBlock(topic, p), oldest[topic][p], newest[topic][p]
-			if was == nil || was.Err != sarama.ErrNoError || was.Offset < 0 || !known(first) || !known(end) ||
-				first.Offset <= was.Offset && was.Offset <= end.Offset {
+			if was == nil || was.Err != sarama.ErrNoError || was.Offset < 0 || !known(first) || !known(end) {
+				continue
+			}
+			again := was.Metadata != "" && was.Metadata != id
+			if !again && first.Offset <= was.Offset && was.Offset <= end.Offset {
 				continue
 			}
 			h.metrics.offsetResets.Inc()
 			h.o.Log.Error("committed offset not in the log", "topic", topic, "partition", p,
-				"committed", was.Offset, "oldest", first.Offset, "newest", end.Offset)
-			s.ResetOffset(topic, p, first.Offset, "") // which only goes back,
-			s.MarkOffset(topic, p, first.Offset, "")  // and this only forth
+				"committed", was.Offset, "oldest", first.Offset, "newest", end.Offset, "made_again", again)
+			s.ResetOffset(topic, p, first.Offset, id) // which only goes back,
+			s.MarkOffset(topic, p, first.Offset, id)  // and this only forth
 		}
 	}
 	if err := errors.Join(err, nerr); err != nil {

@@ -102,6 +102,34 @@ func TestTopicMadeAgain(t *testing.T) {
 	eventually(t, "the result in the new topic is applied", func() bool { return slices.Contains(board(t, s), "ann 1") })
 }
 
+// A topic that is made again while it is read is read from its beginning also if
+// there is a message at the offset that was reached, before that is noticed.
+func TestTopicMadeAgainAndFilled(t *testing.T) {
+	t.Run("in process", func(t *testing.T) { topicMadeAgainAndFilled(t, start(t)) })
+	t.Run("Kafka", func(t *testing.T) { topicMadeAgainAndFilled(t, startReal(t)) })
+}
+
+func topicMadeAgainAndFilled(t *testing.T, c *cluster) {
+	s, _ := newService(t, ranking.Options{})
+	c.join(s, consumer.Options{})
+	c.send(c.results(0, 40, 40)...)
+	eventually(t, "all is applied", func() bool { return len(board(t, s)) == 40 })
+	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the topic is made again", func() bool {
+		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
+	})
+	p, err := producer.New(c.brokers, producer.Config("test")) // anew: it must not know the topic of before
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	more := c.results(40, 540, 540)
+	eventually(t, "the new topic is filled", func() bool { return p.Send(t.Context(), more) == nil })
+	eventually(t, "all of the new topic is applied", func() bool { return len(board(t, s)) == 540 })
+}
+
 // However often a session ends at once, the group is not joined again without a
 // pause, which grows; and when it does not any more, all goes on.
 func TestSessionsArePaced(t *testing.T) {
