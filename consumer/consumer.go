@@ -454,6 +454,11 @@ type item struct {
 	// cause is why the message goes to the dead letters, or empty.
 	cause  cause
 	detail error
+	letter *sarama.ProducerMessage
+}
+
+func (i *item) deadLetter(topic string, limit int) *sarama.ProducerMessage {
+	return deadLetter(topic, i.message, i.cause, short(i.detail.Error(), maxDetailBytes), limit)
 }
 
 // cause is why a message could not be a result, a label of metrics.
@@ -524,7 +529,36 @@ func (h handler) report(session context.Context, items []*item) error {
 	}); err != nil {
 		return err
 	}
-	return h.retry(session, func(ctx context.Context) error { return h.sender.Send(ctx, messages) })
+	return h.retry(session, func(ctx context.Context) error {
+		err := h.sender.Send(ctx, messages)
+		if errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+			return h.sendCut(ctx, items, messages)
+		}
+		return err
+	})
+}
+
+// sendCut sends messages one by one, as where a topic takes less than others do,
+// and dead letters as large as it takes them.
+func (h handler) sendCut(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
+	limit := maxLetterBytes
+	for _, m := range messages {
+		at := slices.IndexFunc(items, func(i *item) bool { return i.letter == m })
+		for {
+			if at >= 0 {
+				m = items[at].deadLetter(h.o.Topics.DeadLetters(), limit)
+			}
+			err := h.sender.Send(ctx, []*sarama.ProducerMessage{m})
+			if err == nil {
+				break
+			}
+			if at < 0 || limit/2 < minLetterBytes || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+				return err
+			}
+			limit /= 2
+		}
+	}
+	return nil
 }
 
 // retry calls f until it succeeds, with growing pauses with jitter. It gives up
@@ -783,10 +817,10 @@ func (h handler) reports(ctx context.Context, items []*item) ([]*sarama.Producer
 		switch {
 		case i.cause != "":
 			h.metrics.dead.WithLabelValues(string(i.cause)).Inc()
-			detail := short(i.detail.Error())
 			h.o.Log.Warn("message moved to the dead letters", "topic", i.message.Topic, "partition", i.message.Partition,
-				"offset", i.message.Offset, "cause", i.cause, "err", detail)
-			messages = append(messages, deadLetter(h.o.Topics.DeadLetters(), i.message, i.cause, detail))
+				"offset", i.message.Offset, "cause", i.cause, "err", short(i.detail.Error(), maxDetailBytes))
+			i.letter = i.deadLetter(h.o.Topics.DeadLetters(), maxLetterBytes)
+			messages = append(messages, i.letter)
 		case i.repeats:
 			h.metrics.results.WithLabelValues("NOTIFICATION").Inc()
 		default:

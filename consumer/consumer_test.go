@@ -409,6 +409,37 @@ func deadLettersFit(t *testing.T, c *cluster) {
 	}
 }
 
+// Where the topic of dead letters takes less than the others, they are cut to
+// that, and what is in one batch with them is told all the same.
+func TestDeadLettersFitASmallTopic(t *testing.T) {
+	t.Run("in process", func(t *testing.T) { deadLettersFitASmallTopic(t, start(t)) })
+	t.Run("Kafka", func(t *testing.T) { deadLettersFitASmallTopic(t, startReal(t)) })
+}
+
+func deadLettersFitASmallTopic(t *testing.T, c *cluster) {
+	s, _ := newService(t, ranking.Options{})
+	small := "10000"
+	if err := c.admin.AlterConfig(sarama.TopicResource, c.topics.DeadLetters(), map[string]*string{"max.message.bytes": &small}, false); err != nil {
+		t.Fatal(err)
+	}
+	var messages []*sarama.ProducerMessage
+	for i := range 20 { // which are too much together, too
+		n := 1000
+		if i%5 == 0 {
+			n = 100_000
+		}
+		messages = append(messages, &sarama.ProducerMessage{Topic: c.topics.Results(), Key: sarama.StringEncoder("u0"), Value: sarama.StringEncoder(strings.Repeat("x", n))})
+	}
+	c.send(append(messages, c.results(0, 1, 1)...)...)
+	c.join(s, consumer.Options{})
+	c.read(c.topics.Updates(), 1)
+	for _, m := range c.read(c.topics.DeadLetters(), len(messages)) {
+		if h := headers(m); h["cause"] != "form" || h["origin-value-bytes"] != "" && (h["origin-value-bytes"] != "100000" || len(m.Value) < 3000) || h["origin-value-bytes"] == "" && len(m.Value) != 1000 {
+			t.Errorf("%d bytes in a letter with %v", len(m.Value), h)
+		}
+	}
+}
+
 func headers(m *sarama.ConsumerMessage) map[string]string {
 	h := map[string]string{}
 	for _, x := range m.Headers {
