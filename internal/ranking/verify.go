@@ -21,7 +21,7 @@ const (
 	RowMissing DifferenceKind = "ROW_MISSING" // a ladder of the store lacks the entry
 	RowGhost   DifferenceKind = "ROW_GHOST"   // a ladder of the store has a row that is not the entry
 	IndexWrong DifferenceKind = "INDEX_WRONG" // the rank index has the user elsewhere than the entry says, or not at all
-	IndexSize  DifferenceKind = "INDEX_SIZE"  // the rank index has more or fewer users than the ladder
+	IndexSize  DifferenceKind = "INDEX_SIZE"  // the rank index has more or fewer users than there are entries
 	FinalWrong DifferenceKind = "FINAL_WRONG" // the final standings have the user elsewhere than the entry says
 )
 
