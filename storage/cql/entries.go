@@ -53,7 +53,9 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 
 // place writes an entry in place of before, and the rows of its ladders; rows are
 // others that the user was seen to have. The rows of its divisions are there
-// before the entry says so, and those it leaves go after: so none is ever missing.
+// before the entry says so, and those it leaves go after: so none is ever missing. A
+// row that stays is written again at the new version, so that it does not fall to
+// one who knows an earlier version and has not seen why it is there.
 func (s *Store) place(ctx context.Context, key *userKey, e edition, entry, before *leaderboard.Entry, rows []spot) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions add up to more than 2^61; use smaller ones", key.user, key.Season, key.Board)

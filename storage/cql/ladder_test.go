@@ -1,0 +1,115 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Each row that is deleted is a tombstone, under the top if the user stands there.
+// Results of a user that come together move the row once, however many improve;
+// results that improve nothing delete nothing.
+func TestResultsLeaveFewTombstones(t *testing.T) {
+	rec := &recorder{conn: newModel(nil)}
+	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	b := stepsBoard(leaderboard.Best)
+	w := &writers{clock: stepsEpoch, board: &b, user: "u"}
+	ctx := t.Context()
+	if err := s.CreateBoard(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.apply(ctx, s, "first 1"); err != nil {
+		t.Fatal(err)
+	}
+	deleted := func() (n int) {
+		n = strings.Count(rec.text.String(), "DELETE FROM leaderboard")
+		rec.text.Reset()
+		return n
+	}
+	deleted()
+	for batch := range 3 {
+		var results []leaderboard.MatchResult
+		for i := range 100 {
+			results = append(results, w.result(fmt.Sprintf("m%d-%d %d", batch, i, 2+100*batch+i)))
+		}
+		if err := w.send(ctx, s, results); err != nil {
+			t.Fatal(err)
+		}
+		if n := deleted(); n != 1 {
+			t.Errorf("100 improvements that came together deleted %d rows, want 1", n)
+		}
+	}
+	for i := range 100 {
+		if err := w.apply(ctx, s, fmt.Sprintf("worse%d 1", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := deleted(); n != 0 {
+		t.Errorf("100 results that improved nothing deleted %d rows", n)
+	}
+}
+
+// cut is a session whose first read of a user's results comes in two pages. In
+// between the user's entry is read, and then something happens. At the second read
+// the process dies.
+type cut struct {
+	conn
+	at      string // the first match of the second page
+	entry   chan struct{}
+	between func()
+	once    sync.Once
+	reads   int
+}
+
+func (c *cut) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	page := func(second bool) error {
+		return c.conn.read(ctx, q, dest, func() bool { return (*dest[0].(*string) >= c.at) != second || row() })
+	}
+	if q.stmt == selectEntry {
+		defer c.once.Do(func() { close(c.entry) })
+	}
+	if q.stmt != selectUser {
+		return c.conn.read(ctx, q, dest, row)
+	}
+	if c.reads++; c.reads > 1 {
+		return errDied
+	}
+	if err := page(false); err != nil {
+		return err
+	}
+	<-c.entry
+	c.between()
+	return page(true)
+}
+
+// A row that stays is written again with each version of the entry. Else it would
+// fall to a recount that has read results of an earlier and of a later time, and
+// knows a version in between.
+func TestModelOfARowThatStays(t *testing.T) {
+	m := newModel(nil)
+	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
+	ctx := t.Context()
+	if err := w.apply(ctx, w.stores[0], "b 5"); err != nil {
+		t.Fatal(err)
+	}
+	c := &cut{conn: m, at: "m", entry: make(chan struct{})}
+	s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+	c.between = func() {
+		for _, r := range []string{"a 100", "x 1", "y 1", "z 1"} {
+			if err := w.apply(ctx, w.stores[0], r); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, "u"); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	if err := w.check(ctx); err != nil {
+		t.Error(err)
+	}
+}
