@@ -48,14 +48,20 @@ func (s session) write(ctx context.Context, ops ...op) error {
 	if len(ops) == 1 {
 		return fault(ctx, "write", s.Query(ops[0].stmt, ops[0].args...).WithContext(ctx).Exec())
 	}
-	b := s.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+	return fault(ctx, "write", s.ExecuteBatch(s.batch(ops).WithContext(ctx)))
+}
+
+// batch returns statements as one. The driver's settings say of single statements
+// only that they may be repeated.
+func (s session) batch(ops []op) *gocql.Batch {
+	b := s.NewBatch(gocql.UnloggedBatch)
 	for _, o := range ops {
 		b.Query(o.stmt, o.args...)
 	}
 	for i := range b.Entries {
 		b.Entries[i].Idempotent = true
 	}
-	return fault(ctx, "write", s.ExecuteBatch(b))
+	return b
 }
 
 func (s session) swap(ctx context.Context, q op, have map[string]any) (bool, error) {

@@ -32,6 +32,12 @@ func TestDriverSettings(t *testing.T) {
 	if !cfg.DefaultIdempotence {
 		t.Error("statements are not marked as repeatable, so they would not be tried again")
 	}
+	if b := (session{&gocql.Session{}}).batch([]op{{insertRow, nil}, {deleteRow, nil}}); !b.IsIdempotent() || b.Type != gocql.UnloggedBatch {
+		t.Errorf("batches are of type %d, and not marked as repeatable", b.Type)
+	}
+	if cfg.ReconnectInterval <= 0 || cfg.ReconnectInterval > 10*time.Second {
+		t.Errorf("a node that was down is tried again after %v", cfg.ReconnectInterval)
+	}
 	// Nodes give up a range read after 10 s and are to be heard to.
 	if cfg.Timeout <= 10*time.Second || cfg.WriteTimeout <= 10*time.Second {
 		t.Errorf("timeouts %v, %v", cfg.Timeout, cfg.WriteTimeout)
