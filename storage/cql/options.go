@@ -45,7 +45,7 @@ type Options struct {
 	Timeout time.Duration
 	// Buckets is how many partitions the users of each ladder are spread over,
 	// 1 to 4096. It is fixed for a board when that is made. A partition of n
-	// users takes some 200 n bytes, and should stay under 100 MB; a ladder is
+	// users takes some 200 n bytes, more with metadata, and should stay under 100 MB; a ladder is
 	// read from all of its partitions. Default 64, for 25 million users.
 	Buckets int
 	// CacheUsers is how many users' summaries are kept in memory, so that a
