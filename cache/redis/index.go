@@ -219,14 +219,24 @@ type telling struct {
 	from, to   int
 }
 
-func (x *Index) scope(s leaderboard.Scope) *scope {
+// scope returns what is known of a scope, for one that changes it.
+func (x *Index) scope(s leaderboard.Scope) *scope { return x.keep(x.peek(s)) }
+
+// peek returns what is known of a scope, for a reader, whom it costs nothing to
+// name scopes that there are not.
+func (x *Index) peek(s leaderboard.Scope) *scope {
 	if sc, ok := x.scopes.Load(s); ok {
 		return sc.(*scope)
 	}
 	sc := &scope{id: s, rebuild: make(chan struct{}, 1), told: map[telling]int64{}}
 	sc.rebuild <- struct{}{}
 	x.setShards(sc, x.o.Shards)
-	have, _ := x.scopes.LoadOrStore(s, sc)
+	return sc
+}
+
+// keep keeps a scope, unless another came first, and returns the one that is kept.
+func (x *Index) keep(sc *scope) *scope {
+	have, _ := x.scopes.LoadOrStore(sc.id, sc)
 	return have.(*scope)
 }
 

@@ -142,3 +142,31 @@ func TestScriptsInProcess(t *testing.T) {
 		})
 	}
 }
+
+// Readers may name any number of scopes that there are not, and leave nothing.
+func TestScopesThatReadersName(t *testing.T) {
+	x := local(t, 2)
+	for i := range 100 {
+		s := leaderboard.Scope{Board: "board", Season: leaderboard.SeasonID(fmt.Sprint(i))}
+		if loaded, err := x.Loaded(t.Context(), s); loaded || err != nil {
+			t.Fatalf("loaded %v, %v", loaded, err)
+		}
+		if _, _, err := x.Around(t.Context(), leaderboard.Ladder{Scope: s}, "user", 1, 1); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	kept := func() (n int) {
+		x.scopes.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	if n := kept(); n != 0 {
+		t.Errorf("%d scopes are kept", n)
+	}
+	if err := x.Rebuild(t.Context(), testBoard, testScope, epoch, sequence(nil)); err != nil {
+		t.Fatal(err)
+	}
+	x.scopes.Clear() // as in another process
+	if loaded, err := x.Loaded(t.Context(), testScope); !loaded || err != nil || kept() != 1 {
+		t.Errorf("loaded %v, %v; %d scopes are kept", loaded, err, kept())
+	}
+}

@@ -45,7 +45,7 @@ type reader struct {
 
 // answer calls f until it does not return errAgain.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, f func(*reader) error) (leaderboard.View, error) {
-	r := &reader{x: x, sc: x.scope(l.Scope), ctx: ctx, ladder: l.Division.String()}
+	r := &reader{x: x, sc: x.peek(l.Scope), ctx: ctx, ladder: l.Division.String()}
 	var err error
 	for attempt := range attempts {
 		if r.sc.suspect() {
@@ -65,6 +65,7 @@ func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, f func(*reader
 	if err != nil {
 		return leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, err)
 	}
+	x.keep(r.sc)
 	return r.view, nil
 }
 
@@ -253,7 +254,7 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	var view leaderboard.View
 	for {
 		batch := users
-		if len(*x.scope(l.Scope).control.Load()) > 1 {
+		if len(*x.peek(l.Scope).control.Load()) > 1 {
 			batch = users[:min(len(users), batchUsers)]
 		}
 		var err error

@@ -8,3 +8,9 @@ func MissingAtOnce(t *testing.T, n int64) {
 	missingAtOnce = n
 	t.Cleanup(func() { missingAtOnce = was })
 }
+
+// Remembered returns how many seasons' records s remembers.
+func (s *Service) Remembered() (n int) {
+	s.seasons.Range(func(any, any) bool { n++; return true })
+	return n
+}

@@ -295,6 +295,15 @@ func TestReadsRefuseBadInput(t *testing.T) {
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.Scope{Board: "b", Season: "999912"}); loaded {
 		t.Error("asking for an empty season keeps it in memory")
 	}
+	// Nor are those that ended long ago remembered, of which readers may name any number.
+	f.create(leaderboard.Board{ID: "daily", Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
+	before := f.Remembered()
+	for day := range 28 {
+		f.wantList(ranking.Query{Board: "daily", Season: leaderboard.SeasonID(fmt.Sprintf("199902%02d", day+1))})
+	}
+	if n := f.Remembered() - before; n != 0 {
+		t.Errorf("%d seasons are remembered that nobody played", n)
+	}
 }
 
 func TestNeighbors(t *testing.T) {

@@ -121,6 +121,7 @@ func (s *Service) ask(ctx context.Context, q Query, f func(*view) error) error {
 		return err
 	}
 	if !known {
+		s.seasons.Delete(v.ladder.Scope)
 		v.Ranker = emptyRanker{}
 		return f(v)
 	}
