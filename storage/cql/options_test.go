@@ -3,6 +3,7 @@ package cql
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -44,6 +45,14 @@ func TestDriverSettings(t *testing.T) {
 	}
 	if policy := fmt.Sprintf("%T", cfg.PoolConfig.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
 		t.Errorf("nodes are chosen by %s", policy)
+	}
+	// Replicas first, but none of another data center: the driver shows this to nobody.
+	next := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
+	if next.FieldByName("nonLocalReplicasFallback").Bool() || !next.FieldByName("shuffleReplicas").Bool() {
+		t.Error("replicas are not chosen at random from the local data center")
+	}
+	if next = next.FieldByName("fallback").Elem().Elem(); next.Type().Name() != "dcAwareRR" || next.FieldByName("local").String() != "dc1" {
+		t.Errorf("nodes are then chosen by %v", next)
 	}
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)

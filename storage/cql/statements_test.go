@@ -1,0 +1,142 @@
+package cql
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// statements returns the statements of the store, by name.
+func statements(t *testing.T) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "statements.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if ok {
+			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Error(err)
+			}
+			all[spec.Names[0].Name] = text
+		}
+		return true
+	})
+	if len(all) < 50 {
+		t.Fatalf("%d statements", len(all))
+	}
+	return all
+}
+
+// A statement that does not name one partition, or a few, asks every node: with
+// the index on user_id too, whose answer would be of no one set of replicas.
+func TestStatementsNamePartitions(t *testing.T) {
+	for name, stmt := range statements(t) {
+		p := parse(stmt)
+		if name == "selectEveryUser" { // is asked for by verify and rebuild alone, page by page
+			if strings.Contains(stmt, "WHERE") || !p.distinct {
+				t.Errorf("%s: %s", name, stmt)
+			}
+			continue
+		}
+		if p.verb == "INSERT" {
+			continue
+		}
+		for _, column := range partitionColumns[p.table] {
+			if !slices.ContainsFunc(p.where, func(w [2]string) bool { return w[0] == column }) {
+				t.Errorf("%s does not say %s: %s", name, column, stmt)
+			}
+		}
+	}
+}
+
+// Rows that are written under timestamps of the store and by lightweight
+// transactions, whose timestamps are a clock's, would lose writes of either.
+func TestTablesAreWrittenInOneWay(t *testing.T) {
+	conditional := map[string]bool{}
+	for name, stmt := range statements(t) {
+		p := parse(stmt)
+		if p.verb == "SELECT" {
+			continue
+		}
+		swapped := len(p.condition) > 0
+		if swapped == (p.timestamp != "") {
+			t.Errorf("%s must have either a condition or a timestamp: %s", name, stmt)
+		}
+		if was, ok := conditional[p.table]; ok && was != swapped {
+			t.Errorf("%s is written with conditions, and without: %s", p.table, stmt)
+		}
+		conditional[p.table] = swapped
+	}
+}
+
+// A counter is not the same after a write is repeated.
+func TestSchemaHasNoCounters(t *testing.T) {
+	text, err := os.ReadFile("../../schema/schema.cql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "CREATE TABLE leaderboard") || regexp.MustCompile(`(?i)\bcounter\b`).Match(text) {
+		t.Error("the schema has counters, or is not there")
+	}
+}
+
+// largest notes the largest write to a partition.
+type largest struct {
+	conn
+	mu                sync.Mutex
+	bytes, statements int
+}
+
+func (l *largest) write(ctx context.Context, ops ...op) error {
+	size := 0
+	for i := range ops {
+		size += ops[i].size()
+	}
+	l.mu.Lock()
+	l.bytes, l.statements = max(l.bytes, size), max(l.statements, len(ops))
+	l.mu.Unlock()
+	return l.conn.write(ctx, ops...)
+}
+
+// Nodes refuse mutations of many megabytes: what a user reports at once is written
+// in parts that are far from that, and yet comes to the right entry.
+func TestLargeWritesAreParted(t *testing.T) {
+	l := &largest{conn: newModel(nil)}
+	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	b := stepsBoard(leaderboard.Sum)
+	if err := s.CreateBoard(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	const results = 1000
+	var batch []leaderboard.MatchResult
+	for i := range results {
+		r := leaderboard.MatchResult{Score: 1, AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch, Metadata: `{"x":"` + strings.Repeat("x", 4000) + `"}`}
+		r.Board, r.Season, r.User, r.Match = b.ID, leaderboard.SeasonAll, "u", leaderboard.MatchID(fmt.Sprint(i))
+		batch = append(batch, r)
+	}
+	if _, err := s.Apply(t.Context(), &b, batch); err != nil {
+		t.Fatal(err)
+	}
+	if l.bytes > maxBatchBytes || l.bytes < maxBatchBytes/2 || l.statements < 2 {
+		t.Errorf("the largest write has %d statements of %d bytes, at most %d are allowed", l.statements, l.bytes, maxBatchBytes)
+	}
+	e, err := s.Entry(t.Context(), leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}, "u")
+	if err != nil || e.Results != results || b.ScoreOf(e.Key, stepsEpoch) != results {
+		t.Errorf("entry of %d results and score %d, %v", e.Results, b.ScoreOf(e.Key, stepsEpoch), err)
+	}
+}
