@@ -108,7 +108,7 @@ func TestPartitionsStaySmall(t *testing.T) {
 	for _, table := range ladderTables {
 		d.exec(t, "ALTER TABLE "+table+" WITH compression = {'enabled': false}")
 	}
-	measured := envInt("LEADERBOARD_DISK_USERS", 10_000)
+	measured := envInt("LEADERBOARD_DISK_USERS", 4_000)
 	for n, kind := range []struct {
 		name    string
 		board   leaderboard.Board
