@@ -252,7 +252,7 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 }
 
 // topics returns the ids of the results topic and of those mirrored from other
-// regions, by name. One that is made again has another id.
+// regions, by name. One that is made again has another id; an empty one is unknown.
 func (c *Consumer) topics() (map[string]string, error) {
 	if err := c.client.RefreshMetadata(); err != nil {
 		return nil, err
@@ -268,7 +268,10 @@ func (c *Consumer) topics() (map[string]string, error) {
 	topics := map[string]string{}
 	for _, t := range all {
 		if t.Name == c.o.Topics.Results() || c.o.isMirror(t.Name) {
-			topics[t.Name] = fmt.Sprintf("%x", t.Uuid[:])
+			topics[t.Name] = ""
+			if t.Uuid != (sarama.Uuid{}) { // brokers before 2.8 have none
+				topics[t.Name] = fmt.Sprintf("%x", t.Uuid[:])
+			}
 		}
 	}
 	if _, ok := topics[c.o.Topics.Results()]; !ok {

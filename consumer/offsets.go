@@ -44,7 +44,7 @@ func (h handler) mendOffsets(s sarama.ConsumerGroupSession) error {
 			if was == nil || was.Err != sarama.ErrNoError || was.Offset < 0 || !known(first) || !known(end) {
 				continue
 			}
-			again := was.Metadata != "" && was.Metadata != id
+			again := was.Metadata != "" && id != "" && was.Metadata != id
 			if !again && first.Offset <= was.Offset && was.Offset <= end.Offset {
 				continue
 			}
