@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,6 +195,70 @@ func TestWithoutTheIndexReadsDegrade(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowLadders counts reads of ladders, which take a second.
+type slowLadders struct {
+	leaderboard.Store
+	reads atomic.Int64
+}
+
+func (s *slowLadders) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		s.reads.Add(1)
+		all, err := collect(s.Store.Entries(ctx, l, after))
+		time.Sleep(time.Second)
+		for _, e := range all {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(leaderboard.Entry{}, err)
+		}
+	}
+}
+
+func collect(entries iter.Seq2[leaderboard.Entry, error]) (all []leaderboard.Entry, err error) {
+	for e, err := range entries {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// Without the index all readers ask the store, and for the same page: it is read
+// for those who wait together, and who comes after a write does not get what was
+// read before it.
+func TestWithoutTheIndexReadersShareAPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openShaky(t)
+		slow := &slowLadders{Store: f.store}
+		g := over(t, slow, f.index)
+		f.index.Set(faults.Refuses)
+		var readers sync.WaitGroup
+		for range 100 {
+			readers.Go(func() {
+				page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
+				if err != nil || len(page.Lines) != 2 || page.Next == "" {
+					t.Errorf("page: %+v, %v", page, err)
+				}
+			})
+		}
+		synctest.Wait()
+		f.submit("b", points("ann", "later", 90))
+		page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
+		if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "ann" {
+			t.Errorf("after a write: %+v, %v", page, err)
+		}
+		readers.Wait()
+		if n := slow.reads.Load(); n < 2 || n > 4 {
+			t.Errorf("the store read %d ladders for 101 readers", n)
+		}
+		g.Service.Close()
+	})
 }
 
 // Writes go on without the index, and are in it when it is back.

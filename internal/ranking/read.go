@@ -297,18 +297,55 @@ func (s *Service) pageFromStore(ctx context.Context, q PageQuery) (Page, error) 
 		}
 	}
 	page := Page{About: s.degraded(v)}
-	for e, err := range s.store.Entries(ctx, v.ladder, last) {
-		if err != nil {
-			return Page{}, err
-		}
-		if len(page.Lines) == q.Limit {
-			page.Next = v.token(last)
-			break
-		}
-		page.Lines = append(page.Lines, v.unranked(&e))
-		last = e.SortKey()
+	var entries []leaderboard.Entry
+	if err := s.storePages.Ask(ctx, storePage{v.ladder, last, q.Limit}, &entries); err != nil {
+		return Page{}, err
+	}
+	if len(entries) > q.Limit {
+		entries = entries[:q.Limit]
+		page.Next = v.token(entries[q.Limit-1].SortKey())
+	}
+	for i := range entries {
+		page.Lines = append(page.Lines, v.unranked(&entries[i]))
 	}
 	return page, nil
+}
+
+// storePage is a page of a ladder in the store.
+type storePage struct {
+	ladder leaderboard.Ladder
+	after  leaderboard.SortKey
+	limit  int
+}
+
+// storePatience bounds a read of a page that is shared, so that who comes later
+// does not wait behind one that hangs.
+const storePatience = 10 * time.Second
+
+// readStorePage reads a page, and one entry more, for all who wait for it: while
+// there is no index everybody asks for the same top, and each time the store has
+// to read every bucket of the ladder.
+func (s *Service) readStorePage(_ context.Context, p storePage, readers []*[]leaderboard.Entry) error {
+	ctx, cancel := context.WithTimeout(s.life, storePatience)
+	defer cancel()
+	s.unfinished.Add(1)
+	defer s.unfinished.Done()
+	var entries []leaderboard.Entry
+	for e, err := range s.store.Entries(ctx, p.ladder, p.after) {
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("ranking: %v was not read in %v: %w: %w", p.ladder, storePatience, leaderboard.ErrUnavailable, err)
+		}
+		if err != nil {
+			return err
+		}
+		if entries = append(entries, e); len(entries) > p.limit {
+			break
+		}
+	}
+	for _, r := range readers {
+		*r = entries
+	}
+	return nil
 }
 
 // UserPage is a user's entry with its neighbors.

@@ -60,6 +60,7 @@ type Service struct {
 	boards         sync.Map // BoardID -> *told[leaderboard.Board]
 	seasons        sync.Map // Scope -> *told[leaderboard.SeasonRecord], of seasons that may be sealed
 	amends         combine.Combiner[amendKey, *amendment]
+	storePages     combine.Combiner[storePage, *[]leaderboard.Entry]
 	loading        singleflight.Group
 	loadsBegan     sync.Map // Scope -> time.Time
 	pausedUntil    atomic.Pointer[time.Time]
@@ -71,7 +72,7 @@ type Service struct {
 	ready atomic.Bool
 	// unfinished are writes and loads that go on, whether or not their callers wait.
 	unfinished sync.WaitGroup
-	life       context.Context // of loads
+	life       context.Context // of loads, and of what readers share
 	end        context.CancelFunc
 }
 
@@ -101,7 +102,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if s.accept = o.Accept; s.accept == nil {
 		s.accept = s.submit
 	}
-	s.amends.Do = s.amendTogether
+	s.amends.Do, s.storePages.Do = s.amendTogether, s.readStorePage
 	s.hub.init()
 	return s
 }
