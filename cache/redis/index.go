@@ -55,15 +55,20 @@ const (
 	defaultUpdateTimeout = 5 * time.Second
 	defaultLeaseTTL      = 15 * time.Second
 	defaultHints         = 1 << 16
+	// namedScopes bounds the scopes that are remembered for readers alone.
+	namedScopes = 1 << 10
 )
 
 // Index is a [leaderboard.Index] in Redis.
 type Index struct {
 	client goredis.UniversalClient
 	o      Options
-	scopes sync.Map // leaderboard.Scope -> *scope
-	hints  *lru.Cache[hint, string]
-	trips  atomic.Int64
+	scopes sync.Map // leaderboard.Scope -> *scope, of those that are there
+	// named has scopes that readers named, so that what is known of one is not
+	// made anew by each.
+	named *lru.Cache[leaderboard.Scope, *scope]
+	hints *lru.Cache[hint, string]
+	trips atomic.Int64
 	// unfit is why Redis may not be asked; nil if it was inspected and found fit.
 	unfit atomic.Pointer[error]
 	// unsettled is how many scopes lack an Update, in Redis and in what others know.
@@ -159,7 +164,11 @@ func newIndex(o Options) (*Index, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis: open: %d hints: %w", o.Hints, err), client.Close())
 	}
-	x := &Index{client: client, o: o, hints: hints}
+	named, err := lru.New[leaderboard.Scope, *scope](namedScopes)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	x := &Index{client: client, o: o, hints: hints, named: named}
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }
@@ -222,15 +231,19 @@ type telling struct {
 // scope returns what is known of a scope, for one that changes it.
 func (x *Index) scope(s leaderboard.Scope) *scope { return x.keep(x.peek(s)) }
 
-// peek returns what is known of a scope, for a reader, whom it costs nothing to
-// name scopes that there are not.
+// peek returns what is known of a scope, for a reader, who may name any number of
+// scopes that there are not.
 func (x *Index) peek(s leaderboard.Scope) *scope {
 	if sc, ok := x.scopes.Load(s); ok {
 		return sc.(*scope)
 	}
+	if sc, ok := x.named.Get(s); ok {
+		return sc
+	}
 	sc := &scope{id: s, rebuild: make(chan struct{}, 1), told: map[telling]int64{}}
 	sc.rebuild <- struct{}{}
 	x.setShards(sc, x.o.Shards)
+	x.named.Add(s, sc)
 	return sc
 }
 

@@ -166,6 +166,7 @@ func TestScopesThatReadersName(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.scopes.Clear() // as in another process
+	x.named.Purge()
 	if loaded, err := x.Loaded(t.Context(), testScope); !loaded || err != nil || kept() != 1 {
 		t.Errorf("loaded %v, %v; %d scopes are kept", loaded, err, kept())
 	}
