@@ -1,5 +1,5 @@
-# The service as one static binary, and nothing else: no shell, no package
-# manager, no libc. Time zones are in the binary.
+# The image contains one static binary and certificates, no shell, package manager
+# or libc. The binary includes the time zones.
 FROM golang:1.26.8-trixie AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -9,7 +9,7 @@ RUN CGO_ENABLED=0 go build -trimpath -o /out/leaderboard ./cmd/leaderboard
 RUN mkdir /out/data
 
 FROM scratch
-# Authorities, for JWKS over https.
+# Certificate authorities, for JWKS over HTTPS.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/leaderboard /leaderboard
 COPY --from=build --chown=65532:65532 /out/data /data

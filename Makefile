@@ -21,11 +21,19 @@ test: ## Run the tests that need no server and no network.
 generate: ## Generate code from the protos; the tree is clean afterwards.
 	go generate ./...
 
+# The nightly run has no official results that may not be redistributed: it sets 0.
+REQUIRE_DATASETS ?= 1
+
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon through Kafka, and servers that are killed, also under load.
+slow: ## Run what check leaves out: a marathon through Kafka, servers that are killed, also under load, and sizes on Cassandra's disk.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka)$$' ./test/cluster
-	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=1 go test -race -timeout 60m -v -p 1 -run 'TestOfficialResultsThroughKafka/Boston' ./test/pipeline
+	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run 'TestOfficialResultsThroughKafka/Boston' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk' ./storage/cql
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in what the binary calls. Needs a network.
+	"$$(go -C tools tool -n govulncheck)" ./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME each (60s).

@@ -3,62 +3,78 @@ package leaderboard
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// Score is a result in its board's unit, which [Board].Unit names, times 10 to
-// the power of [Board].Decimals. It is an integer so that every store sorts it
-// alike. Its magnitude stays within [MaxScore].
+// Score is a number in its board's unit, multiplied by 10 to the power of
+// [Board].Decimals. [Board].Unit names the unit. Scores are integers so that every
+// store sorts them in the same order. Their magnitude is at most [MaxScore].
 type Score int64
 
 const (
-	// MaxScore bounds a score, points and tie-breakers in magnitude: 2^53, up
-	// to which JSON clients and Redis hold integers exactly.
+	// MaxScore is the largest magnitude of a score, of points and of a tie-breaker:
+	// 2^53. JSON clients and Redis hold integers exactly up to this magnitude.
 	MaxScore Score = 1 << 53
-	// MaxTieBreakers bounds a board's tie-breakers.
+	// MaxTieBreakers is the largest number of a board's tie-breakers.
 	MaxTieBreakers = 24
-	// MaxDivisions bounds the attributes that slice a board.
+	// MaxDivisions is the largest number of attributes that slice a board.
 	MaxDivisions = 8
-	// MaxDecimals bounds the decimals of a board's display.
+	// MaxDecimals is the largest number of decimals that a board displays.
 	MaxDecimals = 9
-	// MaxTitleBytes and MaxUnitBytes bound a board's texts.
+	// MaxTitleBytes is the largest length of a board's title.
 	MaxTitleBytes = 256
-	MaxUnitBytes  = 32
-	// MinHalfLife and MaxHalfLife bound a decay board's half-life.
+	// MaxUnitBytes is the largest length of a board's unit.
+	MaxUnitBytes = 32
+	// MinHalfLife is the shortest half-life of a decay board.
 	MinHalfLife = time.Second
+	// MaxHalfLife is the longest half-life of a decay board.
 	MaxHalfLife = 100 * 365 * 24 * time.Hour
-	// DefaultGrace is the grace of a season whose board states none.
+	// DefaultGrace is the [Schedule].Grace of a board that states none.
 	DefaultGrace = 24 * time.Hour
 )
 
-// Order says which of two scores stands better.
+// Order is the direction in which a board ranks scores.
 type Order int8
 
+// The orders.
 const (
-	HigherFirst Order = iota // the greater score stands better
-	LowerFirst               // the smaller score stands better: race times
+	HigherFirst Order = iota // the greater score ranks better
+	LowerFirst               // the smaller score ranks better, as in a race
 )
 
-// Policy says how a user's results make the user's entry.
+// Policy is the rule that computes a user's entry from the user's results.
 type Policy int8
 
+// The policies.
 const (
-	Best   Policy = iota // the best result
-	Sum                  // the sum of the results' points
-	Latest               // the result achieved last
-	Decay                // the sum of points, each halved after every half-life
+	Best   Policy = iota // the entry is the best result
+	Sum                  // the entry is the sum of the results' points
+	Latest               // the entry is the result with the latest event time
+	Decay                // the entry is a sum of points that halve with each half-life
 )
 
-// Method says how ranks are numbered.
+// Method is a way to number ranks when standings tie. Standings tie if they have
+// the same rank key. https://en.wikipedia.org/wiki/Ranking compares the methods.
 type Method int8
 
+// The methods. Each comment begins with the ranks of four standings, of which the
+// second and the third tie.
 const (
-	Competition Method = iota // 1-2-2-4: the same rank key, the same rank
-	Dense                     // 1-2-2-3
-	Ordinal                   // 1-2-3-4: inside a tie the earlier achieved_at, then the smaller user id
+	// Competition gives 1-2-2-4: a standing's rank is one more than the number of
+	// standings with a better rank key.
+	Competition Method = iota
+	// Dense gives 1-2-2-3: a standing's rank is one more than the number of distinct
+	// better rank keys.
+	Dense
+	// Ordinal gives 1-2-3-4: a standing's rank is its position in the ladder. Tied
+	// standings are ordered by achieved_at, the earliest first, then by user id.
+	Ordinal
 )
 
 var (
@@ -99,28 +115,29 @@ func enumString(names []string, i int) string {
 func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {
-		return fieldErrorf(field, "%q is none of %v", text, names)
+		return fieldErrorf(field, "%.64q is unknown; it must be one of %s", text, strings.Join(names, ", "))
 	}
 	*dst = E(i)
 	return nil
 }
 
-// TieBreaker is a further integer column of a board's score.
+// TieBreaker is an integer column of a board that ranks standings with equal
+// scores.
 type TieBreaker struct {
 	Name  string `json:"name"`
 	Order Order  `json:"order"`
 }
 
-// Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, the
-// season's kind and time zone, Divisions and Floor are fixed when it is made;
-// the rest may be changed by [Board.Amend].
+// Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Season's
+// Kind and TimeZone, Divisions and Floor are fixed when the board is created. The
+// other settings can be changed by [Board.Amend].
 type Board struct {
 	ID    BoardID `json:"board_id"`
 	Title string  `json:"title,omitempty"` // for display, at most MaxTitleBytes
 	Order Order   `json:"order"`
 
 	Policy Policy `json:"policy"`
-	// HalfLife is for decay boards, in which a result is worth half after each.
+	// HalfLife is set on decay boards only: points halve each time it passes.
 	HalfLife    time.Duration `json:"half_life,omitempty"`
 	TieBreakers []TieBreaker  `json:"tie_breakers,omitempty"`
 
@@ -130,19 +147,22 @@ type Board struct {
 	Season    Schedule `json:"season"`
 	Divisions []string `json:"divisions,omitempty"` // attributes whose values slice the board
 
-	// MinScore and MaxScore bound each result's score or points; nil is ±2^53.
+	// MinScore and MaxScore bound the score or points of each result. Nil means
+	// -2^53 and 2^53.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
-	// Floor is for sum boards: a submit that lowers a sum below it is refused.
+	// Floor is set on sum boards only: a result that lowers a user's sum below it is
+	// rejected. Nil means no floor.
 	Floor *Score `json:"floor,omitempty"`
 
-	// Retention is how long a season's data is kept after it is sealed; 0 is
-	// for good.
+	// Retention is how long the data of a season is kept after the season is sealed.
+	// 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
 	CreatedAt time.Time     `json:"created_at"`
 }
 
-// Validate returns every fault of b's rules, joined, each a [FieldError].
+// Validate returns nil if b's rules are valid. Otherwise it returns all faults,
+// joined by [errors.Join], each a [FieldError].
 func (b *Board) Validate() error {
 	errs := []error{b.ID.Validate(), b.validateTexts(), b.validatePolicy(), b.Season.Validate()}
 	if len(b.TieBreakers) > MaxTieBreakers {
@@ -157,7 +177,7 @@ func (b *Board) Validate() error {
 		}
 		seen[tb.Name] = true
 		if tb.Order != HigherFirst && tb.Order != LowerFirst {
-			errs = append(errs, fieldErrorf(fmt.Sprintf("tie_breakers[%d].order", i), "is none of %v", orderNames))
+			errs = append(errs, fieldErrorf(fmt.Sprintf("tie_breakers[%d].order", i), "must be one of %s", strings.Join(orderNames, ", ")))
 		}
 	}
 	if len(b.Divisions) > MaxDivisions {
@@ -170,7 +190,7 @@ func (b *Board) Validate() error {
 			errs = append(errs, fieldErrorf(field, "%q is given twice", name))
 		}
 	}
-	lo, hi := b.Bounds()
+	lo, hi := b.bounds()
 	for field, s := range map[string]Score{"min_score": lo, "max_score": hi} {
 		if s < -MaxScore || s > MaxScore {
 			errs = append(errs, fieldErrorf(field, "%d is outside ±2^53", s))
@@ -197,7 +217,7 @@ func (b *Board) validateTexts() error {
 		errs = append(errs, checkPrintable(text.field, text.s))
 	}
 	if b.Decimals < 0 || b.Decimals > MaxDecimals {
-		errs = append(errs, fieldErrorf("decimals", "%d is not 0 to %d", b.Decimals, MaxDecimals))
+		errs = append(errs, fieldErrorf("decimals", "%d is not in the range 0 to %d", b.Decimals, MaxDecimals))
 	}
 	return errors.Join(errs...)
 }
@@ -205,27 +225,28 @@ func (b *Board) validateTexts() error {
 func (b *Board) validatePolicy() error {
 	var errs []error
 	if b.Order != HigherFirst && b.Order != LowerFirst {
-		errs = append(errs, fieldErrorf("order", "is none of %v", orderNames))
+		errs = append(errs, fieldErrorf("order", "must be one of %s", strings.Join(orderNames, ", ")))
 	}
 	switch {
 	case b.Policy < Best || b.Policy > Decay:
-		errs = append(errs, fieldErrorf("policy", "is none of %v", policyNames))
+		errs = append(errs, fieldErrorf("policy", "must be one of %s", strings.Join(policyNames, ", ")))
 	case b.Policy != Decay && b.HalfLife != 0:
-		errs = append(errs, fieldErrorf("half_life", "is for DECAY boards only"))
+		errs = append(errs, fieldErrorf("half_life", "is allowed on DECAY boards only"))
 	case b.Policy == Decay && (b.HalfLife < MinHalfLife || b.HalfLife > MaxHalfLife || b.HalfLife%time.Microsecond != 0):
-		errs = append(errs, fieldErrorf("half_life", "%v is not %v to %v in whole microseconds", b.HalfLife, MinHalfLife, MaxHalfLife))
+		errs = append(errs, fieldErrorf("half_life", "%v is not allowed; it must be %v to %v in whole microseconds", b.HalfLife, MinHalfLife, MaxHalfLife))
 	}
 	if b.Floor != nil && b.Policy != Sum {
-		errs = append(errs, fieldErrorf("floor", "is for SUM boards only"))
+		errs = append(errs, fieldErrorf("floor", "is allowed on SUM boards only"))
 	}
 	if b.Floor != nil && (*b.Floor < -MaxScore || *b.Floor > 0) {
-		errs = append(errs, fieldErrorf("floor", "%d is not -2^53 to 0: a user starts at 0", *b.Floor))
+		errs = append(errs, fieldErrorf("floor", "%d is not in the range -2^53 to 0; every user starts at 0", *b.Floor))
 	}
 	return errors.Join(errs...)
 }
 
-// Bounds returns the least and the greatest score or points of one result.
-func (b *Board) Bounds() (lo, hi Score) {
+// bounds returns the smallest and the largest score, or points, that b allows in
+// one result.
+func (b *Board) bounds() (lo, hi Score) {
 	lo, hi = -MaxScore, MaxScore
 	if b.MinScore != nil {
 		lo = *b.MinScore
@@ -236,19 +257,81 @@ func (b *Board) Bounds() (lo, hi Score) {
 	return lo, hi
 }
 
-// AddsUp says whether results carry points that are added up, rather than
-// scores of which one is taken.
+// AddsUp reports whether b adds up the points of a user's results. Other boards
+// take the score of one of the results.
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
-// SameAs says whether o has b's rules and settings, whatever their times of
-// creation.
+// SameAs reports whether b and o have the same rules and settings. It ignores
+// CreatedAt.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := *b, *o
 	x.CreatedAt, y.CreatedAt = time.Time{}, time.Time{}
 	return reflect.DeepEqual(x.normal(), y.normal())
 }
 
-// normal returns b with empty lists nil, so that equal boards are deeply equal.
+// Differences names each rule and setting that differs between b and o, with both
+// values. It is empty if [Board.SameAs] is true.
+func (b *Board) Differences(o *Board) []string {
+	has, wants := b.fields(), o.fields()
+	for name := range has {
+		if _, ok := wants[name]; !ok {
+			wants[name] = noValue
+		}
+	}
+	var differences []string
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		have, ok := has[name]
+		if !ok {
+			have = noValue
+		}
+		if want := wants[name]; have != want {
+			differences = append(differences, fmt.Sprintf("%s (%.100s, not %.100s)", name, have, want))
+		}
+	}
+	return differences
+}
+
+// noValue stands for a field that a board does not have.
+const noValue = "none"
+
+// fields returns the rules and settings of b as text, by the names of the API.
+func (b *Board) fields() map[string]string {
+	plain := b.normal()
+	fields := map[string]string{
+		"title": strconv.Quote(b.Title), "order": b.Order.String(), "policy": b.Policy.String(), "unit": strconv.Quote(b.Unit),
+		"decimals": strconv.Itoa(b.Decimals), "season.schedule": b.Season.Kind.String(), "season.time_zone": plain.Season.TimeZone,
+		"season.grace": b.Season.Grace.String(),
+	}
+	if len(b.Divisions) > 0 {
+		fields["divisions"] = strings.Join(b.Divisions, ",")
+	}
+	var ties, windows []string
+	for _, tie := range b.TieBreakers {
+		ties = append(ties, tie.Name+" "+tie.Order.String())
+	}
+	for _, w := range b.Season.Windows {
+		windows = append(windows, fmt.Sprintf("%s=%s/%s", w.ID, w.Start.UTC().Format(time.RFC3339), w.End.UTC().Format(time.RFC3339)))
+	}
+	for name, list := range map[string][]string{"tie_breakers": ties, "season.windows": windows} {
+		if len(list) > 0 {
+			fields[name] = strings.Join(list, ", ")
+		}
+	}
+	for name, d := range map[string]time.Duration{"half_life": b.HalfLife, "retention": b.Retention} {
+		if d != 0 {
+			fields[name] = d.String()
+		}
+	}
+	for name, score := range map[string]*Score{"min_score": b.MinScore, "max_score": b.MaxScore, "floor": b.Floor} {
+		if score != nil {
+			fields[name] = strconv.FormatInt(int64(*score), 10)
+		}
+	}
+	return fields
+}
+
+// normal returns b in the form in which equal boards are deeply equal: empty lists
+// are nil, and an empty time zone becomes UTC.
 func (b Board) normal() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
@@ -265,9 +348,10 @@ func (b Board) normal() Board {
 	return b
 }
 
-// Amend returns b changed to next's settings. Title, unit, decimals, score
-// bounds, grace and retention may change, and explicit windows may be added. It
-// returns a [FieldError] if next changes anything that standings were made by.
+// Amend returns b with the settings of next. Title, Unit, Decimals, MinScore,
+// MaxScore, Season.Grace and Retention may change, and explicit windows may be
+// added. Standings already depend on the other rules. If next changes one of them,
+// Amend returns a [FieldError].
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals
@@ -277,20 +361,20 @@ func (b *Board) Amend(next Board) (Board, error) {
 		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
 			return n.ID == w.ID && n.Start.Equal(w.Start) && n.End.Equal(w.End)
 		}) {
-			return Board{}, fieldErrorf("season.windows", "window %q may not be changed or removed", w.ID)
+			return Board{}, fieldErrorf("season.windows", "window %q cannot be changed or removed; only add windows", w.ID)
 		}
 	}
 	amended.Season.Windows = next.Season.Windows
 	next.CreatedAt = b.CreatedAt
 	if !amended.SameAs(&next) {
-		return Board{}, fieldErrorf("board", "order, policy, half_life, tie_breakers, season schedule and time_zone, divisions and floor are fixed; make a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule and time_zone, divisions and floor are fixed; create a new board instead")
 	}
 	return amended, amended.Validate()
 }
 
-// ClosesAt returns when s takes no more results: its grace after its end, or
-// after the board was made if that is later, so that a new board can be filled
-// with history. The zero time is never.
+// ClosesAt returns the time from which s accepts no more results. It is the end of
+// s or the creation of the board, whichever is later, plus the grace. A new board
+// can therefore be filled with old results. The zero time means that s never closes.
 func (b *Board) ClosesAt(s Season) time.Time {
 	if s.End.IsZero() {
 		return time.Time{}
@@ -305,7 +389,7 @@ func (b *Board) ClosesAt(s Season) time.Time {
 	return end.Add(b.Season.Grace)
 }
 
-// Closed says whether s, at now, takes no more results.
+// Closed reports whether s accepts no more results at the time now.
 func (b *Board) Closed(s Season, now time.Time) bool {
 	closes := b.ClosesAt(s)
 	return !closes.IsZero() && !now.Before(closes)

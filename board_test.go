@@ -3,6 +3,8 @@ package leaderboard
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +14,7 @@ import (
 
 func scoreOf(s Score) *Score { return &s }
 
-// race is a board with everything that a board may have.
+// race returns a board with every setting of a Best board.
 func race() Board {
 	return Board{
 		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
@@ -32,10 +34,10 @@ func TestIDValidate(t *testing.T) {
 	}{
 		{"one letter", "a", true},
 		{"any printable", "a/b:c%d é 名前 \"'\\", true},
-		{"as long as may be", strings.Repeat("x", MaxIDBytes), true},
+		{"longest allowed", strings.Repeat("x", MaxIDBytes), true},
 		{"empty", "", false},
 		{"too long", strings.Repeat("x", MaxIDBytes+1), false},
-		{"too long in bytes, not in letters", strings.Repeat("é", MaxIDBytes/2+1), false},
+		{"too many bytes, but not too many letters", strings.Repeat("é", MaxIDBytes/2+1), false},
 		{"control character", "a\x00b", false},
 		{"newline", "a\nb", false},
 		{"zero-width space", "a\u200bb", false},
@@ -75,9 +77,9 @@ func TestBoardValidate(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Board)
-		fields string // the fields at fault, in any order
+		fields string // the invalid fields, in any order
 	}{
-		{"whole", func(*Board) {}, ""},
+		{"valid", func(*Board) {}, ""},
 		{"no id", func(b *Board) { b.ID = "" }, "board_id"},
 		{"long title", func(b *Board) { b.Title = strings.Repeat("x", MaxTitleBytes+1) }, "title"},
 		{"unit with a newline", func(b *Board) { b.Unit = "s\n" }, "unit"},
@@ -91,7 +93,7 @@ func TestBoardValidate(t *testing.T) {
 		{"floor above the start", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
 		{"floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},
 		{"bounds beyond 2^53", func(b *Board) { b.MaxScore = scoreOf(MaxScore + 1) }, "max_score"},
-		{"bounds crossed", func(b *Board) { b.MinScore = scoreOf(100001) }, "min_score"},
+		{"minimum above maximum", func(b *Board) { b.MinScore = scoreOf(100001) }, "min_score"},
 		{"25 tie-breakers", func(b *Board) {
 			b.TieBreakers = nil
 			for i := range MaxTieBreakers + 1 {
@@ -112,7 +114,7 @@ func TestBoardValidate(t *testing.T) {
 			tt.change(&b)
 			err := b.Validate()
 			if (err == nil) != (tt.fields == "") {
-				t.Fatalf("Validate() = %v, want faults in %q", err, tt.fields)
+				t.Fatalf("Validate() = %v, want faults of %q", err, tt.fields)
 			}
 			for _, field := range strings.Fields(tt.fields) {
 				if !strings.Contains(err.Error(), field+":") || !errors.Is(err, ErrInvalid) {
@@ -139,13 +141,13 @@ func TestBoardJSONRoundTrip(t *testing.T) {
 	}
 }
 
-func TestEnumsRefuseUnknownNames(t *testing.T) {
+func TestEnumsRejectUnknownNames(t *testing.T) {
 	var o Order
 	var p Policy
 	var m Method
 	for _, text := range []string{"", "asc", "best", "HIGHER", "Competition"} {
 		if o.UnmarshalText([]byte(text)) == nil || p.UnmarshalText([]byte(text)) == nil || m.UnmarshalText([]byte(text)) == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 		}
 	}
 }
@@ -162,9 +164,9 @@ func TestAmend(t *testing.T) {
 		{"title, unit, decimals", func(b *Board) { b.Title, b.Unit, b.Decimals = "New", "ms", 3 }, true},
 		{"bounds", func(b *Board) { b.MinScore, b.MaxScore = nil, scoreOf(5) }, true},
 		{"grace and retention", func(b *Board) { b.Season.Grace, b.Retention = 2*time.Hour, 0 }, true},
-		{"a window more", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
-		{"a window less", func(b *Board) { b.Season.Windows = nil }, false},
-		{"a window moved", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
+		{"an additional window", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
+		{"a removed window", func(b *Board) { b.Season.Windows = nil }, false},
+		{"a moved window", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
 		{"order", func(b *Board) { b.Order = HigherFirst }, false},
 		{"policy", func(b *Board) { b.Policy = Latest }, false},
 		{"tie-breakers", func(b *Board) { b.TieBreakers = b.TieBreakers[:1] }, false},
@@ -205,9 +207,9 @@ func TestClosesAt(t *testing.T) {
 		t.Errorf("ClosesAt(202611) = %v, want %v", got, closes)
 	}
 	if b.Closed(november, closes.Add(-1)) || !b.Closed(november, closes) {
-		t.Error("the season does not close at the end of its grace")
+		t.Error("the season does not close exactly at the end of its grace")
 	}
-	// History may be imported into a new board for as long as the grace lasts.
+	// Old results may be imported into a new board for one grace.
 	old, err := b.Season.ByID("187211")
 	if err != nil {
 		t.Fatal(err)
@@ -216,6 +218,38 @@ func TestClosesAt(t *testing.T) {
 		t.Errorf("ClosesAt(187211) = %v, want %v", got, want)
 	}
 	if all := (Season{ID: SeasonAll}); b.Closed(all, closes) {
-		t.Error("the season without end closes")
+		t.Error("the season without bounds closes")
+	}
+}
+
+func TestDifferencesNameEveryField(t *testing.T) {
+	one := Score(1)
+	base := Board{ID: "b"}
+	variants := map[string]Board{
+		"Title": {Title: "x"}, "Order": {Order: LowerFirst}, "Policy": {Policy: Sum}, "HalfLife": {HalfLife: time.Hour},
+		"TieBreakers": {TieBreakers: []TieBreaker{{Name: "wins"}}}, "Unit": {Unit: "s"}, "Decimals": {Decimals: 1},
+		"Season": {Season: Schedule{Kind: Monthly}}, "Divisions": {Divisions: []string{"gender"}},
+		"MinScore": {MinScore: &one}, "MaxScore": {MaxScore: &one}, "Floor": {Floor: &one}, "Retention": {Retention: time.Hour},
+	}
+	for i := range reflect.TypeFor[Board]().NumField() {
+		name := reflect.TypeFor[Board]().Field(i).Name
+		variant, ok := variants[name]
+		if name == "ID" || name == "CreatedAt" {
+			continue
+		}
+		if !ok {
+			t.Errorf("the field %s is new: name it in Board.fields and here", name)
+			continue
+		}
+		variant.ID = base.ID
+		if got := base.Differences(&variant); len(got) != 1 {
+			t.Errorf("%s differs; Differences = %q, want one", name, got)
+		}
+		if got := variant.Differences(&variant); len(got) != 0 {
+			t.Errorf("Differences of a board from itself = %q", got)
+		}
+	}
+	if got, want := base.Differences(&Board{Policy: Sum, Floor: &one}), []string{"floor (none, not 1)", "policy (BEST, not SUM)"}; !slices.Equal(got, want) {
+		t.Errorf("Differences = %q, want %q", got, want)
 	}
 }

@@ -9,43 +9,48 @@ import (
 	"sync"
 )
 
-// A decay board's score halves with every half-life that passes. Rather than
-// age every score, the board gives later results more weight: with half-life h,
-// a result of p points at time t adds p·2^(t/h), and at any moment T the sum V of
-// a user's results is worth V·2^(-T/h) points. All users' sums shrink alike, so
-// V ranks them at every moment, and a score need only be written when a result
-// comes. The idea is forward decay: Cormode, Shkapenyuk, Srivastava and Xu,
-// "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009.
+// A score on a decay board halves with every half-life. The board does not age the
+// stored scores. Instead it gives later results more weight: with the half-life h, a
+// result of p points at the time t adds p·2^(t/h) to the user's sum V. At any time T
+// the sum is worth V·2^(-T/h) points. The factor 2^(-T/h) is the same for all users,
+// so comparing V gives the ranks at every time. V changes only when a result arrives.
 //
-// V is kept exactly, as an integer, so that it does not depend on the order in
-// which results arrive. The weight 2^(t/h) is m·2^(e-160), where e is the whole
-// number of half-lives in t, and m, of 161 bits, is 2^160 times two to the power
-// of what is left, rounded down. So weights a whole number of half-lives apart
-// are exactly so many halvings apart.
+// This is forward decay: Cormode, Shkapenyuk, Srivastava and Xu, "Forward Decay: A
+// Practical Time Decay Model for Streaming Systems", ICDE 2009.
+//
+// V must not depend on the order in which results arrive, so it is an exact integer.
+// The weight 2^(t/h) is represented as m·2^(e-160). Here e = floor(t/h) is the number
+// of whole half-lives in t, f = t/h - e is the rest, and m = floor(2^(160+f)) is an
+// integer of 161 bits. Weights that are n half-lives apart therefore differ by a
+// factor of exactly 2^n.
 
-// decayBlock is the width of a block of exponents. A sum keeps the block of its
-// latest term and the block before, and what is older counts as zero: by then
-// 2^53 points are less than 2^-202 of one. As the latest of all terms sets the
-// cut, that too is independent of their order.
+// decayBlock is the number of exponents e in a block. A sum keeps the terms in the
+// block of its latest term and in the block before that. Older terms count as zero:
+// 2^53 points in them are worth less than 2^-202 of one point in the latest term. The
+// latest of all terms decides which terms count, so the order of arrival does not.
 const decayBlock = 256
 
-// decaySum is a sum of decayed points. The zero decaySum has no terms. It is a
-// value: adding to it makes another.
+// decaySum is a sum of decayed points. The zero decaySum has no terms. A decaySum is
+// immutable: add returns a new one.
 type decaySum struct {
-	*decayParts // nil while no term has any points; never written to once set
+	*decayParts // nil if no term has points; never modified once set
 }
 
+// decayParts holds the terms of two blocks. The unit of a part is
+// 2^(decayBlock·b - 160), where b is the number of the part's block.
 type decayParts struct {
-	block        int64  // floor(e / decayBlock) of the latest term
-	newer, older int576 // of the terms of this block and of the one before, in units of 2^(decayBlock·its block - 160)
+	block int64  // floor(e / decayBlock) of the latest term
+	newer int576 // the sum of the terms in block
+	older int576 // the sum of the terms in block - 1
 }
 
-// int576 is an integer in two's complement, least word first. A term of a part
-// has 64 + 161 + 255 bits at most, so that no number of them overflows.
+// int576 is an integer in two's complement, with its least significant word first. A
+// term has at most 64 + 161 + 255 = 480 bits. The other 96 bits leave room for the sum
+// of far more terms than one user can have.
 type int576 [9]uint64
 
-// add returns d with p points at t, in Unix microseconds, for a half-life of h
-// microseconds, at least 10^6.
+// add returns d extended by p points at the time t, in Unix microseconds. h is the
+// half-life in microseconds, at least 10^6.
 func (d decaySum) add(p, t, h int64) decaySum {
 	if p == 0 {
 		return d
@@ -56,7 +61,8 @@ func (d decaySum) add(p, t, h int64) decaySum {
 	if d.decayParts != nil {
 		next = *d.decayParts
 		if block > next.block {
-			// The cut moves up: the newer part becomes the older, or falls too.
+			// The term is in a later block than all others. The newer part becomes the
+			// older one, or is dropped as well.
 			next.older = next.newer
 			if block > next.block+1 {
 				next.older = int576{}
@@ -77,13 +83,13 @@ func (d decaySum) add(p, t, h int64) decaySum {
 
 // add adds p·floor((1+f)·2^160)·2^shift to x.
 func (x *int576) add(p int64, f fraction, shift uint) {
-	// The top 160 bits of f, and a one above them.
+	// m is floor((1+f)·2^160): the top 160 bits of f, with a one above them.
 	m := [3]uint64{f[1]>>32 | f[2]<<32, f[2]>>32 | f[3]<<32, f[3]>>32 | 1<<32}
 	n := uint64(p)
 	if p < 0 {
 		n = -n
 	}
-	var term [5]uint64 // n·m, of 225 bits at most, and a word to shift into
+	var term [5]uint64 // n·m has at most 225 bits; the last word is for the shift below
 	var carry uint64
 	for i, w := range m {
 		hi, lo := bits.Mul64(n, w)
@@ -112,7 +118,8 @@ func (x *int576) add(p int64, f fraction, shift uint) {
 	}
 }
 
-// floorDiv returns the quotient rounded down and the remainder, 0 <= r < b.
+// floorDiv returns the quotient of a and b, rounded down, and the remainder,
+// 0 <= r < b.
 func floorDiv(a, b int64) (q, r int64) {
 	q, r = a/b, a%b
 	if r < 0 {
@@ -121,13 +128,19 @@ func floorDiv(a, b int64) (q, r int64) {
 	return q, r
 }
 
-// fraction is a number f, 0 <= f < 1, in units of 2^-256, least word first.
+// fraction is a number f, 0 <= f < 1, in units of 2^-256, with its least significant
+// word first.
 type fraction [4]uint64
 
-// exp2 returns 2^(r/h) - 1 for 0 <= r < h. It is exact for r = 0 and else at most
-// 2^-245 too small. It is the same on every machine, as it is made of integers.
+// exp2 returns 2^(r/h) - 1 for 0 <= r < h. The result is exact for r = 0, and
+// otherwise too small by at most 2^-245. The computation uses integers only, so the
+// result is the same on every machine.
+//
+// The method is a product of table values: if 0.d1d2d3… are the digits of r/h in base
+// 256, then 2^(r/h) is the product of 2^(di/256^i). See Muller, "Elementary Functions:
+// Algorithms and Implementation", on table-based methods.
 func exp2(r, h int64) fraction {
-	// r/h in base 256, and for each digit two to the power of it.
+	// x is r/h. Its most significant digit is the top byte of the last word.
 	var x fraction
 	rem := uint64(r)
 	for i := len(x) - 1; i >= 0; i-- {
@@ -141,9 +154,9 @@ func exp2(r, h int64) fraction {
 	return f
 }
 
-// times returns (1+f)·(1+g) - 1, rounded down, which must be less than 1.
+// times returns (1+f)·(1+g) - 1, rounded down. The result must be less than 1.
 func (f fraction) times(g *fraction) fraction {
-	// f + g + f·g; of the product, the words from the fifth on.
+	// The result is f + g + f·g. Only the upper four words of the product count.
 	var product [8]uint64
 	for i, a := range f {
 		var carry uint64
@@ -165,12 +178,12 @@ func (f fraction) times(g *fraction) fraction {
 	return f
 }
 
-// digitPowers returns 2^(d/256^(i+1)) - 1 for each place i and digit d.
+// digitPowers returns 2^(d/256^(i+1)) - 1 for each place i and digit d in base 256.
 var digitPowers = sync.OnceValue(func() *[32][256]fraction {
-	const guard = 64 // further bits, so that errors of the roots do not add up
+	const guard = 64 // additional bits, so that rounding errors of the roots do not add up
 	var powers [32][256]fraction
 	one := new(big.Int).Lsh(big.NewInt(1), 256+guard)
-	root := new(big.Int).Lsh(one, 1) // of two: the square root, the fourth root and so on
+	root := new(big.Int).Lsh(one, 1) // becomes the square root of 2, the fourth root, and so on
 	var buf [32]byte
 	for i := range powers {
 		for bit := 0x80; bit > 0; bit >>= 1 {
@@ -197,19 +210,22 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends decayKeyLen bytes that compare as the sums do: of two sums
-// the greater has the greater key, or the same if they agree in their first 160
-// bits. A sum of zero has the key of no terms. The key is a sign, and for sums
-// other than zero x as 8 bytes and f as 20, where the sum is ±f·2^x and f, rounded
-// towards zero, at least one half and less than one. For negative sums these 28
-// bytes are complemented.
+// appendKey appends the key of d, decayKeyLen bytes. Of two sums the greater has the
+// greater key, unless both have the same sign, exponent and first 160 bits. Then their
+// keys are equal.
+// A sum of zero has the same key as a sum without terms.
+//
+// The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x with
+// 1/2 <= f < 1. Its key continues with x in 8 bytes, mapped by [biased], and with f in
+// 20 bytes, rounded towards zero. If the sum is negative, these 28 bytes are
+// complemented.
 func (d decaySum) appendKey(dst []byte) []byte {
 	var key [decayKeyLen]byte
 	key[0] = decayZero
 	if d.decayParts == nil {
 		return append(dst, key[:]...)
 	}
-	// newer·2^256 + older
+	// sum = newer·2^256 + older
 	var sum [len(int576{}) + decayBlock/64]uint64
 	var c uint64
 	copy(sum[decayBlock/64:], d.newer[:])
@@ -259,10 +275,10 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns what the sum with the key is worth at a moment, in Unix
-// microseconds, for a half-life of h microseconds: whole points, halves rounded
-// away from zero, within ±[MaxScore]. What is within 2^-100 of itself of a half
-// counts as a half, so that rounding the key down does not tell on exact halves.
+// decayScore returns the points that the sum with the given key is worth at a time.
+// The time and the half-life h are in microseconds. The value is rounded to whole
+// points, halves away from zero, and limited to ±[MaxScore]. Keys are rounded down, so
+// a value that differs from a half by less than 2^-100 of itself counts as that half.
 func decayScore(key []byte, at, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -284,13 +300,14 @@ func decayScore(key []byte, at, h int64) int64 {
 	}
 	f := exp2(left, h)
 
-	const limit = 1 << 50 // beyond any exponent that times make
+	const limit = 1 << 50 // greater than every exponent that follows from a time
 	score := int64(MaxScore)
 	switch x = min(max(x, -limit), limit) + down; {
-	case x < -2: // less than a quarter, as the mantissa and f are less than one
+	case x < -2: // the value is less than 1/4: the mantissa is less than 1, and 1+f less than 2
 		return 0
-	case x <= 53: // beyond, it is at least 2^53, as the mantissa is at least a half
-		// The mantissa's 160 bits times f's 257, then a 2^-110th more, and rounded.
+	case x <= 53: // for greater x the value is at least 2^53, because the mantissa is at least 1/2
+		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, increase the product by
+		// 2^-110 of itself, and round.
 		v := new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne())
 		v.Add(v, new(big.Int).Rsh(v, 110))
 		shift := uint(decayMantissaBits + 256 - x)
@@ -314,17 +331,19 @@ func (f fraction) plusOne() *big.Int {
 }
 
 const (
-	// maxDecayBlock bounds the blocks of all times in int64 microseconds for a
-	// half-life of a second or more.
+	// maxDecayBlock is the largest magnitude of a block's number. It occurs at the
+	// extreme times of int64 microseconds with a half-life of one second.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
-	// maxDecayBytes bounds a part's bytes: room for 2^66 terms of 2^53 points.
+	// maxDecayBytes is the largest length of an encoded part. It has room for 2^66 terms
+	// of 2^53 points.
 	maxDecayBytes = 67
 )
 
-// appendBinary appends d as bytes; equal sets of terms are equal bytes, and no
-// terms are none. They are the block as a varint, then the newer part and the
-// older, each as a byte that counts the bytes that follow: the integer in two's
-// complement, most significant byte first, as short as can be, zero as none.
+// appendBinary appends d as bytes. Equal sets of terms have equal bytes. For a sum
+// without terms it appends nothing. Other sums are encoded as the block, a varint, then
+// the newer part and the older part. A part is one byte with the length of the integer,
+// then the integer: in two's complement, most significant byte first, in the shortest
+// form. The integer 0 has the length 0.
 func (d decaySum) appendBinary(dst []byte) []byte {
 	if d.decayParts == nil {
 		return dst
@@ -348,8 +367,8 @@ func (x *int576) appendBinary(dst []byte) []byte {
 	return append(append(dst, byte(len(short))), short...)
 }
 
-// decodeDecaySum is the inverse of appendBinary. It returns [ErrFormat] for
-// whatever appendBinary does not write.
+// decodeDecaySum returns the sum that appendBinary encoded. It returns [ErrFormat] for
+// bytes that appendBinary cannot produce.
 func decodeDecaySum(data []byte) (decaySum, error) {
 	if len(data) == 0 {
 		return decaySum{}, nil
@@ -370,15 +389,15 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 		rest = rest[1+rest[0]:]
 	}
 	sum := decaySum{&d}
-	// There is one encoding of each sum: what is left over, or longer than it
-	// need be, is none.
+	// Each sum has one encoding only. Reject trailing bytes and longer forms.
 	if string(sum.appendBinary(nil)) != string(data) {
 		return decaySum{}, bad
 	}
 	return sum, nil
 }
 
-// setBytes sets x to the integer in two's complement in at most 72 bytes.
+// setBytes sets x to an integer of at most 72 bytes, in two's complement, most
+// significant byte first.
 func (x *int576) setBytes(b []byte) {
 	var full [8 * len(x)]byte
 	if len(b) > 0 && b[0] >= 0x80 {

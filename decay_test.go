@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// term is p points at t, in Unix microseconds.
+// term is p points at the time t, in Unix microseconds.
 type term struct{ p, t int64 }
 
 func sumTerms(h int64, terms ...term) (d decaySum) {
@@ -24,8 +24,8 @@ func sumTerms(h int64, terms ...term) (d decaySum) {
 
 func keyOf(d decaySum) []byte { return d.appendKey(nil) }
 
-// The oracle computes powers of two another way than the code does: by the
-// series of the exponential function in floating point of 400 bits.
+// The oracle computes powers of two by another method than the code: by the series of
+// the exponential function, in floating point of 400 bits.
 
 const oraclePrec = 400
 
@@ -52,14 +52,14 @@ func oracleExp2(r, h int64) *big.Float {
 	return sum
 }
 
-// oracleExponent splits t in whole half-lives and what is left.
+// oracleExponent divides t into whole half-lives and a rest.
 func oracleExponent(t, h int64) (e, left int64) {
 	q, r := new(big.Int).DivMod(big.NewInt(t), big.NewInt(h), new(big.Int)) // Euclidean
 	return q.Int64(), r.Int64()
 }
 
-// oracleSum returns the sum as it is defined: an integer times 2^exp, of the
-// terms that are not below the cut.
+// oracleSum returns the sum by its definition: an integer times 2^exp. Terms below the
+// limit do not count.
 func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	latest := int64(math.MinInt64)
 	for _, x := range terms {
@@ -71,7 +71,7 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	if latest == math.MinInt64 {
 		return sum, 0
 	}
-	cut := 256 * (int64(math.Floor(float64(latest)/256)) - 1) // exact, as |latest| < 2^53
+	cut := 256 * (int64(math.Floor(float64(latest)/256)) - 1) // exact because |latest| < 2^53
 	for _, x := range terms {
 		e, left := oracleExponent(x.t, h)
 		if e < cut || x.p == 0 {
@@ -85,8 +85,8 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	return sum, cut - 160
 }
 
-// oracleAt returns what terms are worth at a moment, and the sum of what each
-// is worth apart from its sign.
+// oracleAt returns the value of terms at a time, and the sum of the magnitudes of their
+// values.
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
@@ -99,7 +99,7 @@ func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	return sum, size
 }
 
-// number returns the integer and the exponent that d holds.
+// number returns d as an integer and an exponent.
 func (d decaySum) number() (*big.Int, int64) {
 	if d.decayParts == nil {
 		return new(big.Int), 0
@@ -131,7 +131,7 @@ const year = 365 * 86400 * 1_000_000 // in microseconds
 
 func randomMoment(rng *rand.Rand) int64 { return rng.Int64N(200*year) - 100*year }
 
-// randomTerms returns up to n terms around a moment.
+// randomTerms returns up to n terms around the time middle.
 func randomTerms(rng *rand.Rand, n int, h, middle int64) []term {
 	spread := h / 2
 	if f := rng.Int64N(4); f > 0 {
@@ -149,7 +149,7 @@ func randomTerms(rng *rand.Rand, n int, h, middle int64) []term {
 		case 1:
 			x.t = middle + h*(rng.Int64N(5)-2)
 		case 2:
-			if i > 0 { // cancels, or nearly
+			if i > 0 { // cancels the previous term, or nearly
 				x = terms[i-1]
 				x.p = -x.p
 			}
@@ -167,7 +167,7 @@ func TestDecayIdentities(t *testing.T) {
 			t.Run(fmt.Sprintf("half-life %d at %d", h, at), func(t *testing.T) {
 				one, before := sumTerms(h, term{1, at}), sumTerms(h, term{2, at - h})
 				if !bytes.Equal(keyOf(one), keyOf(before)) {
-					t.Errorf("2 points a half-life ago are not worth 1 now: %x, %x", keyOf(before), keyOf(one))
+					t.Errorf("2 points one half-life ago are not equal to 1 point now: %x, %x", keyOf(before), keyOf(one))
 				}
 				if a, b := sumTerms(h, term{3, at}, term{-6, at - h}), sumTerms(h, term{1 << 50, at - 50*h}, term{-1, at}); !bytes.Equal(keyOf(b), keyOf(decaySum{})) || !bytes.Equal(keyOf(a), keyOf(decaySum{})) {
 					t.Errorf("sums that cancel are not zero: %x, %x", keyOf(a), keyOf(b))
@@ -177,7 +177,7 @@ func TestDecayIdentities(t *testing.T) {
 					t.Errorf("1 point a microsecond earlier is not worth less")
 				}
 				if minus, minusEarlier := sumTerms(h, term{-1, at}), sumTerms(h, term{-1, at - 1}); bytes.Compare(keyOf(minus), keyOf(minusEarlier)) >= 0 || bytes.Compare(keyOf(minusEarlier), keyOf(decaySum{})) >= 0 {
-					t.Errorf("-1 point does not stand below an earlier one, and that below zero")
+					t.Errorf("-1 point is not less than an earlier one, or that one not less than zero")
 				}
 				for _, tt := range []struct {
 					terms []term
@@ -223,7 +223,7 @@ func TestDecayNoTerms(t *testing.T) {
 	}
 }
 
-// The square root of two to 256 bits, as published.
+// The expected value is the square root of two (OEIS A002193), as 256 bits.
 func TestExp2KnownValue(t *testing.T) {
 	want := fraction{0xDA2F590B0667322A, 0x3ADEC17512775099, 0xB2FB1366EA957D3E, 0x6A09E667F3BCC908}
 	if got := exp2(1, 2); got != want {
@@ -246,8 +246,8 @@ func TestExp2AgainstSeries(t *testing.T) {
 	}
 }
 
-// TestDecaySumAgainstDefinition compares sums, bit by bit, with ones made from
-// all terms at once in other arithmetic, whatever the order and the way.
+// TestDecaySumAgainstDefinition compares sums bit by bit with the oracle, which adds
+// all terms at once in other arithmetic. The order of the terms must not matter.
 func TestDecaySumAgainstDefinition(t *testing.T) {
 	rng := newRand(t)
 	for range 800 {
@@ -285,13 +285,13 @@ func TestDecaySumAgainstDefinition(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(again.appendBinary(nil), encoded) || !bytes.Equal(keyOf(again), keyOf(d)) {
-				t.Fatalf("half-life %d, terms %v: in the order %v they make another sum", h, terms, shuffled)
+				t.Fatalf("half-life %d, terms %v: the order %v gives another sum", h, terms, shuffled)
 			}
 		}
 	}
 }
 
-func TestDecaySumIsAValue(t *testing.T) {
+func TestDecaySumIsImmutable(t *testing.T) {
 	rng := newRand(t)
 	h := int64(1e6)
 	for range 200 {
@@ -308,7 +308,7 @@ func TestDecaySumIsAValue(t *testing.T) {
 	}
 }
 
-func TestDecayCut(t *testing.T) {
+func TestDecayLimit(t *testing.T) {
 	const h = 1_000_000
 	at := func(e int64) int64 { return e*h + 250_000 }
 	for _, tt := range []struct {
@@ -318,10 +318,10 @@ func TestDecayCut(t *testing.T) {
 	}{
 		{"the same block", 300, 511, true},
 		{"the block before", 256, 767, true},
-		{"just below the cut", 255, 512, false},
-		{"far below the cut", 0, 100_000, false},
+		{"just below the limit", 255, 512, false},
+		{"far below the limit", 0, 100_000, false},
 		{"the block before, below zero", -256, 255, true},
-		{"just below the cut, below zero", -257, 0, false},
+		{"just below the limit, below zero", -257, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			both := sumTerms(h, term{-5, at(tt.first)}, term{1, at(tt.later)})
@@ -329,17 +329,17 @@ func TestDecayCut(t *testing.T) {
 			if kept := !bytes.Equal(both.appendBinary(nil), alone.appendBinary(nil)); kept != tt.kept {
 				t.Errorf("the earlier term is kept: %v, want %v", kept, tt.kept)
 			}
-			// The cut stays when the term that set it is taken back.
+			// The limit stays when the term that set it is removed.
 			rest := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
 			if kept := keyOf(rest)[0] == decayNegative; kept != tt.kept {
-				t.Errorf("the earlier term counts without the later: %v, want %v", kept, tt.kept)
+				t.Errorf("the earlier term counts after the later one is removed: %v, want %v", kept, tt.kept)
 			}
 		})
 	}
 }
 
-// TestDecayOrder compares the order of keys with that of the sums they stand
-// for, and with that of real numbers.
+// TestDecayOrder compares the order of keys with the order of their sums, and with the
+// order of real numbers.
 func TestDecayOrder(t *testing.T) {
 	rng := newRand(t)
 	near := 0
@@ -348,7 +348,7 @@ func TestDecayOrder(t *testing.T) {
 		h := randomHalfLife(rng)
 		at := randomMoment(rng)
 		a, b := randomTerms(rng, 8, h, at), randomTerms(rng, 8, h, at)
-		if rng.IntN(3) > 0 { // the same but for a little
+		if rng.IntN(3) > 0 { // almost the same
 			b = slices.Clone(a)
 			x := &b[rng.IntN(len(b))]
 			x.t += rng.Int64N(3) - 1
@@ -373,15 +373,15 @@ func TestDecayOrder(t *testing.T) {
 
 		v, sizeV := oracleAt(at, h, a)
 		w, sizeW := oracleAt(at, h, b)
-		real, size := v.Sub(v, w), sizeV.Add(sizeV, sizeW)
-		if size.SetMantExp(size, -150); newFloat().Abs(real).Cmp(size) <= 0 {
+		diff, size := v.Sub(v, w), sizeV.Add(sizeV, sizeW)
+		if size.SetMantExp(size, -150); newFloat().Abs(diff).Cmp(size) <= 0 {
 			near++
-		} else if got != real.Sign() {
-			t.Fatalf("half-life %d: keys of %v and %v compare %d, the real sums %d", h, a, b, got, real.Sign())
+		} else if got != diff.Sign() {
+			t.Fatalf("half-life %d: keys of %v and %v compare %d, the real sums %d", h, a, b, got, diff.Sign())
 		}
 	}
 	if near > rounds*2/3 {
-		t.Errorf("%d of %d pairs were too near to tell", near, rounds)
+		t.Errorf("%d of %d pairs were too close to compare", near, rounds)
 	}
 }
 
@@ -416,7 +416,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 		}
 	}
 	if near > rounds/10 || inside < rounds/4 {
-		t.Errorf("of %d values %d were too near a half to tell, %d not saturated", rounds, near, inside)
+		t.Errorf("of %d values %d were too close to a half, and %d not saturated", rounds, near, inside)
 	}
 }
 
@@ -447,7 +447,7 @@ func TestDecayScoreShrinksWithTime(t *testing.T) {
 	}
 }
 
-func TestDecodeDecaySumRefuses(t *testing.T) {
+func TestDecodeDecaySumRejects(t *testing.T) {
 	good := sumTerms(1e6, term{5, 1e6}, term{-3, -400e6}).appendBinary(nil)
 	if _, err := decodeDecaySum(good); err != nil {
 		t.Fatal(err)
@@ -455,7 +455,7 @@ func TestDecodeDecaySumRefuses(t *testing.T) {
 	zeros := func(n int) []byte { return make([]byte, n) }
 	for name, data := range map[string][]byte{
 		"cut short":            good[:len(good)-1],
-		"with more behind":     append(slices.Clone(good), 0),
+		"with trailing bytes":  append(slices.Clone(good), 0),
 		"only a block":         {0},
 		"only one part":        {0, 0},
 		"a long varint":        {0x80, 0x00, 0, 0},
@@ -502,8 +502,8 @@ func FuzzDecodeDecaySum(f *testing.F) {
 	})
 }
 
-// FuzzDecayScore checks that no key, whatever its bytes, is worth more than
-// scores may be.
+// FuzzDecayScore checks that the value of any key, even an invalid one, is within the
+// bounds of scores.
 func FuzzDecayScore(f *testing.F) {
 	f.Add(keyOf(sumTerms(1e6, term{5, 1e6})), int64(2e6), int64(1e6))
 	f.Add(bytes.Repeat([]byte{0xff}, decayKeyLen), int64(math.MinInt64), int64(1e6))
@@ -522,7 +522,7 @@ func BenchmarkDecayAdd(b *testing.B) {
 	const h = 86_400_000_000
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC).UnixMicro()
 	d := sumTerms(h, term{5, at - 3*h - 1}, term{7, at - 300*h})
-	exp2(1, 2) // makes the table
+	exp2(1, 2) // initialize the table
 	b.ReportAllocs()
 	for i := int64(0); b.Loop(); i++ {
 		d.add(3, at+i*1_234_567%h, h)

@@ -1,11 +1,13 @@
 // Package leaderboard holds the rules of the leaderboard service: boards and
-// their seasons, match results and how they merge, how a user's entry follows
-// from that user's results, and the bytes by which standings compare. It holds
-// the Store and Index contracts too. It imports the standard library only and
+// their seasons, match results and how they merge, the entry that follows from a
+// user's results, and the bytes by which standings compare. It also holds the
+// [Store] and [Index] contracts. It imports the standard library only, and it
 // does no input or output.
 //
-// The vocabulary, in short: a game server submits a [MatchResult] for a user;
-// the results that stand are a user's canonical results; a [Board]'s policy
-// makes of them the user's [Entry]; entries in order are the standings of a
-// [Ladder], that is of a board, one of its seasons and one of its divisions.
+// A game server submits a [MatchResult] for a user. [Board.Merge] decides which
+// results stand; these are the user's canonical results. [Board.Add] and
+// [Board.Count] summarize them in a [Tally], and [Board.Entry] computes the user's
+// [Entry] from it. The entries of a board's season, ordered by sort key, are the
+// standings of its overall [Ladder]. Each division of the board has a ladder of its
+// own.
 package leaderboard

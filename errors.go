@@ -5,40 +5,41 @@ import (
 	"fmt"
 )
 
-// The errors that callers may test for with [errors.Is]. Each is wrapped with
-// what it is about where it happens.
+// Callers test for these errors with [errors.Is]. The returned errors wrap them with
+// the operation and the board, user or other object concerned.
 var (
-	// ErrInvalid is wrapped by every [FieldError].
+	// ErrInvalid means that an argument breaks a limit. Every [FieldError] wraps it.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrBoardNotFound: no board has the id.
+	// ErrBoardNotFound means that no board has the id.
 	ErrBoardNotFound = errors.New("board not found")
-	// ErrBoardExists: a board of the id exists with other rules.
+	// ErrBoardExists means that a board with the same id has other rules.
 	ErrBoardExists = errors.New("board exists with other rules")
-	// ErrEntryNotFound: the user has no entry there, or is hidden by a ban.
+	// ErrEntryNotFound means that the user has no entry, or that a ban hides it.
 	ErrEntryNotFound = errors.New("entry not found")
-	// ErrResultNotFound: no match result of that id is known.
+	// ErrResultNotFound means that no match result with the id is known.
 	ErrResultNotFound = errors.New("match result not found")
-	// ErrSeasonOpen: the operation needs a season that is over and past its grace.
+	// ErrSeasonOpen means that the season still accepts results, but the operation
+	// needs a season that is closed: see [Board.ClosesAt].
 	ErrSeasonOpen = errors.New("season is still open")
-	// ErrNotSealed: the season has no final standings yet.
+	// ErrNotSealed means that the season has no final standings yet.
 	ErrNotSealed = errors.New("season is not sealed")
-	// ErrAPIKeyNotFound: no API key has the id or the hash.
+	// ErrAPIKeyNotFound means that no API key has the id or the hash.
 	ErrAPIKeyNotFound = errors.New("api key not found")
-	// ErrRankUnavailable: the rank index cannot answer now; the entry may still
-	// be read from the store.
+	// ErrRankUnavailable means that the rank index cannot answer now. The entry can
+	// still be read from the store.
 	ErrRankUnavailable = errors.New("rank unavailable")
-	// ErrUnavailable: a server that the operation needs does not answer. The
-	// operation may be retried; whether it took effect is unknown.
+	// ErrUnavailable means that a server that the operation needs does not answer.
+	// The operation may be retried. Whether it took effect is unknown.
 	ErrUnavailable = errors.New("temporarily unavailable")
-	// ErrFormat: stored bytes are not of a form that this version reads.
+	// ErrFormat means that stored bytes have a form that this version cannot read.
 	ErrFormat = errors.New("unknown storage format")
 )
 
-// A FieldError says which field of an argument breaks which limit. It wraps
+// FieldError names the field of an argument that breaks a limit. It wraps
 // [ErrInvalid].
 type FieldError struct {
-	Field   string // the field's name as in JSON, e.g. "user_id" or "season.time_zone"
-	Problem string // what is wrong and what is allowed
+	Field   string // the field's name in JSON, such as "user_id" or "season.time_zone"
+	Problem string // what is wrong with the value, and which values are allowed
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }

@@ -6,46 +6,47 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDBytes bounds board, user and match ids and division values, in bytes of
-// UTF-8.
+// MaxIDBytes is the largest length of a board, user or match id and of a division
+// value, in bytes of UTF-8.
 const MaxIDBytes = 128
 
 type (
-	// BoardID names a board. Like every id it is opaque: 1 to [MaxIDBytes]
-	// bytes of printable UTF-8, compared byte by byte.
+	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes]
+	// bytes of printable UTF-8. They compare byte by byte and have no inner structure.
 	BoardID string
-	// UserID names a user.
+	// UserID identifies a user on every board.
 	UserID string
-	// MatchID names a match result among those of its board, season and user.
+	// MatchID identifies a match result within its board, season and user.
 	MatchID string
 )
 
-// DefaultBoard is the board that exists from the first start on.
+// DefaultBoard is the board that the service creates when it first starts.
 const DefaultBoard BoardID = "default"
 
-// Scope is one season of one board: the extent within which a user has one set
-// of results and one entry.
-type Scope struct {
+// SeasonKey identifies one season of one board. A user has one set of results and
+// one entry per SeasonKey.
+type SeasonKey struct {
 	Board  BoardID
 	Season SeasonID
 }
 
-// Division is a slice of a board by the value of one attribute: "gender:F". The
-// zero Division is the overall board.
+// Division is the part of a board whose users share the value of one attribute,
+// such as "gender:F". The zero Division is the overall board.
 type Division struct {
 	Attribute string
 	Value     string
 }
 
-// ParseDivision reads "attribute:value"; the empty string is overall. The value
-// may hold further colons. It returns a [FieldError] for anything else.
+// ParseDivision parses the form "attribute:value", in which the value may contain
+// colons. The empty string is the overall board. For other strings ParseDivision
+// returns a [FieldError].
 func ParseDivision(s string) (Division, error) {
 	if s == "" {
 		return Division{}, nil
 	}
 	attribute, value, ok := strings.Cut(s, ":")
 	if !ok {
-		return Division{}, fieldErrorf("division", "%q is not of the form attribute:value", s)
+		return Division{}, fieldErrorf("division", "%.256q does not have the form attribute:value", s)
 	}
 	if err := checkName("division", attribute); err != nil {
 		return Division{}, err
@@ -56,10 +57,10 @@ func ParseDivision(s string) (Division, error) {
 	return Division{attribute, value}, nil
 }
 
-// Overall says whether d is the whole board.
+// Overall reports whether d is the overall board.
 func (d Division) Overall() bool { return d == Division{} }
 
-// String is the inverse of [ParseDivision].
+// String returns the form that [ParseDivision] parses.
 func (d Division) String() string {
 	if d.Overall() {
 		return ""
@@ -67,9 +68,9 @@ func (d Division) String() string {
 	return d.Attribute + ":" + d.Value
 }
 
-// Ladder is one ranking: a board's season, overall or in one division.
+// Ladder identifies one ranking: a season of a board, overall or in one division.
 type Ladder struct {
-	Scope
+	SeasonKey
 	Division Division
 }
 
@@ -82,13 +83,46 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 // Validate returns a [FieldError] if id breaks the limits of ids.
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// checkID reports whether s is 1 to MaxIDBytes bytes of printable UTF-8.
-// Printable is [unicode.IsPrint]: letters, marks, numbers, punctuation, symbols
-// and the ASCII space; no control, format or other white-space characters.
+// ValidateNew returns a [FieldError] if a new board must not have this id. It is
+// stricter than Validate, so that boards with older ids stay usable.
+func (id BoardID) ValidateNew() error { return checkNewID("board_id", string(id)) }
+
+// ValidateNew returns a [FieldError] if a new result must not name this user. It is
+// stricter than Validate, so that older results stay usable.
+func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
+
+// ValidateNew returns a [FieldError] if a new result must not have this id. It is
+// stricter than Validate, so that older results stay usable.
+func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
+
+// checkNewID returns a [FieldError] if s is no id, if URLs do not keep it, or if
+// nobody can see it.
+func checkNewID(field, s string) error {
+	if err := checkID(field, s); err != nil {
+		return err
+	}
+	switch {
+	case s == "." || s == "..":
+		return fieldErrorf(field, "must not be %q, which clients remove from URLs", s)
+	case !strings.ContainsFunc(s, visible):
+		return fieldErrorf(field, "holds no visible character")
+	}
+	return nil
+}
+
+// visible reports whether a printable character leaves a mark on paper.
+func visible(r rune) bool {
+	const brailleBlank = '\u2800'
+	return r != ' ' && r != brailleBlank && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// checkID returns a [FieldError] unless s is 1 to MaxIDBytes bytes of printable
+// UTF-8. [unicode.IsPrint] defines printable: letters, marks, numbers, punctuation,
+// symbols and the ASCII space, but no control, format or other space characters.
 func checkID(field, s string) error {
 	switch {
 	case s == "":
-		return fieldErrorf(field, "is required: 1 to %d bytes of printable UTF-8", MaxIDBytes)
+		return fieldErrorf(field, "is required; it must be 1 to %d bytes of printable UTF-8", MaxIDBytes)
 	case len(s) > MaxIDBytes:
 		return fieldErrorf(field, "is %d bytes long, at most %d are allowed", len(s), MaxIDBytes)
 	}
@@ -111,8 +145,7 @@ func checkPrintable(field, s string) error {
 
 const maxNameBytes = 64
 
-// checkName reports whether s is a name of an attribute or tie-breaker: lower
-// case letters, digits and underscores, a letter first.
+// checkName returns a [FieldError] unless s can name an attribute or tie-breaker.
 func checkName(field, s string) error {
 	ok := s != "" && len(s) <= maxNameBytes && s[0] >= 'a' && s[0] <= 'z'
 	for i := 0; ok && i < len(s); i++ {
@@ -120,7 +153,7 @@ func checkName(field, s string) error {
 		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_'
 	}
 	if !ok {
-		return fieldErrorf(field, "%q is not a name: a lower-case letter, then letters, digits or underscores, at most %d bytes", s, maxNameBytes)
+		return fieldErrorf(field, "%.128q is not a name; use a lower-case letter, then lower-case letters, digits or underscores, at most %d bytes", s, maxNameBytes)
 	}
 	return nil
 }

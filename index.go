@@ -6,75 +6,82 @@ import (
 	"time"
 )
 
-// View says what an answer of a [Ranker] was read from.
+// View describes the state of a ladder from which a [Ranker] answered.
 type View struct {
 	// Size is the number of standings in the ladder.
 	Size int64
-	// AsOf is the time of the last change of the scope that the answer includes:
-	// the greatest that the last Rebuild, or an Update since, was given.
+	// AsOf is the time of the season's last change that the answer includes: the
+	// greatest time passed to the last Rebuild or to an Update since.
 	AsOf time.Time
 }
 
-// Counts says how many standings of a ladder lie strictly before a rank key.
+// Counts are the numbers of standings of a ladder strictly before a rank key.
 type Counts struct {
 	Standings int64 // users
-	Distinct  int64 // different rank keys among them
+	Distinct  int64 // distinct rank keys of these users
 }
 
-// Ranker answers about ranks. A ladder that nobody stands in is empty, not an
-// error. Every answer is exact and of one moment. Methods are safe for
-// concurrent use. They return [ErrRankUnavailable] while the answer cannot be
-// had, as before the scope is loaded.
+// Ranker answers questions about ranks. Every answer is exact and shows the
+// ladder at one moment. For a ladder without standings the answer is empty, without
+// an error. Methods are safe for concurrent use. They return [ErrRankUnavailable] if
+// they cannot answer now, for example before the season is loaded.
 type Ranker interface {
-	// Standings returns the standings of users, in the order given; a user who
-	// does not stand in the ladder has zero Ranks and an empty Key.
+	// Standings returns the standings of users, in the order given. For a user
+	// without a standing in the ladder, Ranks is zero and Key is empty.
 	Standings(ctx context.Context, l Ladder, users []UserID) ([]Standing, View, error)
-	// Page returns up to n standings from a position on, from 1.
+	// Page returns up to n standings, beginning at a position. Positions count from 1.
 	Page(ctx context.Context, l Ladder, position int64, n int) ([]Standing, View, error)
-	// PageAfter returns up to n standings that follow a sort key, whether or not
-	// a standing has that key.
+	// PageAfter returns up to n standings that follow a sort key. The ladder need
+	// not hold a standing with that key.
 	PageAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, View, error)
-	// Around returns a user's standing with up to above before it and below
-	// after it: fewer at an end of the ladder, where the window is clipped. It
-	// returns [ErrEntryNotFound] if the user does not stand in the ladder.
+	// Around returns a user's standing with up to above standings before it and up
+	// to below standings after it. An end of the ladder clips the window.
+	// It returns [ErrEntryNotFound] if the user has no standing in the ladder.
 	Around(ctx context.Context, l Ladder, user UserID, above, below int) ([]Standing, View, error)
-	// Count returns, for each given key, what lies strictly before it. A key may
-	// be the beginning of a rank key, as of [Board.ScorePrefix].
+	// Count returns, for each given key, the number of standings strictly before
+	// it. A key may be a prefix of a rank key, such as [Board.ScorePrefix] returns.
 	Count(ctx context.Context, l Ladder, keys []RankKey) ([]Counts, View, error)
 }
 
-// Index is a rank index: it holds standings, can be lost at any time and
+// Index is a rank index. It holds standings, and it can be lost at any time and
 // rebuilt from a [Store]. Every implementation passes cachetest.Run.
 type Index interface {
 	Ranker
 
-	// Update moves users to where their entries say, in the overall ladder and
-	// in that of each of the entry's divisions, and removes them from where they
-	// stood before; an entry that is not ranked stands nowhere. An entry whose
-	// Version is not greater than the one the index knows of its user changes
-	// nothing, so updates may be repeated and come in any order. at is the time
-	// of the change. Entries are of one scope and already durable in the store.
-	// When Update returns, reads see it. While the scope is not loaded there is
-	// nothing to update: the Rebuild that loads it will read the entries.
-	Update(ctx context.Context, s Scope, at time.Time, entries []Entry) error
-	// Rebuild fills a scope anew from entries, ranked or not, in any order; in the
-	// overall standing order it is fastest. entries is read once Rebuild has begun
-	// to take note of Updates. Until Rebuild returns, reads go on seeing what was
-	// there before; then they see the new standings whole, with every Update made
-	// meanwhile. b gives the layout of keys. If entries yields an error, or ctx is
-	// done, the scope stays as it was, and the error is returned. Rebuilds of one
-	// scope follow one another. One that a Drop overtakes loads nothing and
-	// returns [ErrRankUnavailable].
-	Rebuild(ctx context.Context, b *Board, s Scope, at time.Time, entries iter.Seq2[Entry, error]) error
-	// Settled says whether every Update so far was made, or the scope that lacks
-	// it is known to be unavailable to all who ask, be it in another process. Who
-	// could bring a result again waits for it before he lets go of the result:
-	// a process that ends before leaves an index that does not know what it lacks.
-	Settled() bool
-	// Loaded says whether a scope has been filled by Rebuild since it was lost or dropped.
-	Loaded(ctx context.Context, s Scope) (bool, error)
-	// Drop forgets a scope.
-	Drop(ctx context.Context, s Scope) error
-	// Close releases what the index holds. Nothing may be called after it.
+	// Update moves users to the places that their entries give, in the overall
+	// ladder and in the ladder of each of the entry's divisions. It removes them
+	// from their earlier places. An entry that is not ranked stands in no ladder.
+	// An entry changes nothing unless its Version is greater than the version that
+	// the index knows for the user. So updates may be repeated, and may arrive in any
+	// order.
+	//
+	// The entries must be of season s and already durable in the store. Parameter at
+	// is the time of the change. Reads that begin after Update returns see the change.
+	// While the season is not loaded, Update does nothing: the Rebuild that loads
+	// the season will read the entries.
+	Update(ctx context.Context, s SeasonKey, at time.Time, entries []Entry) error
+	// Rebuild replaces all standings of a season of board b by the standings of
+	// entries. The entries may come in any order, and some may not be ranked. Rebuild
+	// is fastest if they come in the overall standing order. It starts to record
+	// Updates before it reads entries.
+	//
+	// Until Rebuild returns, reads see the old standings. After it, they see all new
+	// standings and the effect of every Update made during the Rebuild. If entries
+	// yields an error, or if ctx is done, the season stays as it was and Rebuild
+	// returns that error. Concurrent Rebuilds of one season run one after another. If
+	// Drop is called while a Rebuild runs, the Rebuild loads nothing and returns
+	// [ErrRankUnavailable].
+	Rebuild(ctx context.Context, b *Board, s SeasonKey, at time.Time, entries iter.Seq2[Entry, error]) error
+	// Synced reports whether every Update so far is in the index, or the season is
+	// known to be unavailable to every process. Callers that can redeliver a result
+	// must wait for Synced before they commit its offset: if they commit earlier and
+	// their process ends, the index lacks an update that no process knows of.
+	Synced() bool
+	// Loaded reports whether the index holds a season: a Rebuild has loaded it, and
+	// since then it was neither lost nor dropped.
+	Loaded(ctx context.Context, s SeasonKey) (bool, error)
+	// Drop removes a season from the index.
+	Drop(ctx context.Context, s SeasonKey) error
+	// Close releases the index's resources. No method may be called after Close.
 	Close() error
 }

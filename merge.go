@@ -6,52 +6,55 @@ import (
 	"time"
 )
 
-// Status says what became of a submitted match result.
+// Status is what became of a submitted match result.
 type Status int8
 
+// The statuses.
 const (
-	// Applied: the result stands and counts, or is a retraction that stands.
+	// Applied means that the result stands and counts, or that it is a retraction
+	// that stands.
 	Applied Status = iota
-	// Duplicate: the same content of the same revision was known.
+	// Duplicate means that the same content was known under the same revision.
 	Duplicate
-	// Superseded: a higher revision stands.
+	// Superseded means that a higher revision stands.
 	Superseded
-	// Conflict: other content was known under the revision. Which of the two
-	// stands is decided by their contents alone, unless a result may not stand at
-	// all, and is rejected.
+	// Conflict means that other content was known under the same revision. The two
+	// contents alone decide which of them stands.
 	Conflict
-	// Rejected: the result was refused for a [Reason], and will always be.
+	// Rejected means that the result was refused for a [Reason]. A replay of the
+	// same result is always rejected too.
 	Rejected
-	// Accepted: the result is durable in the log and will be applied.
+	// Accepted means that the result is durable in a log and will be applied from it.
 	Accepted
-	// Pending: the result is in the log and not yet applied.
-	Pending
-	// Retracted: the result was undone. It is the answer to a query only.
+	// Retracted means that the result was undone. Only queries return this status.
 	Retracted
 )
 
-var statusNames = []string{"APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "REJECTED", "ACCEPTED", "PENDING", "RETRACTED"}
+var statusNames = []string{"APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "REJECTED", "ACCEPTED", "RETRACTED"}
 
 func (s Status) String() string { return enumString(statusNames, int(s)) }
 
-// Reason says why a result was rejected.
+// Reason is why a result was rejected.
 type Reason string
 
+// The reasons.
 const (
-	// ReasonFloor: the sum would have gone below the board's floor.
+	// ReasonFloor means that the sum would fall below the board's floor.
 	ReasonFloor Reason = "FLOOR"
-	// ReasonRange: a sum would have left ±2^53.
+	// ReasonRange means that a sum would leave the range -2^53 to 2^53, or that the
+	// store cannot hold that many results of one user in one season.
 	ReasonRange Reason = "OUT_OF_RANGE"
-	// ReasonClosed: the result came after the season's grace.
+	// ReasonClosed means that the season's grace had passed when the result was
+	// received.
 	ReasonClosed Reason = "SEASON_CLOSED"
-	// ReasonErased: the user was erased after the result was received.
+	// ReasonErased means that the user was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
-	// ReasonInvalid: the result breaks a limit of the board.
+	// ReasonInvalid means that the result breaks a limit of the board.
 	ReasonInvalid Reason = "INVALID"
 )
 
-// Refusal is the record of a rejected result, kept so that a replay is rejected
-// too, whatever the board has become since.
+// Refusal is the record of a rejected result. Stores keep it so that a replay is
+// rejected too, even if the board's settings have changed since.
 type Refusal struct {
 	Revision   int64
 	Reason     Reason
@@ -59,11 +62,13 @@ type Refusal struct {
 	ReceivedAt time.Time
 }
 
-// ContentID tells contents of results apart: the first bytes of the SHA-256 of
-// a payload without its trailer.
+// ContentID identifies the content of a result. It is the first 16 bytes of the
+// SHA-256 of the payload ([MatchResult.AppendPayload]) without the payload's last 16
+// bytes. Two results with equal keys, revisions and content ids are one result that
+// was sent twice.
 type ContentID [16]byte
 
-// ContentID returns the id of r's content.
+// ContentID returns the id of r's normalized content.
 func (r *MatchResult) ContentID() ContentID {
 	n := r.Normalize()
 	payload := n.AppendPayload(nil)
@@ -71,37 +76,45 @@ func (r *MatchResult) ContentID() ContentID {
 	return ContentID(sum[:len(ContentID{})])
 }
 
-// Known is what a store holds about the match and the user of a result that
-// arrives.
+// Known is what a store holds about the match and the user of an arriving result.
 type Known struct {
-	Result   *MatchResult // the one that stands; nil if none is known
-	Refusals []Refusal    // of the match, in any order
-	Tally    Tally        // of the user's results in the scope
-	ErasedAt time.Time    // when the user was erased last, or zero
+	Result   *MatchResult // the match's result that stands; nil if none does
+	Refusals []Refusal    // the match's refusals, in any order
+	Tally    Tally        // the tally of the user's results in the season
+	ErasedAt time.Time    // the time of the user's last erasure, or zero
 }
 
-// Decision is what a store has to do about a result that arrives. At most one
-// of Put and Refuse is set.
+// Decision is what a store must do about an arriving result. At most one of Put
+// and Refuse is set.
 type Decision struct {
 	Status Status
-	Reason Reason // if rejected
-	// Put is the row to write in place of Known.Result.
+	Reason Reason // set if Status is Rejected
+	// Put is the result to write instead of Known.Result.
 	Put *MatchResult
 	// Refuse is the refusal to keep.
 	Refuse *Refusal
-	// Tally is the user's with Put in it. If Recount is set it is not, and has to
-	// be made by [Board.Count] of all of the user's results, Put among them.
+	// Tally is the user's tally after the write of Put. If Recount is set, Tally is out
+	// of date. The store must then compute the tally with [Board.Count] from all of the
+	// user's results, Put included.
 	Tally   Tally
 	Recount bool
 }
 
-// Merge decides what becomes of r, given all that is known of its match and
-// user. It is the one place where the rules of revisions, conflicts, floors and
-// closed seasons are. What stands after any sequence of results does not depend
-// on their order, but for those that a floor, a range or a closed season
-// refused; those decisions are kept as refusals and so repeat.
-// r's ids and revision must be valid. A result that breaks another limit of the
-// board is refused too, so that whoever asks what became of it is answered.
+// Merge decides what becomes of r, given what the store knows of r's match and
+// user. It is the only place with the rules of revisions, conflicts, floors and
+// closed seasons. r must have valid ids and a valid revision.
+//
+// The results with one [ResultKey] form a register that keeps its greatest write.
+// Writes compare by revision, then by content. The result that stands therefore does
+// not depend on the order in which results arrive, or on how often they arrive. Such
+// a register is a state-based CRDT: Shapiro, Preguiça, Baquero and Zawirski,
+// "Conflict-free Replicated Data Types", SSS 2011.
+//
+// Refusals are the exception: they depend on the order of arrival. The floor, the
+// range of sums and the close of the season may refuse a result that would have been
+// accepted earlier or later. The store keeps the refusal, so every replay repeats the
+// decision. A result that breaks another limit of the board is refused in the same
+// way, so that a query for it has an answer.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
@@ -149,7 +162,8 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	return d
 }
 
-// refuse returns why r may not be applied, or "". A retraction always may.
+// refuse returns the reason why r must not be applied, or "". It never refuses a
+// retraction.
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	if r.Retracted {
 		return ""
@@ -185,8 +199,7 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	return ""
 }
 
-// beyond says whether going from now to next leaves ±MaxScore, or goes further
-// out there.
+// beyond reports whether next is outside ±MaxScore, and further outside than now.
 func beyond(now, next int64) bool {
 	return next > int64(MaxScore) && next > now || next < -int64(MaxScore) && next < now
 }
@@ -198,15 +211,7 @@ func at(values []int64, i int) int64 {
 	return 0
 }
 
-// SameContent says whether r and o, of one key and revision, are one result
-// sent twice.
-func (r *MatchResult) SameContent(o *MatchResult) bool {
-	x, y := r.Normalize(), o.Normalize()
-	_, same := compareContent(&x, &y)
-	return same
-}
-
-// Equal says whether all of r and o is equal.
+// Equal reports whether r and o are equal in every field.
 func (r *MatchResult) Equal(o *MatchResult) bool {
 	return r.ResultKey == o.ResultKey && r.Revision == o.Revision &&
 		bytes.Equal(r.AppendPayload(nil), o.AppendPayload(nil))

@@ -18,7 +18,7 @@ var received = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func result(match string, revision int64, score Score) MatchResult {
 	return MatchResult{
-		ResultKey: ResultKey{Scope{"b", SeasonAll}, "u", MatchID(match)},
+		ResultKey: ResultKey{SeasonKey{"b", SeasonAll}, "u", MatchID(match)},
 		Revision:  revision, Score: score, ReceivedAt: received,
 		AchievedAt: received.Add(-time.Hour),
 	}
@@ -30,7 +30,7 @@ func retraction(match string, revision int64) MatchResult {
 	return r
 }
 
-// history is the smallest store: one user's rows, kept by Merge alone.
+// history is a minimal store: it keeps one user's results by Merge alone.
 type history struct {
 	board    Board
 	rows     map[MatchID]MatchResult
@@ -58,7 +58,7 @@ func (h *history) apply(t *testing.T, r MatchResult) Decision {
 	}
 	d := h.board.Merge(known, r)
 	if d.Put != nil && d.Refuse != nil {
-		t.Fatalf("Merge(%v) puts and refuses", r)
+		t.Fatalf("Merge(%v) sets both Put and Refuse", r)
 	}
 	if d.Refuse != nil {
 		h.refusals[r.Match] = append(h.refusals[r.Match], *d.Refuse)
@@ -78,7 +78,7 @@ func (h *history) apply(t *testing.T, r MatchResult) Decision {
 	x, _ := h.tally.AppendBinary(nil)
 	y, _ := counted.AppendBinary(nil)
 	if !bytes.Equal(x, y) {
-		t.Fatalf("after %+v the tally is %+v, counted from scratch it is %+v", r, h.tally, counted)
+		t.Fatalf("after %+v the tally is %+v, but Count returns %+v", r, h.tally, counted)
 	}
 	return d
 }
@@ -103,8 +103,8 @@ func TestMergeStatus(t *testing.T) {
 		reason Reason
 		score  Score
 	}
-	elsewhen := result("m", 0, 5)
-	elsewhen.AchievedAt = elsewhen.AchievedAt.Add(time.Second)
+	anotherTime := result("m", 0, 5)
+	anotherTime.AchievedAt = anotherTime.AchievedAt.Add(time.Second)
 	assigned := result("m", 0, 5)
 	assigned.Assigned = true
 	assignedBelow := result("m", 0, -5)
@@ -116,34 +116,34 @@ func TestMergeStatus(t *testing.T) {
 		board Board
 		steps []step
 	}{
-		{"the same again is a duplicate", sum, []step{
+		{"a repeated result is a duplicate", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 5), Duplicate, "", 5}}},
-		{"without a time of its own too", sum, []step{
+		{"a repeated result with another assigned time is a duplicate", sum, []step{
 			{assigned, Applied, "", 5}, {assignedLater, Duplicate, "", 5}}},
-		{"another time is another content", sum, []step{
-			{result("m", 0, 5), Applied, "", 5}, {elsewhen, Conflict, "", 5}}},
+		{"another time of the caller is other content", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {anotherTime, Conflict, "", 5}}},
 		{"a higher revision corrects", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, 7), Applied, "", 7}, {result("m", 0, 5), Superseded, "", 7}}},
-		{"a conflict is decided by content", sum, []step{
+		{"content decides a conflict", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 7), Conflict, "", 7}, {result("m", 0, 5), Conflict, "", 7}}},
-		{"retract and add again", sum, []step{
+		{"a retraction, then a higher revision", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {retraction("m", 1), Applied, "", 0}, {retraction("m", 1), Duplicate, "", 0}, {result("m", 2, 6), Applied, "", 6}}},
-		{"retracted before it came", sum, []step{
+		{"a retraction that arrives before its result", sum, []step{
 			{retraction("m", 1), Applied, "", 0}, {result("m", 0, 5), Superseded, "", 0}}},
-		{"a floor refuses for good", withFloor, []step{
+		{"a floor refuses a result, and its replay later", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("n", 0, -6), Rejected, ReasonFloor, 5},
 			{result("o", 0, 10), Applied, "", 15}, {result("n", 0, -6), Rejected, ReasonFloor, 15}, {result("n", 1, -6), Applied, "", 9}}},
-		{"a correction that crosses the floor leaves what stands", withFloor, []step{
+		{"a correction that crosses the floor changes nothing", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, -1), Rejected, ReasonFloor, 5}, {result("m", 0, 5), Duplicate, "", 5}}},
-		{"a retraction may go below the floor, and up again", withFloor, []step{
+		{"a retraction may cross the floor, and results may raise the sum again", withFloor, []step{
 			{result("m", 0, 10), Applied, "", 10}, {result("n", 0, -8), Applied, "", 2}, {retraction("m", 1), Applied, "", -8},
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
-		{"a result beyond the board's bounds is refused on the record", bounded, []step{
+		{"a result outside the board's bounds is refused, with a record", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10}}},
-		{"what was refused stays refused when other content stands", bounded, []step{
+		{"a refused result stays refused when other content stands", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10},
 			{result("m", 0, 11), Rejected, ReasonInvalid, 10}, {result("m", 0, 12), Rejected, ReasonInvalid, 10}}},
-		{"other content may not cross the floor either", withFloor, []step{
+		{"conflicting content must not cross the floor either", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {assignedBelow, Rejected, ReasonFloor, 5}, {assignedBelow, Rejected, ReasonFloor, 5}}},
 		{"a sum stays within 2^53", sum, []step{
 			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
@@ -178,7 +178,7 @@ func TestMergeClosedSeason(t *testing.T) {
 	}{
 		{at(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
 		{late, Rejected, 5},
-		{at(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // sent again, late, it is known all the same
+		{at(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // repeated too late, but known
 		{at(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
 		{at(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // an amendment
 	} {
@@ -186,7 +186,7 @@ func TestMergeClosedSeason(t *testing.T) {
 			t.Fatalf("%+v: %v, score %d; want %v, %d", s.r, d.Status, h.score(), s.status, s.score)
 		}
 	}
-	// A replay long after decides as the first time: what counts is when the result was received.
+	// A much later replay has the same outcome, because it carries the same ReceivedAt.
 	again := newHistory(b)
 	if d := again.apply(t, at(result("m", 0, 5), end)); d.Status != Applied {
 		t.Errorf("replayed: %v", d.Status)
@@ -208,8 +208,8 @@ func TestMergeErased(t *testing.T) {
 	}
 }
 
-// naive is what a set of results of one user amounts to, recounted with nothing
-// of the product's code.
+// naive is the entry of a set of one user's results, computed without the code under
+// test.
 type naive struct {
 	ranked bool
 	score  int64
@@ -297,9 +297,9 @@ func recount(b *Board, all []MatchResult) naive {
 	return n
 }
 
-// Whatever the order in which results arrive, and however often, the entry is
-// what a recount of them says.
-func TestAnyOrderGivesTheRecount(t *testing.T) {
+// TestEntryIsIndependentOfOrder applies results twice each, in random orders. The
+// entry must equal a naive recount of them.
+func TestEntryIsIndependentOfOrder(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
@@ -330,7 +330,7 @@ func TestAnyOrderGivesTheRecount(t *testing.T) {
 		var first []byte
 		for range 4 {
 			h := newHistory(b)
-			for _, i := range rng.Perm(2 * len(all)) { // each twice
+			for _, i := range rng.Perm(2 * len(all)) { // each result twice
 				h.apply(t, all[i%len(all)])
 			}
 			e := b.Entry(&h.tally, SeasonAll, "u")
@@ -357,13 +357,14 @@ func TestAnyOrderGivesTheRecount(t *testing.T) {
 				first = bytes
 			}
 			if string(first) != string(bytes) {
-				t.Fatalf("round %d, seed %d: two orders of arrival make two tallies", round, seed)
+				t.Fatalf("round %d, seed %d: two orders of arrival give different tallies", round, seed)
 			}
 		}
 	}
 }
 
-// Conflicting contents under one revision, in any order, leave the same one.
+// TestConflictsConverge applies conflicting contents of one revision in random orders.
+// The same content must stand every time.
 func TestConflictsConverge(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -391,7 +392,7 @@ func TestConflictsConverge(t *testing.T) {
 				want = &got
 			}
 			if !got.Equal(want) {
-				t.Fatalf("seed %d: of %+v now %+v stands, now %+v", seed, contents, *want, got)
+				t.Fatalf("seed %d: of %+v, %+v stands in one order and %+v in another", seed, contents, *want, got)
 			}
 		}
 	}
@@ -407,7 +408,7 @@ func TestCheckResult(t *testing.T) {
 		change func(*MatchResult)
 		field  string
 	}{
-		{"whole", func(*MatchResult) {}, ""},
+		{"valid", func(*MatchResult) {}, ""},
 		{"no user", func(r *MatchResult) { r.User = "" }, "user_id"},
 		{"no match", func(r *MatchResult) { r.Match = "" }, "match_id"},
 		{"negative revision", func(r *MatchResult) { r.Revision = -1 }, "revision"},
@@ -470,8 +471,8 @@ func TestCanonicalMetadata(t *testing.T) {
 	}
 }
 
-// Rank keys compare as scores and tie-breakers do, each in its order, and give
-// back what they were made of.
+// TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers,
+// each in its order, and that these can be read back from the key.
 func TestRankKeyOrder(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -495,7 +496,7 @@ func TestRankKeyOrder(t *testing.T) {
 			t.Fatalf("seed %d: %v and %v by %v compare %d, want %d", seed, x, y, orders, got, want)
 		}
 		if b.ScoreOf(kx, received) != Score(x[0]) || !slices.Equal(b.TieBreakersOf(kx), x[1:]) || len(kx) != b.RankKeyBytes() {
-			t.Fatalf("seed %d: the key of %v gives back %d %v", seed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
+			t.Fatalf("seed %d: the key of %v holds %d %v", seed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
 		}
 		better := strings.Compare(string(kx), string(b.ScorePrefix(Score(y[0]), received))) < 0
 		if strictly := x[0] != y[0] && (x[0] > y[0]) == (b.Order == HigherFirst); better != strictly {
@@ -504,8 +505,8 @@ func TestRankKeyOrder(t *testing.T) {
 	}
 }
 
-// The prefix of a score on a decay board divides what is shown as better from
-// what is shown as that score or worse.
+// TestDecayScorePrefix checks that the prefix of a score separates the standings that
+// are displayed with a better score from all others.
 func TestDecayScorePrefix(t *testing.T) {
 	for _, order := range []Order{HigherFirst, LowerFirst} {
 		b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Order: order}
@@ -525,12 +526,12 @@ func TestDecayScorePrefix(t *testing.T) {
 	}
 }
 
-func TestSucceedNumbersRanks(t *testing.T) {
+func TestRankAfterNumbersByEachMethod(t *testing.T) {
 	var got []Ranks
 	var prev Standing
 	for _, key := range []RankKey{"a", "b", "b", "b", "c", "d", "d"} {
 		s := Standing{Key: key}
-		s.Succeed(&prev)
+		s.RankAfter(&prev)
 		got = append(got, s.Ranks)
 		prev = s
 	}
@@ -539,7 +540,7 @@ func TestSucceedNumbersRanks(t *testing.T) {
 		t.Error(diff)
 	}
 	if r := want[4]; r.By(Competition) != 5 || r.By(Dense) != 3 || r.By(Ordinal) != 5 {
-		t.Error("By does not give the rank of its method")
+		t.Error("By does not return the rank of its method")
 	}
 }
 
@@ -558,7 +559,7 @@ func FuzzDecodePayload(f *testing.F) {
 			return
 		}
 		if !bytes.Equal(got.AppendPayload(nil), payload) {
-			t.Fatalf("%x is decoded and encoded as %x", payload, got.AppendPayload(nil))
+			t.Fatalf("%x decodes and encodes to %x", payload, got.AppendPayload(nil))
 		}
 	})
 }
@@ -588,7 +589,7 @@ func FuzzTally(f *testing.F) {
 			t.Fatalf("%x: %v", once, err)
 		}
 		if twice, _ := again.AppendBinary(nil); !bytes.Equal(once, twice) {
-			t.Fatalf("%x is decoded and encoded as %x", once, twice)
+			t.Fatalf("%x decodes and encodes to %x", once, twice)
 		}
 	})
 }
@@ -605,7 +606,7 @@ func FuzzSortKeySplit(f *testing.F) {
 			return
 		}
 		if MakeSortKey(k, at, user) != SortKey(key) {
-			t.Fatalf("%x is split and made as %x", key, MakeSortKey(k, at, user))
+			t.Fatalf("%x splits and joins to %x", key, MakeSortKey(k, at, user))
 		}
 	})
 }

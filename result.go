@@ -13,69 +13,73 @@ import (
 )
 
 const (
-	// MaxRevision bounds a match result's revision. Unix milliseconds fit until
-	// the year 2109.
+	// MaxRevision is the largest revision of a match result. Unix milliseconds stay
+	// below it until the year 2109.
 	MaxRevision = 1 << 42
-	// MaxMetadataBytes bounds a result's metadata as compact JSON.
+	// MaxMetadataBytes is the largest length of a result's metadata as compact JSON.
 	MaxMetadataBytes = 4096
-	// MaxAttributes bounds the attributes of one result.
+	// MaxAttributes is the largest number of attributes of one result.
 	MaxAttributes = 16
-	// MaxAhead is how far achieved_at may lie in the future.
+	// MaxAhead is how far in the future achieved_at may be.
 	MaxAhead = 24 * time.Hour
 )
 
-// minAchievedAt and maxAchievedAt are the bounds of years that every wire
-// format of the service can carry.
+// Every wire format of the service can carry the instants from minAchievedAt to
+// maxAchievedAt.
 var (
 	minAchievedAt = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
 	maxAchievedAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// ResultKey identifies a match result.
+// ResultKey identifies a match result. Its revisions share the key.
 type ResultKey struct {
-	Scope
+	SeasonKey
 	User  UserID
 	Match MatchID
 }
 
-// MatchResult is what a game server reports about one user in one match. Among
-// results of one [ResultKey] the highest revision stands.
+// MatchResult is a game server's report about one user in one match. Of the results
+// with the same [ResultKey], the one with the highest revision stands.
 type MatchResult struct {
 	ResultKey
-	// Revision is 0 to MaxRevision; a correction or retraction has a higher one.
+	// Revision is 0 to MaxRevision. A correction or retraction has a higher revision
+	// than the result that it replaces.
 	Revision int64
-	// Retracted results count for nothing and carry no content.
+	// Retracted marks a retraction: the result does not count and has no content.
 	Retracted bool
-	// Score is the score, or on boards that add up the points, in the board's unit.
+	// Score is a score or, if Board.AddsUp, points. Its unit is the board's.
 	Score Score
-	// TieBreakers are in the board's order; absent ones are 0. On boards that
-	// add up they are added up too.
+	// TieBreakers are the values of the board's tie-breakers, in the board's order.
+	// Missing values are 0. If Board.AddsUp, tie-breakers are added up like points.
 	TieBreakers []int64
-	// AchievedAt is the event time, in whole microseconds: it decides the season
-	// and, inside a tie, who stands first.
+	// AchievedAt is the event time, in whole microseconds. It decides the season and,
+	// inside a tie, which user stands first.
 	AchievedAt time.Time
-	// Assigned says that the service, not the caller, chose AchievedAt. Such a
-	// time is no part of the content: the same content sent again is a
-	// duplicate, and the earliest assigned time stands.
+	// Assigned means that the service chose AchievedAt, because the caller gave no
+	// time. The time is then not part of the content. The same content with another
+	// assigned time is therefore a duplicate, and the earliest assigned time stands.
 	Assigned bool
 	// Attributes place the user in divisions.
 	Attributes map[string]string
-	// Metadata is a JSON object in canonical form ([CanonicalMetadata]), or empty.
+	// Metadata is a JSON object in the form of [CanonicalMetadata], or empty.
 	Metadata string
-	// ReceivedAt is when the service first took the result, in whole
-	// microseconds. It decides whether the result came too late, so that a replay decides alike.
+	// ReceivedAt is when the service first received the result, in whole microseconds.
+	// It decides whether the result is too late. Because a replay carries the same
+	// ReceivedAt, it has the same outcome.
 	ReceivedAt time.Time
 }
 
-// Truncate cuts t to the resolution of every stored instant, one microsecond.
+// Truncate returns t in UTC, rounded down to a microsecond, which is the resolution
+// of every stored instant.
 func Truncate(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// Check returns every fault of r as a result for b, joined, each a
-// [FieldError]. The season is not looked at.
+// Check returns nil if r keeps the limits of b. Otherwise it returns all faults of r,
+// joined by [errors.Join], each a [FieldError]. Parameter now is the current time.
+// Check ignores r's season.
 func (b *Board) Check(r *MatchResult, now time.Time) error {
 	errs := []error{r.User.Validate(), r.Match.Validate()}
 	if r.Revision < 0 || r.Revision > MaxRevision {
-		errs = append(errs, fieldErrorf("revision", "%d is not 0 to %d", r.Revision, int64(MaxRevision)))
+		errs = append(errs, fieldErrorf("revision", "%d is not in the range 0 to %d", r.Revision, int64(MaxRevision)))
 	}
 	if r.Retracted {
 		return errors.Join(errs...)
@@ -84,11 +88,11 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	if b.AddsUp() {
 		name = "points"
 	}
-	if lo, hi := b.Bounds(); r.Score < lo || r.Score > hi {
-		errs = append(errs, fieldErrorf(name, "%d is not %d to %d", r.Score, lo, hi))
+	if lo, hi := b.bounds(); r.Score < lo || r.Score > hi {
+		errs = append(errs, fieldErrorf(name, "%d is not in the range %d to %d", r.Score, lo, hi))
 	}
 	if len(r.TieBreakers) > len(b.TieBreakers) {
-		errs = append(errs, fieldErrorf("tie_breakers", "%d given, the board has %d", len(r.TieBreakers), len(b.TieBreakers)))
+		errs = append(errs, fieldErrorf("tie_breakers", "%d given, but the board has %d", len(r.TieBreakers), len(b.TieBreakers)))
 	}
 	for i, v := range r.TieBreakers {
 		if v < -int64(MaxScore) || v > int64(MaxScore) {
@@ -116,11 +120,11 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// CanonicalMetadata returns a JSON object in the one form in which equal
-// objects are equal bytes: compact, keys sorted, numbers as written in data; what
-// came over the wire has doubles there. Nothing, null and {} are all the empty
-// string. It returns a [FieldError] if data is no JSON object or, compact, longer
-// than [MaxMetadataBytes].
+// CanonicalMetadata returns the JSON object in data in canonical form, in which equal
+// objects have equal bytes: compact, with sorted keys, and with numbers spelled as
+// in data. Empty data, null and {} become the empty string. CanonicalMetadata
+// returns a [FieldError] if data is not a JSON object, or if its compact form is
+// longer than [MaxMetadataBytes].
 func CanonicalMetadata(data []byte) (string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "", nil
@@ -135,7 +139,7 @@ func CanonicalMetadata(data []byte) (string, error) {
 		return "", fieldErrorf("metadata", "is not a JSON object: %v", err)
 	}
 	if dec.More() {
-		return "", fieldErrorf("metadata", "has more after the JSON object")
+		return "", fieldErrorf("metadata", "has text after the JSON object")
 	}
 	if len(object) == 0 {
 		return "", nil
@@ -153,8 +157,9 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A result's payload is its content as bytes, so that of two payloads of one
-// key and revision the greater one stands, on every store alike:
+// A payload is a result's content as bytes. Of two payloads with the same key and
+// revision the greater one stands, in every store. The fields in order, with their
+// lengths in bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
@@ -163,10 +168,12 @@ func CanonicalMetadata(data []byte) (string, error) {
 //	8  achieved_at, biased; 0 if assigned
 //	.. attributes: a count, then each name and value with its length, sorted
 //	.. metadata with its length
-//	8  achieved_at if assigned, complemented (the earliest is the greatest)
-//	8  received_at, complemented
+//	8  if assigned, achieved_at, biased and complemented; else 0
+//	8  received_at, biased and complemented
 //
-// Counts and lengths are uvarints. The last 16 bytes are no content.
+// Biased means mapped by [biased]. Complemented times compare in reverse, so the
+// earliest is the greatest. Counts and lengths are uvarints. The last 16 bytes are the
+// trailer, which is not content.
 const (
 	payloadFormat  = 1
 	flagRetracted  = 0x80
@@ -174,7 +181,8 @@ const (
 	payloadTrailer = 16
 )
 
-// AppendPayload appends the payload of r: all of it but key and revision.
+// AppendPayload appends the payload of r to dst: every field except ResultKey and
+// Revision.
 func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	var flags byte
 	if r.Retracted {
@@ -203,9 +211,8 @@ func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^biased(r.ReceivedAt.UnixMicro()))
 }
 
-// DecodePayload returns the result of the given key and revision that payload
-// is of. It returns [ErrFormat] for bytes that [MatchResult.AppendPayload] does
-// not make.
+// DecodePayload returns the result with the given key, revision and payload. It
+// returns [ErrFormat] for bytes that [MatchResult.AppendPayload] cannot produce.
 func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, error) {
 	d := decoder{b: payload}
 	r := MatchResult{ResultKey: key, Revision: revision}
@@ -241,17 +248,18 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 	return r, nil
 }
 
-// compareContent orders two results of one key and revision: the greater one
-// stands, whichever came first. same says that their contents are equal, and
-// that they differ in assigned or received time at most.
+// compareContent compares two results with the same key and revision. The greater
+// one stands. same reports whether their contents are equal; they may still differ
+// in assigned or received time.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
 	return bytes.Compare(px, py), same
 }
 
-// Normalize returns r without what does not count: trailing zero tie-breakers, which an
-// absent one equals, and the content of a retraction.
+// Normalize returns r in the form in which stores keep it. Trailing tie-breakers
+// that are 0 are removed, because they equal missing ones. Times are truncated to
+// microseconds. A retraction loses its content.
 func (r MatchResult) Normalize() MatchResult {
 	if r.Retracted {
 		return MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,

@@ -3,19 +3,20 @@ package leaderboard
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // so that a static binary knows every zone
+	_ "time/tzdata" // a static binary must know every time zone
 )
 
-// ErrSeasonNotFound: a board has no season at that time, or none of that id.
+// ErrSeasonNotFound means that a board has no season at a time or with an id.
 var ErrSeasonNotFound = errors.New("season not found")
 
-// SeasonID names a season within its board: 1 to 64 bytes of printable UTF-8.
-// It follows from the board's schedule:
+// SeasonID identifies a season within its board: 1 to 64 bytes of printable UTF-8.
+// The board's schedule determines its form:
 //
 //	None      all       [SeasonAll]
 //	Daily     20261120  year, month, day
@@ -23,18 +24,20 @@ var ErrSeasonNotFound = errors.New("season not found")
 //	Monthly   202611    year, month
 //	Explicit            the window's own id
 //
-// Years are 1 to 9999. No schedule but Explicit has a meaning for other ids.
+// Years are 1 to 9999.
 type SeasonID string
 
 // SeasonAll is the one season of a board without a schedule.
 const SeasonAll SeasonID = "all"
 
+// SeasonLatest is the season of a read that wants the newest season with entries.
+// Only explicit windows may have SeasonLatest as their own id.
+const SeasonLatest SeasonID = "latest"
+
 const maxSeasonIDBytes = 64
 
-// Validate returns a [FieldError] if id breaks the limits of season ids. It
-// does not say that any board has such a season: see [Schedule.ByID].
-func (id SeasonID) Validate() error { return id.validate("season") }
-
+// validate returns a [FieldError] that names field if id breaks the limits of season
+// ids. It does not check that a season with the id exists: see [Schedule.ByID].
 func (id SeasonID) validate(field string) error {
 	if id == "" || len(id) > maxSeasonIDBytes {
 		return fieldErrorf(field, "is %d bytes long, 1 to %d are allowed", len(id), maxSeasonIDBytes)
@@ -42,15 +45,16 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is a span of time, [Start, End) in UTC, by which a board's results are
-// set apart. Start and End are both zero for [SeasonAll], which has no bounds.
+// Season is a span of time, [Start, End) in UTC. Each season of a board has results
+// and standings of its own. Start and End are both zero for [SeasonAll], which has
+// no bounds.
 type Season struct {
 	ID    SeasonID  `json:"id"`
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
 }
 
-// Contains says whether t is in s.
+// Contains reports whether t is in s.
 func (s Season) Contains(t time.Time) bool {
 	if s.Start.IsZero() && s.End.IsZero() {
 		return true
@@ -58,15 +62,16 @@ func (s Season) Contains(t time.Time) bool {
 	return !t.Before(s.Start) && t.Before(s.End)
 }
 
-// ScheduleKind says how time is cut into seasons.
+// ScheduleKind is a way to divide time into seasons.
 type ScheduleKind int8
 
+// The kinds of schedules.
 const (
-	None     ScheduleKind = iota // one season, for good
+	None     ScheduleKind = iota // one season, which never ends
 	Daily                        // from midnight to midnight
 	Weekly                       // from Monday to Monday, numbered as in ISO 8601
-	Monthly                      // from the first to the first
-	Explicit                     // as listed in Schedule.Windows
+	Monthly                      // from the first day of a month to the first of the next
+	Explicit                     // the seasons listed in Schedule.Windows
 )
 
 var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT"}
@@ -81,28 +86,31 @@ func (k *ScheduleKind) UnmarshalText(text []byte) error {
 	return parseEnum("season.schedule", scheduleNames, text, k)
 }
 
-// Schedule cuts time into a board's seasons. Seasons never overlap, and those
-// of a daily, weekly or monthly schedule follow one another without a gap.
+// Schedule divides time into a board's seasons. Seasons never overlap. Daily, weekly
+// and monthly seasons follow one another without a gap.
 //
-// A season begins at the first instant at which the calendar in TimeZone shows
-// its first day or a later one, and ends where the next begins. So a midnight
-// that clocks skip begins its season when they land, a midnight that they strike
-// twice begins it the first time, and a day that a zone left out has no season.
+// A season of these kinds begins at the first instant at which the calendar in
+// TimeZone shows the season's first day or a later day. It ends where the next season
+// begins. Three consequences:
+//   - If clocks skip midnight, the season begins at the instant after the skipped time.
+//   - If clocks show midnight twice, the season begins at the first of the two.
+//   - If a time zone left out a day, that day has no season.
 type Schedule struct {
 	Kind     ScheduleKind `json:"schedule"`
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
-	// Grace is how long after its end a season still takes late results.
+	// Grace is how long a season still accepts late results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Windows are the seasons of an explicit schedule, in order of time. There
-	// may be gaps between them.
+	// Windows are the seasons of an explicit schedule, in order of time, with or
+	// without gaps between them.
 	Windows []Season `json:"windows,omitempty"`
 }
 
-// Validate returns every fault of s, joined, each a [FieldError].
+// Validate returns nil if s is valid. Otherwise it returns all faults, joined by
+// [errors.Join], each a [FieldError].
 func (s Schedule) Validate() error {
 	var errs []error
 	if s.Kind < None || s.Kind > Explicit {
-		errs = append(errs, fieldErrorf("season.schedule", "is none of %v", scheduleNames))
+		errs = append(errs, fieldErrorf("season.schedule", "must be one of %s", strings.Join(scheduleNames, ", ")))
 	}
 	if _, err := location(s.TimeZone); err != nil {
 		errs = append(errs, err)
@@ -111,7 +119,7 @@ func (s Schedule) Validate() error {
 		errs = append(errs, fieldErrorf("season.grace", "%v is negative", s.Grace))
 	}
 	if s.Kind != Explicit && len(s.Windows) > 0 {
-		errs = append(errs, fieldErrorf("season.windows", "are for EXPLICIT schedules only"))
+		errs = append(errs, fieldErrorf("season.windows", "are allowed in EXPLICIT schedules only"))
 	}
 	if s.Kind == Explicit && len(s.Windows) == 0 {
 		errs = append(errs, fieldErrorf("season.windows", "are required for an EXPLICIT schedule"))
@@ -123,7 +131,7 @@ func (s Schedule) Validate() error {
 			errs = append(errs, err)
 		}
 		if w.ID == SeasonAll {
-			errs = append(errs, fieldErrorf(field+".id", "%q means a season without bounds", SeasonAll))
+			errs = append(errs, fieldErrorf(field+".id", "%q is reserved for the season without bounds", SeasonAll))
 		}
 		if seen[w.ID] {
 			errs = append(errs, fieldErrorf(field+".id", "%q is given twice", w.ID))
@@ -133,15 +141,15 @@ func (s Schedule) Validate() error {
 			errs = append(errs, fieldErrorf(field+".end", "is not after the window's start"))
 		}
 		if i > 0 && w.Start.Before(s.Windows[i-1].End) {
-			errs = append(errs, fieldErrorf(field+".start", "is before the end of the window above; list windows in order, without overlap"))
+			errs = append(errs, fieldErrorf(field+".start", "is before the end of the previous window; list windows in order of time, without overlap"))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// At returns the season that contains t. It returns [ErrSeasonNotFound] if t is
-// in none of an explicit schedule's windows or outside the years 1 to 9999, and
-// a [FieldError] if the time zone is unknown.
+// At returns the season that contains t. Errors: [ErrSeasonNotFound] if no explicit
+// window contains t, or if t is outside the years 1 to 9999; a [FieldError] if the
+// time zone is unknown.
 func (s Schedule) At(t time.Time) (Season, error) {
 	switch s.Kind {
 	case None:
@@ -149,7 +157,7 @@ func (s Schedule) At(t time.Time) (Season, error) {
 	case Explicit:
 		i := sort.Search(len(s.Windows), func(i int) bool { return s.Windows[i].End.After(t) })
 		if i == len(s.Windows) || !s.Windows[i].Contains(t) {
-			return Season{}, fmt.Errorf("no window of the board holds %v: %w", t.UTC(), ErrSeasonNotFound)
+			return Season{}, s.outsideWindows(t, i)
 		}
 		return s.Windows[i].inUTC(), nil
 	}
@@ -163,8 +171,8 @@ func (s Schedule) At(t time.Time) (Season, error) {
 	}
 	first := s.Kind.firstDay(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 	season := s.Kind.season(first, loc)
-	// Where clocks went back over midnight, t may show the day before although
-	// the new day has been seen: the season goes by the latest day seen.
+	// If clocks go back across midnight, the local clock shows the previous day again
+	// after it has shown the new day. Times after the first midnight count as the new day.
 	for !t.Before(season.End) {
 		first = s.Kind.nextDay(first)
 		season = s.Kind.season(first, loc)
@@ -176,11 +184,29 @@ func (s Schedule) At(t time.Time) (Season, error) {
 }
 
 func outsideYears(t time.Time) error {
-	return fmt.Errorf("%v is outside the years 1 to 9999: %w", t.UTC(), ErrSeasonNotFound)
+	return fmt.Errorf("%s is outside the years 1 to 9999: %w", t.UTC().Format(time.RFC3339), ErrSeasonNotFound)
 }
 
-// ByID returns the season with the id. It returns [ErrSeasonNotFound] if the
-// schedule has none, and a [FieldError] if the time zone is unknown.
+// outsideWindows returns the error for a time t that no window of s contains. The first
+// window after t has the index next.
+func (s Schedule) outsideWindows(t time.Time, next int) error {
+	var nearest []string
+	if next > 0 {
+		w := s.Windows[next-1]
+		nearest = append(nearest, fmt.Sprintf("the last was %q, until %s", string(w.ID), w.End.UTC().Format(time.RFC3339)))
+	}
+	if next < len(s.Windows) {
+		w := s.Windows[next]
+		nearest = append(nearest, fmt.Sprintf("the next is %q, from %s", string(w.ID), w.Start.UTC().Format(time.RFC3339)))
+	}
+	if len(nearest) == 0 {
+		nearest = []string{"the board has no windows"}
+	}
+	return fmt.Errorf("no season at %s, %s: %w", t.UTC().Format(time.RFC3339), strings.Join(nearest, ", "), ErrSeasonNotFound)
+}
+
+// ByID returns the season with an id. Errors: [ErrSeasonNotFound] if the schedule
+// has no such season; a [FieldError] if the time zone is unknown.
 func (s Schedule) ByID(id SeasonID) (Season, error) {
 	switch s.Kind {
 	case None:
@@ -194,7 +220,7 @@ func (s Schedule) ByID(id SeasonID) (Season, error) {
 				return w.inUTC(), nil
 			}
 		}
-		return Season{}, notFound(id, "the id of one of the board's windows")
+		return Season{}, s.noWindow(id)
 	}
 	loc, err := location(s.TimeZone)
 	if err != nil {
@@ -206,49 +232,61 @@ func (s Schedule) ByID(id SeasonID) (Season, error) {
 	}
 	season := s.Kind.season(first, loc)
 	if !season.Start.Before(season.End) {
-		return Season{}, fmt.Errorf("season %q, a day that the calendar of %s left out: %w", id, s.TimeZone, ErrSeasonNotFound)
+		return Season{}, fmt.Errorf("season %q is a day that the calendar of %s left out: %w", id, s.TimeZone, ErrSeasonNotFound)
 	}
 	return season, nil
 }
 
-// Previous returns the season before the given one of s, and false if there is
-// none or s has no such season.
-func (s Schedule) Previous(of Season) (Season, bool) { return s.neighbor(of.ID, -1) }
-
-// Next returns the season after the given one of s, and false if there is none
-// or s has no such season.
-func (s Schedule) Next(of Season) (Season, bool) { return s.neighbor(of.ID, +1) }
-
-func (s Schedule) neighbor(id SeasonID, step int) (Season, bool) {
+// Previous returns the season before the given one. It returns false if there is none,
+// or if s does not have the given season.
+func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
-			if j := i + step; w.ID == id && j >= 0 && j < len(s.Windows) {
-				return s.Windows[j].inUTC(), true
+			if w.ID == season.ID && i > 0 {
+				return s.Windows[i-1].inUTC(), true
 			}
 		}
 		return Season{}, false
 	}
-	season, err := s.ByID(id)
+	season, err := s.ByID(season.ID)
 	if err != nil || s.Kind == None {
 		return Season{}, false
 	}
-	if step > 0 {
-		season, err = s.At(season.End)
-	} else {
-		season, err = s.At(season.Start.Add(-1))
-	}
+	season, err = s.At(season.Start.Add(-1))
 	return season, err == nil
 }
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
 
-func notFound(id SeasonID, want string) error {
-	return fmt.Errorf("season %.64q, where %s is expected: %w", string(id), want, ErrSeasonNotFound)
+// noWindow returns the error for an id that no window has. The error names the windows
+// whose ids are nearest to id when all ids are sorted as text.
+func (s Schedule) noWindow(id SeasonID) error {
+	const named = 2
+	ids := make([]SeasonID, len(s.Windows))
+	for i, w := range s.Windows {
+		ids[i] = w.ID
+	}
+	slices.Sort(ids)
+	next, _ := slices.BinarySearch(ids, id)
+	from := max(0, min(next-named/2, len(ids)-named))
+	var texts []string
+	for _, near := range ids[from:min(from+named, len(ids))] {
+		texts = append(texts, strconv.Quote(string(near)))
+	}
+	if len(texts) == 1 {
+		return notFound(id, "the board's only window "+texts[0])
+	}
+	return notFound(id, "a window of the board: the nearest are "+strings.Join(texts, " and "))
 }
 
-// A day below is a calendar day without a zone, held as its midnight in UTC.
+func notFound(id SeasonID, want string) error {
+	return fmt.Errorf("no season %.64q, want %s: %w", string(id), want, ErrSeasonNotFound)
+}
 
-// firstDay returns the first day of the season that holds the day.
+// In the functions below a day is a calendar day without a time zone, represented
+// by its midnight in UTC.
+
+// firstDay returns the first day of the season that contains day.
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	switch k {
 	case Monthly:
@@ -309,7 +347,7 @@ func (k ScheduleKind) id(first time.Time) SeasonID {
 	}
 }
 
-// parse returns the first day of the season with the id, and false if there is
+// parse returns the first day of the season with an id. It returns false if there is
 // no such season in the years 1 to 9999.
 func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	switch k {
@@ -319,7 +357,7 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 		yyyy, ww, _ := strings.Cut(string(id), "W")
 		year, _ := strconv.Atoi(yyyy)
 		week, _ := strconv.Atoi(ww)
-		if year > 9999 || week > 53 { // far out of range, where dates would overflow
+		if year > 9999 || week > 53 { // avoid dates that overflow
 			return first, false
 		}
 		// The fourth of January is always in week 1.
@@ -327,30 +365,31 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	case Daily:
 		first, _ = time.Parse(dayLayout, string(id))
 	}
-	// Each season has one id; whatever else was read as it is not an id.
+	// A season has exactly one id. Reject other texts that parse to the same season.
 	return first, k.year(first) >= 1 && k.id(first) == id
 }
 
-// maxOffset is more than any zone was ever ahead of UTC, or behind it.
+// maxOffset is greater than the offset of any time zone from UTC, past ones included.
 const maxOffset = 25 * time.Hour
 
-// dayStart returns the first instant, in UTC, at which the calendar in loc shows
-// day or a later day. It asks of each stretch of constant offset in turn whether
-// midnight, or a jump past it, falls in it, because [time.Date] does not promise
-// which instant it returns for a midnight that is skipped or struck twice.
+// dayStart returns the first instant, in UTC, at which the calendar in loc shows day
+// or a later day. It examines each period of constant offset in turn, to find the
+// one with midnight or with a jump past midnight. It does not use [time.Date], which
+// leaves open which instant it returns for a midnight that is skipped or repeated.
 func dayStart(day time.Time, loc *time.Location) time.Time {
 	from := day.Add(-maxOffset).In(loc)
 	for {
 		_, offset := from.Zone()
 		midnight := day.Add(-time.Duration(offset) * time.Second)
 		if midnight.Before(from) {
-			midnight = from // the change of offset at from jumped past it
+			midnight = from // the change of offset at from jumped past midnight
 		}
 		_, to := from.ZoneBounds()
 		if !to.IsZero() && !to.After(from) {
-			// Beyond a zone's last listed change, ZoneBounds ends a year's last
-			// stretch 365 days after the year began in UTC, which in a leap year
-			// is before its last day. The stretch does last until the year ends.
+			// ZoneBounds is wrong in leap years after the last change that the zone's data
+			// lists. There it ends a year's last period when December 31 begins in UTC,
+			// which is not after a from on that day. The period in fact lasts until
+			// the year ends in UTC.
 			to = from.Truncate(24 * time.Hour).Add(24 * time.Hour)
 		}
 		if to.IsZero() || midnight.Before(to) {
@@ -360,12 +399,13 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 	}
 }
 
-// locations holds the zones in use by name: loading one reads a file.
+// locations caches time zones by name, because loading one reads a file.
 var locations sync.Map // string to *time.Location
 
-// location returns the zone with the IANA name; empty is UTC. It returns a
-// [FieldError] for names that are unknown, or that mean another zone or another
-// count of seconds on another machine.
+// location returns the time zone with an IANA name; the empty name is UTC. It returns
+// a [FieldError] for unknown names, for the machine's local zone ("Local",
+// "localtime"), and for the zones that count leap seconds ("right/…"). Not every
+// machine has the latter.
 func location(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil
@@ -375,7 +415,7 @@ func location(name string) (*time.Location, error) {
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil || name == "Local" || name == "localtime" || strings.HasPrefix(name, "right/") {
-		return nil, fieldErrorf("season.time_zone", "%.64q is not a time zone of the IANA database, such as Europe/Berlin", name)
+		return nil, fieldErrorf("season.time_zone", "%.64q is not in the IANA time zone database; use a name such as Europe/Berlin", name)
 	}
 	locations.Store(name, loc)
 	return loc, nil

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// RankKey is a score and its tie-breakers as bytes, each in its board's order,
-// made by [Board.RankKey]: of two rank keys of one board the smaller stands
-// better, and equal ones share a rank. All rank keys of a board are equally
-// long. The empty RankKey is no standing.
+// RankKey is a score followed by its tie-breakers, as bytes that compare in the
+// orders of the board. Of two rank keys of one board the smaller ranks better, and
+// equal keys share a rank. All rank keys of a board have the same length,
+// [Board.RankKeyBytes]. The empty RankKey means that there is no standing.
 type RankKey string
 
-// SortKey is a rank key, then achieved_at, then the user id: the total order of
-// a ladder. Of two sort keys the smaller stands before the other.
+// SortKey is a rank key, then achieved_at, then the user id. Sort keys put the
+// standings of a ladder in a total order, the smallest first.
 type SortKey string
 
 const columnBytes = 8
 
-// column returns v as bytes that compare as v stands in order.
+// column appends v to dst, as bytes that compare like v in the given order.
 func column(dst []byte, order Order, v int64) []byte {
 	u := biased(v)
 	if order == HigherFirst {
@@ -36,7 +36,8 @@ func columnValue(order Order, b string) int64 {
 	return unbiased(u)
 }
 
-// rankKey joins the bytes of the score, already in b's order, and tie-breakers.
+// rankKey appends the tie-breakers to the bytes of the score, which must already be
+// in b's order.
 func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 	for i, tb := range b.TieBreakers {
 		var v int64
@@ -48,7 +49,7 @@ func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 	return RankKey(score)
 }
 
-// scoreBytes is the length of the score in a rank key of b.
+// scoreBytes returns the length of the score in a rank key of b.
 func (b *Board) scoreBytes() int {
 	if b.Policy == Decay {
 		return decayKeyLen
@@ -56,7 +57,7 @@ func (b *Board) scoreBytes() int {
 	return columnBytes
 }
 
-// RankKeyBytes is the length of b's rank keys in bytes.
+// RankKeyBytes returns the length of b's rank keys in bytes.
 func (b *Board) RankKeyBytes() int { return b.scoreBytes() + columnBytes*len(b.TieBreakers) }
 
 // decayed returns d's bytes in b's order.
@@ -74,16 +75,17 @@ func invert(b []byte) {
 	}
 }
 
-// ScorePrefix returns the first bytes of the rank key of a score. A rank key
-// stands strictly better than every standing of that score if it is smaller than
-// the prefix. On decay boards the score is that at a moment, and a standing is of
-// it if its value is rounded to it.
+// ScorePrefix returns the bytes with which the rank keys of the score s begin. A rank
+// key smaller than these bytes ranks strictly better than every standing with the
+// score s. On decay boards, s is the rounded score at the time at, and the bytes are
+// those of the best value that rounds to s. Other boards ignore parameter at.
 func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(column(nil, b.Order, int64(s)))
 	}
-	// The better end of what is rounded to s is half a point off, that is twice
-	// as many points and one a half-life ago.
+	// Values up to half a point better than s round to s. So the best value is s+1/2, or
+	// s-1/2 if lower is better. Twice as many points one half-life earlier are worth the
+	// same, and they are a whole number.
 	doubled := 2*int64(s) + 1
 	if b.Order == LowerFirst {
 		doubled = 2*int64(s) - 1
@@ -93,9 +95,9 @@ func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 	return RankKey(b.decayed(d))
 }
 
-// ScoreOf returns the score that k holds: on decay boards its value at the
-// given moment, rounded to an integer; elsewhere the moment is not looked at.
-// k must be one of b's rank keys.
+// ScoreOf returns the score in k, which must be a rank key of b. On decay boards the
+// score is the value at the time at, rounded to an integer. Other boards ignore
+// parameter at.
 func (b *Board) ScoreOf(k RankKey, at time.Time) Score {
 	if b.Policy == Decay {
 		key := []byte(k[:decayKeyLen])
@@ -107,7 +109,8 @@ func (b *Board) ScoreOf(k RankKey, at time.Time) Score {
 	return Score(columnValue(b.Order, string(k[:columnBytes])))
 }
 
-// TieBreakersOf returns the tie-breakers that k holds, one for each of b's.
+// TieBreakersOf returns the values of b's tie-breakers in k, which must be a rank key
+// of b.
 func (b *Board) TieBreakersOf(k RankKey) []int64 {
 	if len(b.TieBreakers) == 0 {
 		return nil
@@ -128,8 +131,9 @@ func MakeSortKey(k RankKey, achievedAt time.Time, user UserID) SortKey {
 	return SortKey(append(b, user...))
 }
 
-// Split returns what k was made of, given the length of its board's rank keys.
-// It returns [ErrFormat] if k is too short or its user id is none.
+// Split returns the arguments from which [MakeSortKey] made k, given the length of the
+// board's rank keys. It returns [ErrFormat] if k is too short or holds an invalid
+// user id.
 func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	if len(k) < rankKeyBytes+columnBytes {
 		return "", time.Time{}, "", fmt.Errorf("leaderboard: sort key of %d bytes: %w", len(k), ErrFormat)
@@ -142,40 +146,41 @@ func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	return RankKey(k[:rankKeyBytes]), time.UnixMicro(micros).UTC(), user, nil
 }
 
-// Entry is one user's standing in one scope, overall and in each of its
-// divisions, without its rank.
+// Entry is what a user achieved in one season, without the rank. It stands in the
+// overall ladder and in the ladder of each of its divisions.
 type Entry struct {
-	Scope
+	SeasonKey
 	User UserID
-	// Key is empty if the user has no result that stands.
+	// Key is empty if no result of the user stands.
 	Key RankKey
 	// AchievedAt is when the user reached the score: the event time of Match.
 	AchievedAt time.Time
-	// Match is the result that decided: the one taken, or on boards that add up
-	// the last one that changed the sum.
+	// Match is the match of the result that decides the entry. If Board.AddsUp, this is
+	// the last result that changed the sum or a tie-breaker, or the first result if none
+	// did. Otherwise it is the result whose score the entry takes.
 	Match MatchID
-	// Metadata is that result's.
+	// Metadata is the metadata of Match.
 	Metadata string
-	// Divisions are the slices that the user is in, at most one an attribute, in
-	// the order of the board's attributes.
+	// Divisions are the user's divisions, in the order of Board.Divisions, at most one
+	// per attribute.
 	Divisions []Division
-	// Results counts the results that stand.
+	// Results is the number of results that stand.
 	Results int64
-	// Hidden says that a ban keeps the entry out of every ladder.
+	// Hidden means that a ban keeps the entry out of every ladder.
 	Hidden bool
-	// Version grows with every change of what the user's entry is made of.
-	// Entries of one scope and user with equal versions are equal.
+	// Version grows with every change to the data from which the entry follows.
+	// Entries of one season and user with equal versions are equal.
 	Version uint64
 }
 
-// Ranked says whether e stands in its ladders.
+// Ranked reports whether e stands in its ladders.
 func (e *Entry) Ranked() bool { return e.Key != "" && !e.Hidden }
 
 // SortKey returns e's sort key.
 func (e *Entry) SortKey() SortKey { return MakeSortKey(e.Key, e.AchievedAt, e.User) }
 
-// Ranks are a standing's ranks from 1 by each method. The ordinal rank is also
-// its position in the ladder.
+// Ranks are a standing's ranks by each [Method], counted from 1. The ordinal rank is
+// also the standing's position in the ladder.
 type Ranks struct{ Competition, Dense, Ordinal int64 }
 
 // By returns the rank by method m.
@@ -190,7 +195,7 @@ func (r Ranks) By(m Method) int64 {
 	}
 }
 
-// Standing is one line of a ladder.
+// Standing is an entry's place in a ladder.
 type Standing struct {
 	User       UserID
 	Key        RankKey
@@ -201,9 +206,10 @@ type Standing struct {
 // SortKey returns s's sort key.
 func (s *Standing) SortKey() SortKey { return MakeSortKey(s.Key, s.AchievedAt, s.User) }
 
-// Succeed gives s the ranks of the one that stands right after prev; the zero
-// prev is the top. It is the one place that knows how ranks are numbered.
-func (s *Standing) Succeed(prev *Standing) {
+// RankAfter sets s.Ranks to the ranks of the standing that directly follows prev. If
+// prev is the zero Standing, s is at the top. RankAfter is the only place with the
+// rules of the methods.
+func (s *Standing) RankAfter(prev *Standing) {
 	s.Ranks.Ordinal = prev.Ranks.Ordinal + 1
 	if prev.Ranks.Ordinal > 0 && prev.Key == s.Key {
 		s.Ranks.Competition, s.Ranks.Dense = prev.Ranks.Competition, prev.Ranks.Dense
@@ -212,9 +218,10 @@ func (s *Standing) Succeed(prev *Standing) {
 	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, prev.Ranks.Dense+1
 }
 
-// Number gives entries, which must be in standing order, their ranks. It stops
-// at the first error, which it passes on.
-func Number(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
+// AssignRanks yields the standings of entries with their ranks. The entries must be
+// in standing order and begin at the top of the ladder. If entries yields an error,
+// AssignRanks yields it and stops.
+func AssignRanks(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 	return func(yield func(Standing, error) bool) {
 		var prev Standing
 		for e, err := range entries {
@@ -223,7 +230,7 @@ func Number(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 				return
 			}
 			s := Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt}
-			s.Succeed(&prev)
+			s.RankAfter(&prev)
 			if !yield(s, nil) {
 				return
 			}

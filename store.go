@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Store keeps boards, canonical match results and the entries made of them,
-// durably. Every implementation passes storagetest.Run.
+// Store keeps boards, canonical match results and the entries that follow from
+// them. It is durable. Every implementation passes storagetest.Run.
 //
 // Methods are safe for concurrent use, stop when ctx is done, and never log.
-// Where they write, nil means durable, and any call may be repeated. Any method
+// A write that returns nil is durable, and every call may be repeated. Any method
 // may return [ErrUnavailable]; then a write may or may not have taken effect.
-// Stored instants have a resolution of one microsecond. Sequences yield at most
-// one error, as their last element.
+// Stored instants have a resolution of one microsecond. A sequence yields at most
+// one error, as its last element.
 type Store interface {
 	BoardStore
 	ResultStore
@@ -22,122 +22,133 @@ type Store interface {
 	SeasonStore
 	APIKeyStore
 
-	// Close releases what the store holds. Nothing may be called after it.
+	// Close releases the store's resources. No method may be called after Close.
 	Close() error
 }
 
 // BoardStore is the part of [Store] that keeps boards.
 type BoardStore interface {
-	// CreateBoard keeps a valid new board. If one of that id exists it changes
-	// nothing, and returns [ErrBoardExists] unless the two are the same
-	// ([Board.SameAs]).
+	// CreateBoard keeps a valid new board. If a board with its id exists,
+	// CreateBoard changes nothing. It then returns [ErrBoardExists], unless the two
+	// boards are the same ([Board.SameAs]).
 	CreateBoard(ctx context.Context, b Board) error
-	// Board returns a board, or [ErrBoardNotFound].
+	// Board returns the board with an id, or [ErrBoardNotFound]. The caller may
+	// modify it.
 	Board(ctx context.Context, id BoardID) (Board, error)
-	// Boards returns all boards by id.
+	// Boards returns all boards, ordered by id.
 	Boards(ctx context.Context) ([]Board, error)
-	// AmendBoard replaces a board's settings by what [Board.Amend] makes of them
-	// as changed, and returns that. change is given a copy of the board, again if
-	// another AmendBoard came between, so that none undoes another. Errors:
-	// [ErrBoardNotFound], that of change, and those of Amend.
+	// AmendBoard calls the function change with a copy of the board. It passes the
+	// changed copy to [Board.Amend], stores the resulting board and returns it. If
+	// another AmendBoard stores the board in between, AmendBoard calls change again
+	// with the newer board. So concurrent amendments do not undo each other.
+	// Errors: [ErrBoardNotFound], the error of change, and those of Amend.
 	AmendBoard(ctx context.Context, id BoardID, change func(*Board) error) (Board, error)
-	// DeleteBoard removes a board and all that is kept under it. A board of that
-	// id made later starts empty. It returns [ErrBoardNotFound] if there is none.
+	// DeleteBoard removes a board and everything kept under it. A board created
+	// later with the same id starts empty. Errors: [ErrBoardNotFound].
 	DeleteBoard(ctx context.Context, id BoardID) error
 }
 
 // Outcome is what became of one result of an Apply.
 type Outcome struct {
 	Status Status
-	Reason Reason // if rejected
-	// Entry is the user's in the result's scope once all of the Apply is done.
-	// Its Key is empty if no result stands.
+	Reason Reason // set if Status is Rejected
+	// Entry is the user's entry in the result's season after the whole Apply. Its
+	// Key is empty if no result of the user stands.
 	Entry Entry
-	// Err is set if this result, alone, could not be applied: it may or may not
-	// have been, and may be applied again. The other fields are then zero.
+	// Err is set if the store failed on this result alone; the other fields are then
+	// zero. The result may or may not have taken effect. The caller may apply it again.
 	Err error
 }
 
-// Change is a user's entry in a scope before and after. Both carry scope and user.
+// Change is a user's entry in a season before and after a write. Before and After
+// both have the season key and the user, even if one of them has no Key.
 type Change struct{ Before, After Entry }
 
 // ApplyReport is the answer to an Apply.
 type ApplyReport struct {
-	Outcomes []Outcome // one a result, in their order
-	Changes  []Change  // one for each user and scope whose entry's Version changed
+	Outcomes []Outcome // one for each result, in their order
+	Changes  []Change  // one for each user and season whose entry has a new Version
 }
 
-// EntryKey names an entry.
+// EntryKey identifies an entry.
 type EntryKey struct {
-	Scope
+	SeasonKey
 	User UserID
 }
 
-// Record is all that the store holds of a match result, be it only that it was
-// refused.
+// Record is everything that a store keeps about one match result. A result that
+// was only ever refused has a Record too.
 type Record struct {
-	// Result is the one that stands; nil if all that came were refused.
+	// Result is the result that stands; nil if all were refused.
 	Result *MatchResult
-	// Refusals are by revision, then by the time they were received.
+	// Refusals are ordered by revision, then by the time they were received.
 	Refusals []Refusal
 }
 
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
-	// Apply merges results into what is known, by [Board.Merge], and brings the
-	// entries of their users up to date. b is a board as the store returned it. All
-	// results must be of b, carry their season, and have valid ids and revisions.
-	// They may be of many users and seasons; those of one user are applied in
-	// their order. Results and entries of one user change together: no reader and
-	// no crash sees one without the other. It returns an error if none was applied;
-	// [ErrBoardNotFound] if b was deleted, even if there is a new board of its id.
+	// Apply merges results into the stored ones by [Board.Merge] and updates the
+	// entries of their users. b must be a board as the store returned it. All
+	// results must be of b, name their season, and have valid ids and revisions.
+	// They may be of many users and seasons. The results of one user are applied in
+	// the order given.
+	//
+	// The results and entries of one user change together: no reader and no crash
+	// sees one without the other. Apply returns an error only if it applied none of
+	// the results. Errors: [ErrBoardNotFound] if b was deleted, even if a new board
+	// has its id.
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
-	// Result returns what is known of a match result, or [ErrResultNotFound].
+	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
-	// Results yields the results of a user in a scope that stand or are
-	// retracted, by match id.
-	Results(ctx context.Context, s Scope, user UserID) iter.Seq2[MatchResult, error]
-	// Users yields each user with a [Record] in the scope, once, in any order.
-	Users(ctx context.Context, s Scope) iter.Seq2[UserID, error]
-	// Unlisted yields the users with a [Record] whom Users leaves out, of every
-	// scope, once each, in any order. There are none but by damage; Recount of the
-	// user puts that right. It looks through all results that the store has.
-	Unlisted(ctx context.Context) iter.Seq2[EntryKey, error]
+	// Results yields the results of a user in a season that stand or are
+	// retracted, ordered by match id.
+	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
+	// Users yields each user with a [Record] in the season once, in any order.
+	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
+	// UnregisteredUsers yields each user that has a [Record] but that Users does not
+	// yield, once per season, in any order. Only damaged data has such users. A Recount
+	// of the user registers the user again. UnregisteredUsers reads every result in the
+	// store.
+	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
-// Stray is a row of a ladder that is not as the user's entry says.
-type Stray struct {
+// OrphanRow is a ladder row that its user's entry does not imply. For example, the
+// entry stands in another place, or the user has none.
+type OrphanRow struct {
 	Division Division
 	User     UserID
-	Key      SortKey // where the row stands
+	Key      SortKey // the row's place
 }
 
 // EntryStore is the part of [Store] that keeps entries.
 type EntryStore interface {
-	// Entry returns a user's entry, also a hidden one, or [ErrEntryNotFound] if
-	// no result of the user stands.
-	Entry(ctx context.Context, s Scope, user UserID) (Entry, error)
-	// Entries yields the ranked entries of a ladder in standing order, beginning
-	// after the given sort key, or at the top if it is empty. An entry that moves
-	// meanwhile is yielded once, twice or not at all; all others once.
+	// Entry returns a user's entry, even if it is hidden. It returns
+	// [ErrEntryNotFound] if no result of the user stands.
+	Entry(ctx context.Context, s SeasonKey, user UserID) (Entry, error)
+	// Entries yields the ranked entries of a ladder in standing order. It begins
+	// after the given sort key, or at the top if the key is empty. An entry that moves
+	// while Entries runs appears once, twice or not at all. Every other entry appears
+	// once.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
-	// Scan yields every entry of a scope, hidden ones too, in any order. An entry
-	// that changes meanwhile is yielded once, as it was or as it became. An index
-	// builds fastest from ranked entries in the overall standing order.
-	Scan(ctx context.Context, s Scope) iter.Seq2[Entry, error]
-	// Strays yields the rows of a scope's ladders that are not as their users'
-	// entries say, once each, in any order. Entries may leave them out; Recount
-	// of the user removes them. There are none but by damage, or by a writer that
-	// stopped halfway; a row that is being moved may be yielded, though.
-	Strays(ctx context.Context, s Scope) iter.Seq2[Stray, error]
-	// Recount makes a user's entry anew from the canonical results, puts right
-	// whatever of it is wrong in any ladder, and returns the entry before and
-	// after. Before is what was found; if it was whole, both are equal. Errors:
-	// [ErrBoardNotFound], as of Apply.
+	// Scan yields every entry of a season, hidden ones too, in any order. An entry that
+	// changes while Scan runs appears once, either old or new. An index builds fastest
+	// if ranked entries come in the overall standing order.
+	Scan(ctx context.Context, s SeasonKey) iter.Seq2[Entry, error]
+	// OrphanRows yields each orphan row of a season's ladders once, in any order. An
+	// orphan row is a ladder row that its user's entry does not imply. Such rows come
+	// from damage, or from a writer that stopped halfway. OrphanRows may also yield a
+	// row that moves while it runs. Entries may omit orphan rows. A Recount of the user
+	// removes them.
+	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
+	// Recount computes a user's entry from the canonical results alone, repairs
+	// every ladder that disagrees with it, and returns the entry before and after.
+	// Before is the entry as stored until then. If nothing was damaged, Before equals
+	// After.
+	// Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
 }
 
-// Ban says whether a user is hidden from every ladder.
+// Ban is the decision to hide a user from every ladder, or to show the user again.
 type Ban struct {
 	User   UserID
 	Banned bool
@@ -147,63 +158,72 @@ type Ban struct {
 
 // UserStore is the part of [Store] that knows users across boards.
 type UserStore interface {
-	// SetBan hides a user's entries, present and future, on every board, or
-	// brings them back, and returns the changes. Results go on being kept and
-	// counted while a user is banned.
+	// SetBan hides a user's present and future entries on every board, or shows
+	// them again, and returns the changes. The store still keeps and counts the
+	// results of a banned user.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
-	// Ban returns a user's ban, Banned false if there is none.
+	// Ban returns a user's ban. Its Banned is false if the user has none.
 	Ban(ctx context.Context, user UserID) (Ban, error)
-	// Erase removes all that is kept of a user: results, refusals, entries, final
-	// standings and ban. Results received at or before at are rejected from then
-	// on; what remains to know them by is no id that could be read back. If the
-	// user comes back, versions go on growing. In final standings the others keep
-	// their ranks. It returns the changes; each After is empty.
+	// Erase removes everything kept about a user: results, refusals, entries, final
+	// standings and the ban. After it, the store rejects each result of the user that
+	// was received at the given time or earlier. To recognize such results, the store
+	// keeps a value from which the user's id cannot be read.
+	//
+	// If the user returns, new entries have greater versions than the erased ones. In
+	// final standings the other users keep their ranks. Erase returns the changes, in
+	// which After has no Key.
 	Erase(ctx context.Context, user UserID, at time.Time) ([]Change, error)
-	// UserScopes returns the scopes in which a user has a [Record], by board and season.
-	UserScopes(ctx context.Context, user UserID) ([]Scope, error)
+	// UserSeasons returns the seasons in which a user has a [Record], ordered by
+	// board and season.
+	UserSeasons(ctx context.Context, user UserID) ([]SeasonKey, error)
 }
 
-// Amendment says why final standings were made again.
+// Amendment records why the final standings of a season were replaced.
 type Amendment struct {
 	At     time.Time `json:"at"`
-	Reason string    `json:"reason"` // e.g. "late correction"; it names nobody
+	Reason string    `json:"reason"` // such as "late correction"; it must not name a user
 }
 
-// SeasonRecord is what the store knows of a season.
+// SeasonRecord is the state of a season in the store.
 type SeasonRecord struct {
-	Scope
-	SealedAt   time.Time // zero if it is not sealed
+	SeasonKey
+	SealedAt   time.Time // zero if the season is not sealed
 	Amendments []Amendment
 }
 
 // SeasonStore is the part of [Store] that keeps seasons and their final standings.
 type SeasonStore interface {
-	// Seasons returns the seasons of a board in which there is a [Record], or that
-	// are sealed, by id.
+	// Seasons returns the seasons of a board that have a [Record] or are sealed,
+	// ordered by id.
 	Seasons(ctx context.Context, id BoardID) ([]SeasonRecord, error)
-	// Season returns what is known of a season; all but the scope is zero if there is
-	// nothing.
-	Season(ctx context.Context, s Scope) (SeasonRecord, error)
-	// Seal makes the final standings of a scope, for each of its ladders, from
-	// its entries as they are, and marks it sealed at a.At. On a sealed season it
-	// makes them again and appends a to the record, unless a is there already or
-	// of the time that it was sealed at. Readers see the old standings or the new
-	// ones whole. Whether the season is over is the caller's to know. Errors:
-	// [ErrBoardNotFound], as of Apply.
-	Seal(ctx context.Context, b *Board, season SeasonID, a Amendment) (SeasonRecord, error)
-	// Amend makes the final standings of a sealed season of b again, as Seal does.
-	// If it is not sealed it returns [ErrNotSealed], and any Seal that returns later,
-	// though it be under way, makes the final standings with all that was changed
-	// before the call. So who changes an entry of a season that may be sealed calls
-	// Amend afterwards.
-	Amend(ctx context.Context, b *Board, season SeasonID, a Amendment) (SeasonRecord, error)
-	// FinalStandings returns up to n standings from a position on, from 1, and
-	// the number of all. It returns [ErrNotSealed] if the season is not sealed.
+	// Season returns the state of a season. If the store knows nothing of it, only
+	// the SeasonKey is set.
+	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
+	// Seal computes the final standings of each of a season's ladders from the
+	// season's present entries. It sets SealedAt to the amendment's time. If the season
+	// is sealed already, Seal replaces the final standings and appends the amendment to
+	// the season's record. It appends nothing if the record holds the amendment, or if
+	// the amendment's time equals SealedAt. So a call may be repeated.
+	//
+	// Readers see either the old standings or the new ones, never a mixture. The
+	// caller must know that the season is over. Errors: [ErrBoardNotFound], as in
+	// Apply.
+	Seal(ctx context.Context, b *Board, season SeasonID, amendment Amendment) (SeasonRecord, error)
+	// Amend replaces the final standings of a sealed season, as Seal does. If the
+	// season is not sealed, it returns [ErrNotSealed]. A Seal that returns after such
+	// an Amend, even one that started earlier, includes all changes made before the
+	// call of Amend. Call Amend after changing an entry of a season that may already
+	// be sealed.
+	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment) (SeasonRecord, error)
+	// FinalStandings returns up to n final standings, beginning at a position, and
+	// the total number. Positions count from 1. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
-	// FinalStanding returns a user's. Errors: [ErrNotSealed], [ErrEntryNotFound].
+	// FinalStanding returns a user's final standing.
+	// Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalStanding(ctx context.Context, l Ladder, user UserID) (Standing, error)
-	// DeleteSeason removes all that is kept of a scope, if there is anything.
-	DeleteSeason(ctx context.Context, s Scope) error
+	// DeleteSeason removes everything kept about a season. It returns nil if the
+	// store knows nothing of the season.
+	DeleteSeason(ctx context.Context, s SeasonKey) error
 }
 
 // APIKey is a caller's credential, without its secret.
@@ -213,17 +233,17 @@ type APIKey struct {
 	Hash      [32]byte  `json:"hash"`   // SHA-256 of the secret
 	Scopes    []string  `json:"scopes"` // read, submit, admin
 	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"` // zero: never
+	ExpiresAt time.Time `json:"expires_at"` // zero means never
 }
 
 // APIKeyStore is the part of [Store] that keeps API keys.
 type APIKeyStore interface {
-	// PutAPIKey keeps a key, replacing one of the same id.
+	// PutAPIKey keeps a key. It replaces a key with the same id.
 	PutAPIKey(ctx context.Context, k APIKey) error
 	// APIKey returns the key with a hash, or [ErrAPIKeyNotFound].
 	APIKey(ctx context.Context, hash [32]byte) (APIKey, error)
-	// APIKeys returns all keys by id.
+	// APIKeys returns all keys, ordered by id.
 	APIKeys(ctx context.Context) ([]APIKey, error)
-	// DeleteAPIKey removes a key, or returns [ErrAPIKeyNotFound].
+	// DeleteAPIKey removes the key with an id, or returns [ErrAPIKeyNotFound].
 	DeleteAPIKey(ctx context.Context, id string) error
 }

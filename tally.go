@@ -7,37 +7,35 @@ import (
 	"time"
 )
 
-// Tally is the summary of the results of one user in one scope that an entry
-// is made of. It is a pure function of the set of results, whatever their order:
-// [Board.Add] extends it by one result, [Board.Count] makes it from all. The
-// zero Tally is that of no results. Tallies are values: nothing changes one.
+// Tally is a summary of one user's results in one season, from which the entry
+// follows. It depends on the set of results only, not on their order. [Board.Add]
+// extends a tally by one result, and [Board.Count] computes it from all results.
+// The zero Tally summarizes no results. A Tally is immutable.
 type Tally struct {
-	results int64   // how many stand
+	results int64   // the number of results that stand
 	score   Score   // the score taken, or the sum of points; unused on decay boards
-	ties    []int64 // likewise; as many as the board has, or none
+	ties    []int64 // the tie-breakers of the result taken, or their sums; missing ones are 0
 	decay   decaySum
 
-	// The deciding result: the one taken, or the last that changed the sum, or,
-	// while none did (all were 0), the first.
+	// The result that decides the entry: see [Entry].Match.
 	match      MatchID
 	achievedAt time.Time
 	metadata   string
 	changed    bool // the deciding result changed the sum
 
-	attributes []attribute // one for each of the board's divisions, or none
+	attributes []attribute // one for each attribute in Board.Divisions, or none
 }
 
-// attribute is what the result achieved last said of a division's attribute.
+// attribute is the latest value that results give for an attribute: the value in
+// the result with the latest event time.
 type attribute struct {
-	value string // empty: no result said anything
+	value string // empty if no result gives one
 	at    time.Time
 	match MatchID
 }
 
-// Results counts the results that stand.
-func (t *Tally) Results() int64 { return t.results }
-
-// later orders results by event time, then by match id.
+// later reports whether the first of two results comes later, by event time and
+// then by match id.
 func later(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) bool {
 	if c := at.Compare(thanAt); c != 0 {
 		return c > 0
@@ -45,8 +43,8 @@ func later(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) boo
 	return match > thanMatch
 }
 
-// Add returns t with r counted in. r must be of a match that t does not hold;
-// a retracted r changes nothing.
+// Add returns t extended by r. t must not include a result of r's match yet. A
+// retraction changes nothing.
 func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	if r.Retracted {
 		return t
@@ -65,7 +63,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// takes says whether r rather than the result t has taken is the entry.
+// takes reports whether the entry takes r instead of the result that t has taken.
 func (b *Board) takes(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return later(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -129,8 +127,8 @@ func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
 	return have
 }
 
-// Count returns the tally of results, in any order, one a match. It returns the
-// first error that results yields.
+// Count returns the tally of results. They may be in any order, at most one per
+// match. Count returns the first error that results yields.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	var t Tally
 	for r, err := range results {
@@ -142,10 +140,10 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	return t, nil
 }
 
-// Entry returns the entry that t makes for a user. Its Hidden and Version are
-// the store's to fill in.
+// Entry returns the entry of a user whose tally is t. The store must fill in the
+// entry's Hidden and Version.
 func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
-	e := Entry{Scope: Scope{b.ID, season}, User: user}
+	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user}
 	if t.results == 0 {
 		return e
 	}
@@ -165,7 +163,8 @@ func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 
 const tallyFormat = 1
 
-// AppendBinary appends t as bytes for a store. Equal tallies are equal bytes.
+// AppendBinary appends t to dst as bytes for a store. Equal tallies have equal bytes.
+// AppendBinary implements [encoding.BinaryAppender]. Its error is always nil.
 func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	dst = append(dst, tallyFormat)
 	dst = binary.AppendUvarint(dst, uint64(t.results))
@@ -192,8 +191,8 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// UnmarshalBinary is the inverse of AppendBinary. It returns [ErrFormat] for
-// other bytes.
+// UnmarshalBinary sets t to the tally that AppendBinary wrote. It returns
+// [ErrFormat] if data has another form.
 func (t *Tally) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
 	if d.byte() != tallyFormat {

@@ -17,25 +17,25 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// together is a service whose calls return only when no other can come any more:
-// those that were made at once.
-type together struct {
+// blocking is a service whose calls of Refresh and Complete wait until release is
+// closed. So a test can count the calls that are made concurrently.
+type blocking struct {
 	service
 	mu      sync.Mutex
 	calls   map[string]int
 	release chan struct{}
 }
 
-func newTogether() *together { return &together{calls: map[string]int{}, release: make(chan struct{})} }
+func newBlocking() *blocking { return &blocking{calls: map[string]int{}, release: make(chan struct{})} }
 
-func (s *together) wait(call string) {
+func (s *blocking) wait(call string) {
 	s.mu.Lock()
 	s.calls[call]++
 	s.mu.Unlock()
 	<-s.release
 }
 
-func (s *together) Refresh(_ context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+func (s *blocking) Refresh(_ context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	s.wait("refresh " + string(user))
 	switch user {
 	case "gone":
@@ -46,7 +46,7 @@ func (s *together) Refresh(_ context.Context, b *leaderboard.Board, season leade
 	return leaderboard.Change{}, nil
 }
 
-func (s *together) Board(_ context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+func (s *blocking) Board(_ context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls["board "+string(id)]++
@@ -59,14 +59,15 @@ func (s *together) Board(_ context.Context, id leaderboard.BoardID) (leaderboard
 	return leaderboard.Board{ID: id}, nil
 }
 
-func (s *together) Complete(_ context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+func (s *blocking) Complete(_ context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	s.wait("complete " + string(b.ID) + " " + string(r.Match))
 	r.Board = b.ID
 	return r, nil
 }
 
-// made calls f, and returns the calls that it made at once.
-func (s *together) made(f func()) map[string]int {
+// concurrentCalls calls f, and returns how often it made each call before any
+// blocked call returned. Then it releases them and waits for f.
+func (s *blocking) concurrentCalls(f func()) map[string]int {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -91,12 +92,13 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 	return &item{message: &sarama.ConsumerMessage{Value: value}, record: r}
 }
 
-// The users that a batch has notifications of are refreshed at once, each once;
-// one whose store is down is left, and one whose board is gone is a dead letter.
-func TestNotificationsTogether(t *testing.T) {
+// The users of the notifications in a batch are refreshed concurrently, each once.
+// A notification whose store is unavailable stays pending, and one whose board was
+// deleted becomes a dead letter.
+func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTogether()
-		h := handler{Consumer: &Consumer{service: s}}
+		s := newBlocking()
+		c := &Consumer{service: s}
 		var items []*item
 		for range 2 {
 			for _, user := range []string{"u0", "u1", "u2", "gone", "down"} {
@@ -105,18 +107,18 @@ func TestNotificationsTogether(t *testing.T) {
 				items = append(items, i)
 			}
 		}
-		var left []*item
+		var pending []*item
 		var err error
-		calls := s.made(func() { left, err = h.apply(t.Context(), items) })
+		calls := s.concurrentCalls(func() { pending, err = c.apply(t.Context(), items) })
 		if len(calls) != 5 || calls["refresh u0"] != 1 {
-			t.Errorf("at once there were %v, want one of each user", calls)
+			t.Errorf("concurrent calls %v, want one for each user", calls)
 		}
-		if !errors.Is(err, leaderboard.ErrUnavailable) || len(left) != 2 || left[0].result.User != "down" {
-			t.Errorf("left are %d items, %v; want the two of the user who is down", len(left), err)
+		if !errors.Is(err, leaderboard.ErrUnavailable) || len(pending) != 2 || pending[0].result.User != "down" {
+			t.Errorf("%d items are pending, with error %v; want the two of user \"down\"", len(pending), err)
 		}
 		got := ""
 		for _, i := range items {
-			got += fmt.Sprintf("%s %v %s; ", i.result.User, i.repeats, i.cause)
+			got += fmt.Sprintf("%s %v %s; ", i.result.User, i.covered, i.cause)
 		}
 		want := "u0 false ; u1 false ; u2 false ; gone false board; down false ; u0 true ; u1 true ; u2 true ; gone false board; down false ; "
 		if got != want {
@@ -125,12 +127,12 @@ func TestNotificationsTogether(t *testing.T) {
 	})
 }
 
-// A batch asks for each board once, also for one that is not there, and completes
-// its results at once. What could not be asked is left for the next try.
-func TestUnderstandTogether(t *testing.T) {
+// A batch loads each board once, also a board that does not exist, and completes its
+// results concurrently. The next attempt repeats only the calls that failed.
+func TestResolveLoadsEachBoardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTogether()
-		h := handler{Consumer: &Consumer{service: s}}
+		s := newBlocking()
+		c := &Consumer{service: s}
 		var items []*item
 		for n := range 3 {
 			for _, board := range []string{"b", "nowhere", "down"} {
@@ -139,16 +141,16 @@ func TestUnderstandTogether(t *testing.T) {
 		}
 		items = append(items, &item{message: &sarama.ConsumerMessage{Value: []byte{0xff}}})
 		var err error
-		calls := s.made(func() { err = h.understand(t.Context(), items) })
+		calls := s.concurrentCalls(func() { err = c.resolve(t.Context(), items) })
 		want := map[string]int{"board b": 1, "board nowhere": 1, "board down": 1, "complete b m0": 1, "complete b m1": 1, "complete b m2": 1}
 		if diff := cmp.Diff(want, calls); diff != "" || !errors.Is(err, leaderboard.ErrUnavailable) {
-			t.Errorf("the calls at once, and error %v (-want +got):\n%s", err, diff)
+			t.Errorf("concurrent calls, with error %v (-want +got):\n%s", err, diff)
 		}
-		if err := h.understand(t.Context(), items); !errors.Is(err, leaderboard.ErrUnavailable) {
-			t.Errorf("the next try: %v", err)
+		if err := c.resolve(t.Context(), items); !errors.Is(err, leaderboard.ErrUnavailable) {
+			t.Errorf("the second attempt: %v, want ErrUnavailable", err)
 		}
 		if diff := cmp.Diff(map[string]int{"board down": 1}, s.calls); diff != "" {
-			t.Errorf("the calls of the next try (-want +got):\n%s", diff)
+			t.Errorf("calls of the second attempt (-want +got):\n%s", diff)
 		}
 		got := ""
 		for _, i := range items {

@@ -14,34 +14,35 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	"github.com/open-leaderboard/leaderboard/internal/wire"
-	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// maxValueBytes bounds a message's value; a result with all that it may have
-// is well below.
+// maxValueBytes bounds the value of a message. The largest valid result is much
+// smaller.
 const maxValueBytes = 256 << 10
 
-// decode reads a message's value, in the form that its content-type says.
+// decode decodes the value of a message. The header content-type names the encoding,
+// which is protobuf by default.
 func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	if len(m.Value) > maxValueBytes {
-		return nil, fmt.Errorf("value is %d bytes long, at most %d are allowed", len(m.Value), maxValueBytes)
+		return nil, fmt.Errorf("value has %d bytes, at most %d are allowed", len(m.Value), maxValueBytes)
 	}
 	record := &pb.MatchResultRecord{}
-	switch form := header(m, producer.ContentType); form {
-	case "", producer.Protobuf:
+	switch contentType := kafka.Header(m, kafka.ContentType); contentType {
+	case "", kafka.Protobuf:
 		if err := proto.Unmarshal(m.Value, record); err != nil {
-			return nil, fmt.Errorf("value is no MatchResultRecord in protobuf: %w", err)
+			return nil, fmt.Errorf("value is not a MatchResultRecord in protobuf: %w", err)
 		}
-	case producer.JSON:
+	case kafka.JSON:
 		if err := protojson.Unmarshal(m.Value, record); err != nil {
-			return nil, fmt.Errorf("value is no MatchResultRecord in JSON: %w", err)
+			return nil, fmt.Errorf("value is not a MatchResultRecord in JSON: %w", err)
 		}
 		if err := checkNumbers(m.Value); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("content-type %q is neither %s nor %s", form, producer.Protobuf, producer.JSON)
+		return nil, fmt.Errorf("content-type %q is neither %s nor %s", contentType, kafka.Protobuf, kafka.JSON)
 	}
 	if record.GetResult() == nil {
 		return nil, errors.New("value has no result")
@@ -49,14 +50,14 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	return record, nil
 }
 
-// checkNumbers returns a [leaderboard.FieldError] for a number of the metadata of
-// a record in JSON that came back as another, as the API does.
+// checkNumbers returns a [leaderboard.FieldError] if the metadata of a record in
+// JSON has a number that protojson cannot keep exactly. The API makes the same check.
 func checkNumbers(value []byte) error {
 	var record struct {
 		Result struct{ Metadata json.RawMessage }
 	}
 	if err := json.Unmarshal(value, &record); err != nil {
-		return fmt.Errorf("value is no MatchResultRecord in JSON: %w", err)
+		return fmt.Errorf("value is not a MatchResultRecord in JSON: %w", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(record.Result.Metadata))
 	d.UseNumber()
@@ -66,34 +67,25 @@ func checkNumbers(value []byte) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("value is no MatchResultRecord in JSON: %w", err)
+			return fmt.Errorf("value is not a MatchResultRecord in JSON: %w", err)
 		}
 		if number, ok := token.(json.Number); ok {
-			if problem := wire.NumberProblem(number); problem != "" {
+			if problem := protoconv.NumberProblem(number); problem != "" {
 				return &leaderboard.FieldError{Field: "result.metadata", Problem: problem}
 			}
 		}
 	}
 }
 
-func header(m *sarama.ConsumerMessage, key string) string {
-	for _, h := range m.Headers {
-		if string(h.Key) == key {
-			return string(h.Value)
-		}
-	}
-	return ""
-}
-
-// toResult makes of a record the result that its producer means. Its times
-// default to the message's, so that every reading of the log gives the same.
-func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, at time.Time) (leaderboard.MatchResult, error) {
-	received, err := wire.ToTime("received_at", record.GetReceivedAt())
+// toResult converts a record to a result. The times of the result default to
+// messageTime, so that the same message always gives the same result.
+func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime time.Time) (leaderboard.MatchResult, error) {
+	received, err := protoconv.ToTime("received_at", record.GetReceivedAt())
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
 	if received.IsZero() {
-		received = at
+		received = messageTime
 	}
 	var r leaderboard.MatchResult
 	if record.GetRetracted() || record.GetNotification() {
@@ -102,23 +94,23 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, at time.Time) 
 			ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(in.GetUserId()), Match: leaderboard.MatchID(in.GetMatchId())},
 			Revision:  in.GetRevision(), Retracted: record.GetRetracted(),
 		}
-		r.AchievedAt, err = wire.ToTime("achieved_at", in.GetAchievedAt())
+		r.AchievedAt, err = protoconv.ToTime("achieved_at", in.GetAchievedAt())
 	} else {
-		r, err = wire.ToResult(b, record.GetResult())
+		r, err = protoconv.ToResult(b, record.GetResult())
 		r.Assigned = record.GetAssigned()
 	}
 	if err != nil {
 		return r, err
 	}
 	if r.AchievedAt.IsZero() {
-		r.AchievedAt, r.Assigned = at, true
+		r.AchievedAt, r.Assigned = messageTime, true
 	}
 	r.ReceivedAt = received
 	if err := errors.Join(r.User.Validate(), r.Match.Validate()); err != nil {
 		return r, err
 	}
 	if r.Revision < 0 || r.Revision > leaderboard.MaxRevision {
-		return r, &leaderboard.FieldError{Field: "revision", Problem: fmt.Sprintf("%d is not 0 to %d", r.Revision, int64(leaderboard.MaxRevision))}
+		return r, &leaderboard.FieldError{Field: "revision", Problem: fmt.Sprintf("%d is not between 0 and %d", r.Revision, int64(leaderboard.MaxRevision))}
 	}
 	return r, nil
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// A message of any bytes is a result with valid ids, which the rules of every
-// board decide about and a store can keep, or it is refused.
+// Any bytes are either rejected or decoded to a result with valid ids. The rules of
+// every board can decide about such a result, and a store can keep it unchanged.
 func FuzzMessage(f *testing.F) {
 	score := int64(7)
 	for _, r := range []*pb.MatchResultRecord{
@@ -31,10 +31,10 @@ func FuzzMessage(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(binary, producer.Protobuf)
-		f.Add(text, producer.JSON)
+		f.Add(binary, kafka.Protobuf)
+		f.Add(text, kafka.JSON)
 	}
-	f.Add([]byte(`{"result":{"user_id":"u","score":1e400}}`), producer.JSON)
+	f.Add([]byte(`{"result":{"user_id":"u","score":1e400}}`), kafka.JSON)
 	f.Add([]byte{}, "text/plain")
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	boards := []leaderboard.Board{
@@ -42,8 +42,8 @@ func FuzzMessage(f *testing.F) {
 		{ID: "b", Policy: leaderboard.Best, Divisions: []string{"team"}, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC"}},
 		{ID: "b", Policy: leaderboard.Decay, HalfLife: time.Hour},
 	}
-	f.Fuzz(func(t *testing.T, value []byte, form string) {
-		record, err := decode(&sarama.ConsumerMessage{Value: value, Headers: []*sarama.RecordHeader{{Key: []byte(producer.ContentType), Value: []byte(form)}}})
+	f.Fuzz(func(t *testing.T, value []byte, contentType string) {
+		record, err := decode(&sarama.ConsumerMessage{Value: value, Headers: []*sarama.RecordHeader{{Key: []byte(kafka.ContentType), Value: []byte(contentType)}}})
 		if err != nil {
 			return
 		}
@@ -69,8 +69,8 @@ func FuzzMessage(f *testing.F) {
 				continue
 			}
 			back, err := leaderboard.DecodePayload(d.Put.ResultKey, d.Put.Revision, d.Put.AppendPayload(nil))
-			if err != nil || !back.SameContent(d.Put) {
-				t.Errorf("%+v comes back from a store as %+v, %v", d.Put, back, err)
+			if err != nil || back.ContentID() != d.Put.ContentID() {
+				t.Errorf("%+v decodes from its payload as %+v, %v", d.Put, back, err)
 			}
 		}
 	})

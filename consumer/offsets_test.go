@@ -17,13 +17,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A committed offset whose message has expired, and one that the log has not
-// reached, are told of, and their partitions are read from the oldest message
-// that there is. The others go on as if nothing were.
+// A committed offset is reset to the oldest message if its message has expired, or if
+// it is beyond the end of the log. The reset is logged as an error, and other
+// partitions continue at their offsets.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })
@@ -51,7 +52,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	}
 	var log bytes.Buffer
 	m := c.join(s, consumer.Options{Log: slog.New(slog.NewTextHandler(io.MultiWriter(&log, t.Output()), nil))})
-	eventually(t, "all that there is is applied", func() bool { return len(board(t, s)) >= len(want) })
+	eventually(t, "all results in the log are applied", func() bool { return len(board(t, s)) >= len(want) })
 	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -61,37 +62,31 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	m.stop()
 	for _, line := range []string{"partition=1 committed=1 oldest=3", "partition=2 committed=1000 oldest=0"} {
 		if !bytes.Contains(log.Bytes(), []byte("level=ERROR")) || !bytes.Contains(log.Bytes(), []byte(line)) {
-			t.Errorf("nothing says %q", line)
+			t.Errorf("the log has no error with %q", line)
 		}
 	}
 	next := c.join(s, consumer.Options{})
-	eventually(t, "the next consumer has the partitions", func() bool { return next.count("partitions") == partitions })
+	eventually(t, "the next consumer has all partitions", func() bool { return next.count("partitions") == partitions })
 	if resets := next.count("offset_resets_total"); resets != 0 {
-		t.Errorf("%d resets again", resets)
+		t.Errorf("the next consumer made %d resets, want 0", resets)
 	}
 }
 
-// A topic that is deleted and made again while it is read is read from its
-// beginning.
-func TestTopicMadeAgain(t *testing.T) {
+// A topic that is deleted and recreated while a consumer reads it is read from its
+// oldest message.
+func TestRecreatedTopic(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
 	c.join(s, consumer.Options{})
 	c.send(c.results(0, 40, 40)...)
-	eventually(t, "all is committed", func() bool {
-		all := int64(0)
-		for _, offset := range c.committed() {
-			all += offset
-		}
-		return all == 40
-	})
-	if err := c.admin.DeleteTopic(producer.Results); err != nil {
+	eventually(t, "all offsets are committed", func() bool { return c.allCommitted() == 40 })
+	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.admin.CreateTopic(producer.Results, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
+	if err := c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
 		t.Fatal(err)
 	}
-	p, err := producer.New(c.brokers, producer.Config("test"))
+	p, err := producer.New(c.brokers, kafka.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,58 +94,59 @@ func TestTopicMadeAgain(t *testing.T) {
 	if err := p.Send(t.Context(), []*sarama.ProducerMessage{message(points("ann", "m", 1))}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the result in the new topic is applied", func() bool { return slices.Contains(board(t, s), "ann 1") })
+	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(board(t, s), "ann 1") })
 }
 
-// A topic that is made again while it is read is read from its beginning also if
-// there is a message at the offset that was reached, before that is noticed.
-func TestTopicMadeAgainAndFilled(t *testing.T) {
-	t.Run("in process", func(t *testing.T) { topicMadeAgainAndFilled(t, start(t)) })
-	t.Run("Kafka", func(t *testing.T) { topicMadeAgainAndFilled(t, startReal(t)) })
+// A recreated topic is read from its oldest message even if it has a message at the
+// committed offset before the consumer notices the change.
+func TestRecreatedTopicWithMoreMessages(t *testing.T) {
+	t.Run("in process", func(t *testing.T) { recreatedTopicWithMoreMessages(t, start(t)) })
+	t.Run("Kafka", func(t *testing.T) { recreatedTopicWithMoreMessages(t, startReal(t)) })
 }
 
-func topicMadeAgainAndFilled(t *testing.T, c *cluster) {
+func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	s, _ := newService(t, ranking.Options{})
-	c.join(s, consumer.Options{})
+	// The consumer must not look for the change before the recreated topic has results.
+	c.join(s, consumer.Options{}.WithTopicPoll(5*time.Second))
 	c.send(c.results(0, 40, 40)...)
-	eventually(t, "all is applied", func() bool { return len(board(t, s)) == 40 })
+	eventually(t, "all results are applied", func() bool { return len(board(t, s)) == 40 })
 	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the topic is made again", func() bool {
+	eventually(t, "the topic is recreated", func() bool {
 		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
 	})
-	p, err := producer.New(c.brokers, producer.Config("test")) // anew: it must not know the topic of before
+	p, err := producer.New(c.brokers, kafka.Config("test")) // a new one, which has not cached the deleted topic
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
 	more := c.results(40, 540, 540)
-	eventually(t, "the new topic is filled", func() bool { return p.Send(t.Context(), more) == nil })
-	eventually(t, "all of the new topic is applied", func() bool { return len(board(t, s)) == 540 })
+	eventually(t, "the recreated topic has results", func() bool { return p.Send(t.Context(), more) == nil })
+	eventually(t, "all results of the recreated topic are applied", func() bool { return len(board(t, s)) == 540 })
 }
 
-// However often a session ends at once, the group is not joined again without a
-// pause, which grows; and when it does not any more, all goes on.
+// If sessions end immediately, the consumer rejoins the group at growing intervals.
+// Once a session lasts, the consumer continues to apply results.
 func TestSessionsArePaced(t *testing.T) {
-	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(kafka.Close)
-	c := startOn(t, kafka.ListenAddrs(), producer.Topics{})
+	t.Cleanup(fake.Close)
+	c := startOn(t, fake.ListenAddrs(), kafka.Topics{})
 	s, _ := newService(t, ranking.Options{})
 	c.send(c.results(0, 1, 1)...)
 	var healthy atomic.Bool
-	kafka.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		kafka.KeepControl()
+	fake.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
 		if healthy.Load() {
 			return nil, nil, false
 		}
 		answer := r.ResponseKind().(*kmsg.ListOffsetsResponse)
-		for _, asked := range r.(*kmsg.ListOffsetsRequest).Topics {
-			topic := kmsg.ListOffsetsResponseTopic{Topic: asked.Topic}
-			for _, p := range asked.Partitions {
+		for _, requested := range r.(*kmsg.ListOffsetsRequest).Topics {
+			topic := kmsg.ListOffsetsResponseTopic{Topic: requested.Topic}
+			for _, p := range requested.Partitions {
 				partition := kmsg.NewListOffsetsResponseTopicPartition()
 				partition.Partition, partition.ErrorCode = p.Partition, kerr.UnknownServerError.Code
 				topic.Partitions = append(topic.Partitions, partition)
@@ -159,11 +155,11 @@ func TestSessionsArePaced(t *testing.T) {
 		}
 		return answer, nil, true
 	})
-	began := time.Now()
+	started := time.Now()
 	m := c.join(s, consumer.Options{})
-	eventually(t, "the group was joined again and again", func() bool { return m.count("sessions_total") >= 5 })
-	if took := time.Since(began); took < 1500*time.Millisecond {
-		t.Errorf("5 sessions in %v", took)
+	eventually(t, "the consumer has joined 5 times", func() bool { return m.count("sessions_total") >= 5 })
+	if took := time.Since(started); took < 1500*time.Millisecond {
+		t.Errorf("5 sessions within %v: the consumer rejoined without pauses", took)
 	}
 	healthy.Store(true)
 	eventually(t, "the result is applied", func() bool { return len(board(t, s)) == 1 })

@@ -10,11 +10,12 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	"github.com/open-leaderboard/leaderboard/internal/wire"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Submitter publishes results and waits until they are applied, by following
-// the updates that consumers publish.
+// Submitter publishes results, and waits for the updates in which consumers report
+// the outcomes. The owner of the submitter must pass every update to Deliver.
 type Submitter struct {
 	producer *Producer
 	topic    string
@@ -24,20 +25,20 @@ type Submitter struct {
 	waiting map[revision][]chan<- leaderboard.Outcome
 }
 
-// revision identifies what an update is about.
+// revision identifies the result that an update reports on.
 type revision struct {
 	key leaderboard.ResultKey
 	n   int64
 }
 
-// NewSubmitter returns a submitter that waits at most so long for results to be applied.
-func NewSubmitter(p *Producer, t Topics, wait time.Duration) *Submitter {
+// NewSubmitter returns a submitter whose Submit waits at most wait for outcomes.
+func NewSubmitter(p *Producer, t kafka.Topics, wait time.Duration) *Submitter {
 	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]chan<- leaderboard.Outcome{}}
 }
 
-// Accept publishes complete results of b, and does not wait until they are
-// applied: each has the status Accepted. It returns an error unless all of them
-// are durable in the log.
+// Accept publishes complete results of b without waiting for their outcomes: every
+// result gets the status Accepted. It returns an error unless Kafka holds all of the
+// results durably.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	messages := make([]*sarama.ProducerMessage, len(results))
 	outcomes := make([]leaderboard.Outcome, len(results))
@@ -54,9 +55,21 @@ func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, nil
 }
 
-// Submit publishes complete results of b, and waits until they are applied. It
-// returns an error unless all of them are durable in the log. Those that were not
-// applied in time, or before ctx is done, have the status Accepted.
+// message returns the message for a complete result of b.
+func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {
+	m, err := kafka.NewMessage(topic, string(r.User), &pb.MatchResultRecord{
+		BoardId: string(b.ID), Result: protoconv.FromResult(b, r), Retracted: r.Retracted,
+		Season: string(r.Season), ReceivedAt: protoconv.Timestamp(r.ReceivedAt), Assigned: r.Assigned,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("producer: result %q: %w", r.Match, err)
+	}
+	return m, nil
+}
+
+// Submit publishes complete results of b, and waits for their outcomes. It returns
+// an error unless Kafka holds all of the results durably. If the wait ends, or ctx is
+// done, before the outcome of a result arrives, the result has the status Accepted.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
@@ -75,7 +88,7 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 		case outcomes[i] = <-c:
 		case <-ctx.Done():
 			select {
-			case outcomes[i] = <-c: // in time, behind one that is not
+			case outcomes[i] = <-c: // the outcome arrived while Submit waited for an earlier result
 			default:
 			}
 		}
@@ -83,8 +96,9 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, nil
 }
 
-// expect returns a channel on which the outcome of a revision comes, until stop.
-func (s *Submitter) expect(r revision) (<-chan leaderboard.Outcome, func()) {
+// expect returns a channel that receives the outcome of a revision, until the
+// caller calls stop.
+func (s *Submitter) expect(r revision) (outcome <-chan leaderboard.Outcome, stop func()) {
 	c := make(chan leaderboard.Outcome, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,9 +107,9 @@ func (s *Submitter) expect(r revision) (<-chan leaderboard.Outcome, func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		left := s.waiting[r][:0]
-		for _, have := range s.waiting[r] {
-			if have != c {
-				left = append(left, have)
+		for _, other := range s.waiting[r] {
+			if other != c {
+				left = append(left, other)
 			}
 		}
 		if len(left) == 0 {
@@ -106,18 +120,19 @@ func (s *Submitter) expect(r revision) (<-chan leaderboard.Outcome, func()) {
 	}
 }
 
-// Deliver gives an update to those who wait for it. Of several who wait for one
-// revision, sent more than once, each update answers one, in order.
+// Deliver passes the outcome in an update to the Submit call that waits for it.
+// If the same revision was sent more than once, several calls wait for it. Each
+// update then answers one call, in the order of the calls.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
-	status, ok := wire.ToStatus(u.GetStatus())
+	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
-		return fmt.Errorf("producer: update of %q has status %v", u.GetMatchId(), u.GetStatus())
+		return fmt.Errorf("producer: update of match %q has unknown status %v", u.GetMatchId(), u.GetStatus())
 	}
-	scope := leaderboard.Scope{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())}
-	r := revision{leaderboard.ResultKey{Scope: scope, User: leaderboard.UserID(u.GetUserId()), Match: leaderboard.MatchID(u.GetMatchId())}, u.GetRevision()}
+	season := leaderboard.SeasonKey{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())}
+	r := revision{leaderboard.ResultKey{SeasonKey: season, User: leaderboard.UserID(u.GetUserId()), Match: leaderboard.MatchID(u.GetMatchId())}, u.GetRevision()}
 	outcome := leaderboard.Outcome{
 		Status: status, Reason: leaderboard.Reason(u.GetReason()),
-		Entry: leaderboard.Entry{Scope: scope, User: r.key.User, Key: leaderboard.RankKey(u.GetRankKey())},
+		Entry: leaderboard.Entry{SeasonKey: season, User: r.key.User, Key: leaderboard.RankKey(u.GetRankKey())},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +140,7 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 		select {
 		case c <- outcome:
 			return nil
-		default: // this one has its answer
+		default: // this call has its outcome already
 		}
 	}
 	return nil

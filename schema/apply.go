@@ -29,22 +29,24 @@ const (
 )
 
 const (
-	// leaseTime is how long the lock outlives a process that died with it.
+	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime is how long a keyspace or table that another process made may
-	// take to be known to every node: who finds it made does not hear of that.
+	// spreadTime bounds the wait until every node knows a keyspace or table that
+	// another process created. Only the session that creates one waits until all nodes
+	// know it, so other processes must retry.
 	spreadTime = time.Minute
 )
 
-// soon repeats f until a node answers that knows what f needs.
+// soon retries f for up to spreadTime.
 func soon[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
 
-// spreads says whether an error may be of a node that does not know the lock's
-// table yet: the one that is asked, or a replica that it asks, which fails or is
-// late. What that left done may be repeated, as the lock knows its owner.
+// spreads reports whether an error may come from a node that does not know the lock's
+// table yet: the coordinator, or a replica that fails or times out. Such a statement may
+// have taken effect. The caller may still retry it, because the lock's row names the
+// owner.
 func spreads(err error) bool {
 	var refused gocql.RequestError
 	if !errors.As(err, &refused) {
@@ -58,12 +60,14 @@ func spreads(err error) bool {
 	return false
 }
 
-// Apply makes a keyspace, with the given number of replicas in each data center,
-// unless it exists, and applies the migrations that it lacks. connect opens a
-// session in a keyspace, or in none. One Apply works at a time, others wait until
-// ctx is done; each statement may be repeated, so an Apply that was cut short is
-// run again. progress is told of each migration once it is applied, and may be
-// nil. Errors: [ErrNewer], [ErrChanged].
+// Apply creates a keyspace with the given number of replicas per data center, unless
+// the keyspace exists, and applies the migrations that it lacks. connect opens a
+// session in a keyspace, or in no keyspace if the name is empty. Apply calls
+// progress after each migration; progress may be nil.
+//
+// Only one Apply runs at once in a keyspace. Others wait for it, at most until their
+// ctx is done. Each statement may be repeated, so an interrupted Apply can be run again.
+// Errors: [ErrNewer], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
 	all, err := embedded()
 	if err != nil {
@@ -97,11 +101,12 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 	return errors.Join(l.migrate(ctx, all, progress), l.free(ctx))
 }
 
-// keyspaceName is what needs no quotes in CQL.
+// keyspaceName matches the names that need no quotes in CQL.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// CheckReplicas returns [ErrReplicas], with the statement that would change it,
-// unless a keyspace keeps as many replicas in each data center.
+// CheckReplicas returns [ErrReplicas] unless the keyspace has exactly the given
+// number of replicas in each data center. The text of the error contains the statement
+// that changes the replication.
 func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string, replicas map[string]int) error {
 	var have map[string]string
 	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&have)
@@ -119,13 +124,12 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("schema: keyspace %q has the replication %v; to change it run ALTER KEYSPACE %s WITH replication = %s, and then nodetool rebuild or repair: %w",
+	return fmt.Errorf("schema: keyspace %q has the replication %v; to change it, run ALTER KEYSPACE %s WITH replication = %s, and then nodetool rebuild or repair: %w",
 		keyspace, have, keyspace, options, ErrReplicas)
 }
 
-// CheckDataCenter returns [ErrDataCenter], with those that there are, unless a node
-// is in the data center of the name. Drivers take the nodes of others instead, and
-// so the quorum of any.
+// CheckDataCenter returns [ErrDataCenter] unless a node is in the data center. The
+// error's text lists the existing data centers.
 func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) error {
 	have := map[string]bool{}
 	for _, table := range []string{"system.local", "system.peers"} {
@@ -140,12 +144,12 @@ func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) e
 	if have[name] {
 		return nil
 	}
-	return fmt.Errorf("schema: data center %q is none of %v: %w", name, slices.Sorted(maps.Keys(have)), ErrDataCenter)
+	return fmt.Errorf("schema: data center %q does not exist, the cluster has %v: %w", name, slices.Sorted(maps.Keys(have)), ErrDataCenter)
 }
 
 func createKeyspace(name string, replicas map[string]int) (string, error) {
 	if !keyspaceName.MatchString(name) {
-		return "", fmt.Errorf("schema: keyspace %q is not a lower-case letter and then at most 47 letters, digits or underscores", name)
+		return "", fmt.Errorf("schema: keyspace %q must be a lower-case letter followed by at most 47 lower-case letters, digits or underscores", name)
 	}
 	options, err := replication(replicas)
 	if err != nil {
@@ -156,41 +160,43 @@ func createKeyspace(name string, replicas map[string]int) (string, error) {
 
 func replication(replicas map[string]int) (string, error) {
 	if len(replicas) == 0 {
-		return "", errors.New("schema: no data center is named to keep replicas in")
+		return "", errors.New("schema: no data center is given for the replicas")
 	}
 	options := []string{"'class': 'NetworkTopologyStrategy'"}
 	for _, dc := range slices.Sorted(maps.Keys(replicas)) {
 		if dc == "" || strings.ContainsAny(dc, "'\\") || replicas[dc] < 1 {
-			return "", fmt.Errorf("schema: %d replicas in data center %q cannot be", replicas[dc], dc)
+			return "", fmt.Errorf("schema: %d replicas in data center %q: the number must be at least 1, and the name not empty and without quotes", replicas[dc], dc)
 		}
 		options = append(options, fmt.Sprintf("'%s': %d", dc, replicas[dc]))
 	}
 	return "{" + strings.Join(options, ", ") + "}", nil
 }
 
-// ddl runs a statement that changes the schema and returns once all nodes agree.
+// ddl runs a statement that changes the schema, and returns once all nodes agree.
 func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	first, _, _ := strings.Cut(stmt, "\n")
 	if err := session.Query(stmt).WithContext(ctx).RetryPolicy(nil).Exec(); err != nil {
 		return fmt.Errorf("schema: %s: %w", first, err)
 	}
 	if err := session.AwaitSchemaAgreement(ctx); err != nil {
-		return fmt.Errorf("schema: agreement after %s: %w", first, err)
+		return fmt.Errorf("schema: wait until all nodes agree after %s: %w", first, err)
 	}
 	return nil
 }
 
-// A lease is the lock, held until it is freed or its time is over.
+// A lease is the lock of one Apply. It ends when it is freed, or when it was not renewed
+// for its time.
 type lease struct {
 	session *gocql.Session
 	owner   string
 	time    time.Duration
 }
 
+// take creates the lock's table and waits for the lock.
 func (l *lease) take(ctx context.Context, keyspace string) error {
-	// Two nodes that create one table at a time give it two ids, and do not
-	// agree any more, unless the id is given. Everything after is done with the
-	// lock held.
+	// If two nodes create the same table concurrently, each gives it an id of its own,
+	// and the nodes never agree again. So the statement names the id. Only this statement
+	// needs that, because all other changes of the schema run while the lock is held.
 	sum := sha256.Sum256([]byte("leaderboard schema_lock of " + keyspace))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	id, err := gocql.UUIDFromBytes(sum[:16])
@@ -203,43 +209,54 @@ func (l *lease) take(ctx context.Context, keyspace string) error {
 	return l.wait(ctx)
 }
 
-// wait takes the lock once nobody holds it.
+var errLocked = errors.New("another process holds the lock")
+
+// wait takes the lock once no other process holds it.
 func (l *lease) wait(ctx context.Context) error {
-	poll := time.NewTicker(lockPoll)
-	defer poll.Stop()
-	for {
-		var have map[string]any
-		ok, err := soon(ctx, func() (bool, error) {
-			have = map[string]any{}
-			ok, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
-			if err != nil && !spreads(err) {
-				err = backoff.Permanent(err)
-			}
-			return ok, err
-		})
-		if err != nil {
-			return fmt.Errorf("schema: take the lock: %w", err)
+	var failed error
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		taken, err := soon(ctx, func() (bool, error) { return l.try(ctx) })
+		switch {
+		case err != nil:
+			failed = err
+			err = backoff.Permanent(err)
+		case !taken:
+			err = errLocked
 		}
-		if ok || have["owner"] == l.owner { // a try whose answer was lost
-			return nil
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return fmt.Errorf("schema: another process is applying migrations: %w", ctx.Err())
-		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(0))
+	switch {
+	case failed != nil:
+		return fmt.Errorf("schema: take the lock: %w", failed)
+	case err != nil: // ctx is done
+		return fmt.Errorf("schema: another process is applying migrations; wait until it ends, then run the command again: %w", err)
 	}
+	return nil
 }
 
+// try takes the lock unless another process holds it, and reports whether l holds the
+// lock now. If [soon] must not retry, the error is a [backoff.PermanentError].
+func (l *lease) try(ctx context.Context) (bool, error) {
+	have := map[string]any{}
+	taken, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
+	if err != nil && !spreads(err) {
+		err = backoff.Permanent(err)
+	}
+	// An earlier attempt whose answer was lost may have taken the lock.
+	return taken || have["owner"] == l.owner, err
+}
+
+// cas runs a conditional statement on the lock and reports whether the condition
+// held. If the condition did not hold, cas puts the current row into have.
 func (l *lease) cas(ctx context.Context, have map[string]any, stmt string, args ...any) (bool, error) {
 	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(have)
 }
 
-// renew makes sure that the lock is still held, and for another while.
+// renew extends the lock. It returns an error if the lock is no longer held.
 func (l *lease) renew(ctx context.Context) error {
 	ok, err := l.cas(ctx, map[string]any{}, renewLock, int(l.time.Seconds()), l.owner, l.owner)
 	if err == nil && !ok {
-		err = errors.New("another process took it")
+		err = errors.New("the lock expired, and another process took it; run the command again")
 	}
 	if err != nil {
 		return fmt.Errorf("schema: renew the lock: %w", err)
@@ -247,13 +264,15 @@ func (l *lease) renew(ctx context.Context) error {
 	return nil
 }
 
+// free releases the lock.
 func (l *lease) free(ctx context.Context) error {
 	if _, err := l.cas(context.WithoutCancel(ctx), map[string]any{}, freeLock, l.owner); err != nil {
-		return fmt.Errorf("schema: free the lock, which is held for %v more: %w", l.time, err)
+		return fmt.Errorf("schema: free the lock, which expires after %v: %w", l.time, err)
 	}
 	return nil
 }
 
+// migrate applies the migrations that the keyspace lacks.
 func (l *lease) migrate(ctx context.Context, all []Migration, progress func(Migration)) error {
 	if err := ddl(ctx, l.session, createMigrations); err != nil {
 		return err

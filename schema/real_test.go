@@ -17,19 +17,19 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-var update = flag.Bool("update", false, "write schema.cql anew")
+var update = flag.Bool("update", false, "write schema.cql")
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait for nodes to agree, after each statement, and nodes
-	// agree on many at once: so all tests wait together, also on two processors.
+	// The tests mostly wait for the nodes to agree on the schema, and nodes agree on
+	// many changes at once. So all tests run concurrently, even on two processors.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	os.Exit(cluster.Main(m))
 }
 
-// connector returns how to connect to the shared cluster, to a test that runs
-// beside others.
+// connector marks t as parallel and returns a function that connects to the shared
+// cluster.
 func connector(t *testing.T) func(string) (*gocql.Session, error) {
 	t.Parallel()
 	addrs := cluster.Cassandra(t, 1)
@@ -42,13 +42,13 @@ func connector(t *testing.T) func(string) (*gocql.Session, error) {
 		cfg.ProtoVersion, cfg.Keyspace, cfg.NumConns = 4, keyspace, 1
 		cfg.Timeout, cfg.ConnectTimeout = 30*time.Second, 10*time.Second
 		cfg.Consistency = gocql.LocalQuorum
-		// As the store's sessions do: a node that is busy may answer late.
+		// A busy node may answer late, so retry as the store's sessions do.
 		cfg.RetryPolicy, cfg.DefaultIdempotence = &gocql.SimpleRetryPolicy{NumRetries: 3}, true
 		return cfg.CreateSession()
 	}
 }
 
-// newKeyspace returns a name of t's own, and drops what is made of it.
+// newKeyspace returns an unused name, and drops the keyspace of that name after t.
 func newKeyspace(t *testing.T, connect func(string) (*gocql.Session, error)) string {
 	name := fmt.Sprintf("schema_%x", time.Now().UnixNano())
 	t.Cleanup(func() {
@@ -72,7 +72,7 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// tables has one column added by each version.
+// tables returns migrations of which each adds one column to a table.
 func tables(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {
@@ -82,11 +82,11 @@ func tables(versions int) []Migration {
 	return all
 }
 
-func TestApplyBringsAKeyspaceForward(t *testing.T) {
+func TestApplyUpgradesAKeyspace(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
-	var told []int
-	progress := func(m Migration) { told = append(told, m.Version) }
+	var applied []int
+	progress := func(m Migration) { applied = append(applied, m.Version) }
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(1), progress); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestApplyBringsAKeyspaceForward(t *testing.T) {
 	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "leaderboard schema apply") {
 		t.Errorf("check by newer code: %v, want %v with the command to run", err, ErrOlder)
 	}
-	// Data of the version before lives on.
+	// The upgrade keeps existing data.
 	if err := s.Query("INSERT INTO t (k) VALUES (7)").Exec(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func TestApplyBringsAKeyspaceForward(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d := cmp.Diff([]int{1, 2, 3}, told); d != "" {
-		t.Errorf("versions told (-want +got):\n%s", d)
+	if d := cmp.Diff([]int{1, 2, 3}, applied); d != "" {
+		t.Errorf("versions reported as applied (-want +got):\n%s", d)
 	}
 	var k int
 	var c3 *int
@@ -118,7 +118,7 @@ func TestApplyBringsAKeyspaceForward(t *testing.T) {
 		t.Errorf("check by older code: %v", err)
 	}
 	if err := CheckReplicas(t.Context(), s, ks, oneReplica); err != nil {
-		t.Errorf("replicas as made: %v", err)
+		t.Errorf("replicas as created: %v", err)
 	}
 	for _, other := range []map[string]int{{"dc1": 2}, {"dc1": 1, "dc2": 1}, {"dc2": 1}} {
 		err := CheckReplicas(t.Context(), s, ks, other)
@@ -142,18 +142,18 @@ func TestApplyBringsAKeyspaceForward(t *testing.T) {
 	}
 }
 
-func TestApplyByManyAtOnce(t *testing.T) {
+func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
 	var mu sync.Mutex
-	told := map[int]int{}
+	applied := map[int]int{}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			err := apply(t.Context(), connect, ks, oneReplica, tables(4), func(m Migration) {
 				mu.Lock()
 				defer mu.Unlock()
-				told[m.Version]++
+				applied[m.Version]++
 			})
 			if err != nil {
 				t.Error(err)
@@ -161,14 +161,14 @@ func TestApplyByManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if d := cmp.Diff(map[int]int{1: 1, 2: 1, 3: 1, 4: 1}, told); d != "" {
+	if d := cmp.Diff(map[int]int{1: 1, 2: 1, 3: 1, 4: 1}, applied); d != "" {
 		t.Errorf("how often each version was applied (-want +got):\n%s", d)
 	}
 }
 
-// TestApplyOnNodesThatDoNotKnowYet meets nodes that have not heard yet of the
-// keyspace and the table that another process made.
-func TestApplyOnNodesThatDoNotKnowYet(t *testing.T) {
+// Apply retries while a node does not know yet the keyspace or the table that another
+// process created.
+func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
 	fails := 3
@@ -183,7 +183,7 @@ func TestApplyOnNodesThatDoNotKnowYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fails != 0 {
-		t.Errorf("%d failures were not met", fails)
+		t.Errorf("Apply stopped trying with %d failures left", fails)
 	}
 	s := session(t, connect, ks)
 	if err := s.Query("DROP TABLE schema_lock").Exec(); err != nil {
@@ -194,7 +194,7 @@ func TestApplyOnNodesThatDoNotKnowYet(t *testing.T) {
 	go func() { taken <- l.wait(t.Context()) }()
 	select {
 	case err := <-taken:
-		t.Fatalf("taken without a table: %v", err)
+		t.Fatalf("wait returned without a table: %v", err)
 	case <-time.After(3 * lockPoll):
 	}
 	if err := ddl(t.Context(), s, strings.Replace(createLock, "WITH id = %s", "", 1)); err != nil {
@@ -212,32 +212,32 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := session(t, connect, ks)
-	holder := lease{session: s, owner: "somebody", time: 10 * time.Second}
+	holder := lease{session: s, owner: "another process", time: 10 * time.Second}
 	if err := holder.take(t.Context(), ks); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := apply(ctx, connect, ks, oneReplica, tables(2), nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("apply beside a holder of the lock: %v", err)
+		t.Errorf("apply while another process holds the lock: error %v", err)
 	}
-	// The lock of a holder that died ends by itself.
+	// The lock of a process that died expires.
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
 		t.Error(err)
 	}
-	// Who has lost the lock goes no further.
+	// A process that has lost the lock stops.
 	if err := holder.renew(t.Context()); err == nil {
-		t.Error("a lock that was lost was renewed")
+		t.Error("renew of a lost lock returned no error")
 	}
 }
 
-func TestApplyCutShortIsGoneOnWith(t *testing.T) {
+func TestApplyCompletesAnInterruptedApply(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
 	broken := tables(2)
 	broken[1].statements = append(broken[1].statements, "ALTER TABLE nowhere ADD x int")
 	if err := apply(t.Context(), connect, ks, oneReplica, broken, nil); err == nil {
-		t.Fatal("a statement that fails was taken")
+		t.Fatal("apply of a failing statement returned no error")
 	}
 	s := session(t, connect, ks)
 	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) {
@@ -251,8 +251,8 @@ func TestApplyCutShortIsGoneOnWith(t *testing.T) {
 	}
 }
 
-// TestSchema applies the real migrations, and compares what the server says the
-// schema is with schema.cql.
+// TestSchema applies the real migrations, and compares the schema that the server
+// describes with schema.cql.
 func TestSchema(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
@@ -278,7 +278,7 @@ func TestSchema(t *testing.T) {
 	if err != nil || status[len(status)-1].AppliedAt.IsZero() {
 		t.Errorf("Status: %+v, %v", status, err)
 	}
-	got := "-- What the files in cql/ make. Written by: go test ./schema -run TestSchema -update\n"
+	got := "-- The schema that the files in cql/ create. Written by: go test ./schema -run TestSchema -update\n"
 	iter := s.Query("DESCRIBE KEYSPACE " + ks).Iter()
 	row := map[string]any{}
 	for iter.MapScan(row) {

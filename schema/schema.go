@@ -1,5 +1,5 @@
-// Package schema holds the Cassandra schema of storage/cql as numbered CQL files
-// and brings a keyspace up to it, forward only.
+// Package schema holds the Cassandra schema of storage/cql as numbered CQL files,
+// and applies them to a keyspace, forward only.
 package schema
 
 import (
@@ -18,32 +18,36 @@ import (
 )
 
 var (
-	// ErrOlder: the keyspace lacks migrations that the program needs.
-	ErrOlder = errors.New("the schema is older than this program; run: leaderboard schema apply")
-	// ErrNewer: the keyspace has migrations that the program does not know.
-	ErrNewer = errors.New("the schema is newer than this program; run a newer version of it")
-	// ErrReplicas: the keyspace keeps other replicas than asked for.
-	ErrReplicas = errors.New("the keyspace keeps other replicas")
-	// ErrDataCenter: no node is in the data center that is named.
-	ErrDataCenter = errors.New("no node is in the local data center; mend cassandra.data_center")
-	// ErrChanged: a migration was applied with another content.
-	ErrChanged = errors.New("the schema was made by other files; restore them, or use another keyspace")
+	// ErrOlder is returned if the keyspace lacks migrations that the program needs.
+	ErrOlder = errors.New("the schema is older than this program; run `leaderboard schema apply`")
+	// ErrNewer is returned if the keyspace has migrations that the program does
+	// not know.
+	ErrNewer = errors.New("the schema is newer than this program; run a newer version of the program")
+	// ErrReplicas is returned if the keyspace has other numbers of replicas than the
+	// caller expects.
+	ErrReplicas = errors.New("the replication of the keyspace differs")
+	// ErrDataCenter is returned if no node is in the configured data center.
+	ErrDataCenter = errors.New("no node is in the local data center; correct cassandra.data_center")
+	// ErrChanged is returned if the content of an applied migration differs from the
+	// migration of the same version in the program.
+	ErrChanged = errors.New("the schema was created from different migration files; restore them, or use another keyspace")
 )
 
 //go:embed cql/*.cql
 var files embed.FS
 
-// Migration is one numbered file.
+// Migration is one numbered file. A released file must not change, not even in its
+// comments, because the checksum covers the whole file.
 type Migration struct {
 	Version   int // from 1
 	Name      string
 	Checksum  string    // SHA-256 of the file, in hexadecimal
-	AppliedAt time.Time // zero if it is not applied
+	AppliedAt time.Time // zero if the migration is not applied
 
 	statements []string
 }
 
-// embedded returns the migrations of this program, by version.
+// embedded returns the migrations of this program in order of the versions.
 func embedded() ([]Migration, error) { return parse(files) }
 
 func parse(files fs.FS) ([]Migration, error) {
@@ -60,20 +64,20 @@ func parse(files fs.FS) ([]Migration, error) {
 		number, slug, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(name, "cql/"), ".cql"), "_")
 		version, err := strconv.Atoi(number)
 		if !ok || err != nil || len(number) != 4 || version != i+1 {
-			return nil, fmt.Errorf("schema: %s is not the file of version %d: NNNN_slug.cql, without gaps", name, i+1)
+			return nil, fmt.Errorf("schema: %s must be the file of version %d: name the files NNNN_slug.cql, without gaps", name, i+1)
 		}
 		sum := sha256.Sum256(text)
 		m := Migration{Version: version, Name: slug, Checksum: hex.EncodeToString(sum[:]), statements: split(string(text))}
 		if len(m.statements) == 0 {
-			return nil, fmt.Errorf("schema: %s holds no statement", name)
+			return nil, fmt.Errorf("schema: %s has no statement", name)
 		}
 		all = append(all, m)
 	}
 	return all, nil
 }
 
-// split returns the statements of a file. A line that begins with two dashes is
-// a comment, and a statement ends with a semicolon at the end of a line.
+// split returns the statements of a file. A line that begins with two dashes is a
+// comment. A statement ends with a semicolon at the end of a line.
 func split(text string) []string {
 	var statements []string
 	var lines []string
@@ -95,9 +99,9 @@ func split(text string) []string {
 	return statements
 }
 
-// Check returns nil if the session's keyspace has the migrations of this program.
-// It may have later ones: migrations only add, so that a process which restarts
-// while the others are being upgraded goes on. Errors: [ErrOlder], [ErrChanged].
+// Check returns nil if the session's keyspace has all migrations of this program.
+// The keyspace may also have newer migrations. They only add, so processes of an older
+// version can restart during an upgrade. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := embedded()
 	if err != nil {
@@ -115,28 +119,29 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 		return err
 	}
 	if len(have) < len(want) {
-		return fmt.Errorf("schema: it is at version %d, this program needs %d: %w", len(have), len(want), ErrOlder)
+		return fmt.Errorf("schema: the keyspace is at version %d, this program needs %d: %w", len(have), len(want), ErrOlder)
 	}
 	return nil
 }
 
-// compare returns an error unless have is the beginning of want.
+// compare returns an error unless have, the applied migrations, are the first ones of
+// want, the migrations of the program.
 func compare(want, have []Migration) error {
 	for i, h := range have {
 		switch {
 		case h.Version > len(want):
-			return fmt.Errorf("schema: it is at version %d, this program knows %d: %w", have[len(have)-1].Version, len(want), ErrNewer)
+			return fmt.Errorf("schema: the keyspace is at version %d, this program knows %d: %w", have[len(have)-1].Version, len(want), ErrNewer)
 		case h.Version != i+1:
-			return fmt.Errorf("schema: version %d is applied and %d is not: %w", h.Version, i+1, ErrChanged)
+			return fmt.Errorf("schema: version %d is applied, but %d is not: %w", h.Version, i+1, ErrChanged)
 		case h.Checksum != want[i].Checksum:
-			return fmt.Errorf("schema: version %d has checksum %s, this program's has %s: %w", h.Version, h.Checksum, want[i].Checksum, ErrChanged)
+			return fmt.Errorf("schema: version %d was applied with checksum %s, this program has checksum %s: %w", h.Version, h.Checksum, want[i].Checksum, ErrChanged)
 		}
 	}
 	return nil
 }
 
-// Status returns the migrations of this program and those applied to the
-// session's keyspace, by version.
+// Status returns the migrations of this program, and then those of the session's
+// keyspace that this program does not know.
 func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	all, err := embedded()
 	if err != nil {
@@ -156,7 +161,7 @@ func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	return all, nil
 }
 
-// applied returns the migrations that were applied, by version.
+// applied returns the migrations that were applied, in order of the versions.
 func applied(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	var have []Migration
 	iter := session.Query(selectMigrations).WithContext(ctx).Consistency(gocql.Quorum).Iter()
@@ -166,9 +171,9 @@ func applied(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	if err := iter.Close(); err != nil {
 		var request gocql.RequestError
 		if errors.As(err, &request) && request.Code() == gocql.ErrCodeInvalid {
-			return nil, nil // no such table: nothing was ever applied
+			return nil, nil // the table does not exist: no migration was ever applied
 		}
-		return nil, fmt.Errorf("schema: read %s: %w", "schema_migrations", err)
+		return nil, fmt.Errorf("schema: read schema_migrations: %w", err)
 	}
 	return have, nil
 }

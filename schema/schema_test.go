@@ -10,6 +10,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// A keyspace records the checksum of each migration. If a released file is changed, a
+// program with the changed file rejects keyspaces that were created with the old file.
+func TestReleasedMigrationsAreUnchanged(t *testing.T) {
+	released := []string{"9dd890dc5140a091faff930effb97c03ec1849c8062970578eb201eb18806380"}
+	all, err := embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range released {
+		if all[i].Checksum != want {
+			t.Errorf("the file of version %d has checksum %s, and was released with %s; add a migration instead", i+1, all[i].Checksum, want)
+		}
+	}
+}
+
 func TestSplit(t *testing.T) {
 	const text = "-- a comment;\nCREATE TABLE a (\n    -- of a column;\n    b int PRIMARY KEY\n);\n\nALTER TABLE a ADD c text;  \nDROP TABLE d\n"
 	want := []string{"CREATE TABLE a (\n    b int PRIMARY KEY\n)", "ALTER TABLE a ADD c text", "DROP TABLE d"}
@@ -43,7 +58,7 @@ func TestParseRefusesFilesOutOfOrder(t *testing.T) {
 		})
 	}
 	if _, err := parse(fstest.MapFS{"cql/0001_a.cql": {Data: []byte("-- nothing\n")}}); err == nil {
-		t.Error("a file without statements was taken")
+		t.Error("parse accepted a file without statements")
 	}
 }
 
@@ -55,12 +70,12 @@ func TestCompare(t *testing.T) {
 		have []Migration
 		err  error
 	}{
-		{"nothing yet", nil, nil},
-		{"a part", want[:1], nil},
-		{"all", want, nil},
-		{"newer", []Migration{m(1, "a"), m(2, "b"), m(3, "c")}, ErrNewer},
-		{"other content", []Migration{m(1, "a"), m(2, "x")}, ErrChanged},
-		{"one left out", []Migration{m(2, "b")}, ErrChanged},
+		{"no migration is applied", nil, nil},
+		{"the first of two is applied", want[:1], nil},
+		{"all are applied", want, nil},
+		{"an unknown version is applied", []Migration{m(1, "a"), m(2, "b"), m(3, "c")}, ErrNewer},
+		{"another file is applied", []Migration{m(1, "a"), m(2, "x")}, ErrChanged},
+		{"a version is missing", []Migration{m(2, "b")}, ErrChanged},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := compare(want, tt.have); !errors.Is(err, tt.err) {
@@ -93,7 +108,7 @@ func TestCreateKeyspace(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if stmt, err := createKeyspace(tt.keyspace, tt.replicas); err == nil {
-				t.Errorf("made %s", stmt)
+				t.Errorf("createKeyspace returned %s, want an error", stmt)
 			}
 		})
 	}
@@ -106,6 +121,7 @@ func (r refusal) Code() int       { return int(r) }
 func (r refusal) Message() string { return "refused" }
 func (r refusal) Error() string   { return fmt.Sprintf("refused with %#x", int(r)) }
 
+// Errors that a node may return before it knows a table are retried.
 func TestSpreads(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

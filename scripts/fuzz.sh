@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz test of the module for the given time each: ./scripts/fuzz.sh 60s
+# Runs each fuzz test of the module for the given time: ./scripts/fuzz.sh 60s
 set -euo pipefail
 cd "$(dirname "$0")/.."
 duration="${1:-60s}"

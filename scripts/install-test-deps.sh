@@ -1,9 +1,7 @@
 #!/bin/sh
-# Installs what the integration tests need on Debian or Ubuntu and is not there yet:
-# Java 17 and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl.
-#
-#   scripts/install-test-deps.sh             what the tests need
-#   scripts/install-test-deps.sh --chromium  and a browser for the test of the web page
+# Installs missing Debian or Ubuntu packages that the integration tests need: Java 17
+# and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl,
+# and chromium (the web page).
 set -eu
 
 say() { echo "install-test-deps: $*" >&2; }
@@ -19,13 +17,9 @@ has_java17() {
 	return 1
 }
 
-chromium=no
-for arg in "$@"; do
-	case $arg in
-	--chromium) chromium=yes ;;
-	*) fail "unknown argument $arg; usage: $0 [--chromium]" ;;
-	esac
-done
+if [ $# -gt 0 ]; then
+	fail "unknown argument $1; usage: $0"
+fi
 
 missing=
 has_java17 || missing="$missing openjdk-17-jre-headless"
@@ -33,15 +27,13 @@ has mvn || missing="$missing maven"
 { has redis-server && has redis-cli; } || missing="$missing redis-server"
 has kcat || missing="$missing kcat"
 has curl || missing="$missing curl"
-if [ $chromium = yes ] && ! has chromium; then
-	missing="$missing chromium"
-fi
+has chromium || missing="$missing chromium"
 if [ -z "$missing" ]; then
 	say "nothing to install"
 	exit 0
 fi
 
-has apt-get || fail "no apt-get here; install these by other means:$missing"
+has apt-get || fail "apt-get not found; install these in another way:$missing"
 run=
 if [ "$(id -u)" -ne 0 ]; then
 	{ has sudo && sudo -n true 2>/dev/null; } || fail "not root; run: sudo apt-get install --no-install-recommends$missing"
@@ -50,8 +42,8 @@ fi
 say "installing$missing"
 export DEBIAN_FRONTEND=noninteractive
 $run apt-get update -qq
-# A Debian package starts its server at once; the tests start their own. The
-# policy is taken back afterwards.
+# A Debian package starts its server on installation. The tests start their own, so
+# this policy prevents that; the script removes the policy when it ends.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	printf '#!/bin/sh\nexit 101\n' | $run tee $policy >/dev/null

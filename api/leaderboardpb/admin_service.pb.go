@@ -23,12 +23,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// An API key, without the key itself.
+// An API key, without its secret.
 type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	KeyId string                 `protobuf:"bytes,1,opt,name=key_id,proto3" json:"key_id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// read, submit and admin.
+	// One or more of read, submit and admin.
 	Scopes    []string               `protobuf:"bytes,3,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,proto3" json:"created_at,omitempty"`
 	// Absent if it never expires.
@@ -102,12 +102,12 @@ func (x *Key) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// How far a long operation is.
+// The progress of a long operation.
 type Progress struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// How many users of the season are done.
+	// The number of the season's users that were processed so far.
 	Done          int64 `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -167,11 +167,11 @@ func (x *Progress) GetDone() int64 {
 // Request of CreateKey.
 type CreateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people, 1 to 128 bytes.
+	// A name for people, 1 to 128 bytes.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// One or more of read, submit and admin.
 	Scopes []string `protobuf:"bytes,2,rep,name=scopes,proto3" json:"scopes,omitempty"`
-	// Never if absent.
+	// If absent, the key never expires.
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -231,7 +231,7 @@ func (x *CreateKeyRequest) GetExpiresAt() *timestamppb.Timestamp {
 // Response of CreateKey.
 type CreateKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key itself, for Authorization: Bearer. It is not kept.
+	// The secret, for Authorization: Bearer. The server stores only its hash.
 	Secret        string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	Key           *Key   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -453,7 +453,7 @@ type VerifyRequest struct {
 	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Every season if absent.
 	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// Mend what is found.
+	// If true, repair the differences.
 	Repair        bool `protobuf:"varint,3,opt,name=repair,proto3" json:"repair,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -682,8 +682,8 @@ func (x *RebuildResponse) GetSummary() *RebuildResponse_Summary {
 // Request of Backup.
 type BackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The copy's name in the server's backup directory: letters, digits, dots,
-	// dashes and underscores. The time of the call if absent.
+	// The name of the copy in the backup directory: letters, digits, dots, dashes
+	// and underscores. If absent, the time of the call.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -825,7 +825,7 @@ func (x *ExportResultsRequest) GetSeason() string {
 	return ""
 }
 
-// Response of ExportResults: one result.
+// Response of ExportResults: one result, or one retraction.
 type ExportResultsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Season        string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
@@ -889,17 +889,19 @@ func (x *ExportResultsResponse) GetRetracted() bool {
 // One difference.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ENTRY_WRONG: the entry is not what the results say; ROW_MISSING, ROW_GHOST:
-	// a stored ranking lacks the entry or has another; INDEX_WRONG, INDEX_SIZE:
-	// the rank index disagrees with the entries; FINAL_WRONG: so do the final
-	// standings of a sealed season.
+	// ENTRY_WRONG: the entry does not follow from the results.
+	// ROW_MISSING: a stored ranking has no row for the entry.
+	// ROW_GHOST: a stored ranking has a row that no entry has.
+	// INDEX_WRONG: the rank index differs from the entry.
+	// INDEX_SIZE: the rank index has more or fewer users than there are entries.
+	// FINAL_WRONG: the final standings of a sealed season differ from the entry.
 	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Board  string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value"; empty is overall.
+	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	UserId   string `protobuf:"bytes,5,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// What should be there and what is, in words.
+	// The expected and the actual value, in words.
 	Detail        string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	Repaired      bool   `protobuf:"varint,7,opt,name=repaired,proto3" json:"repaired,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -985,7 +987,7 @@ func (x *VerifyResponse_Difference) GetRepaired() bool {
 	return false
 }
 
-// What was compared and found.
+// The totals.
 type VerifyResponse_Summary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seasons       int64                  `protobuf:"varint,1,opt,name=seasons,proto3" json:"seasons,omitempty"`
@@ -1062,7 +1064,7 @@ func (x *VerifyResponse_Summary) GetRepaired() int64 {
 	return 0
 }
 
-// What was remade.
+// The totals.
 type RebuildResponse_Summary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Users         int64                  `protobuf:"varint,1,opt,name=users,proto3" json:"users,omitempty"`

@@ -32,25 +32,26 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Keeps the service itself: keys, consistency, copies. Every call needs the
-// admin scope.
+// Operates the service: keys, consistency checks, backups, exports. Every method
+// needs the admin scope.
 type AdminServiceClient interface {
-	// Makes an API key. The answer is the only time that the key itself is shown.
+	// Creates an API key. Only this answer contains the secret.
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
-	// Lists API keys, without the keys themselves.
+	// Lists API keys, without their secrets.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
-	// Makes an API key void at once.
+	// Revokes an API key. The server that is called refuses it immediately, other
+	// servers within 5 seconds.
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error)
-	// Compares results, entries and rank index, reports every difference, and
-	// mends them on request. The last message carries the summary.
+	// Compares results, entries and the rank index, and reports every difference. On
+	// request, repairs them. The last message has the summary.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error)
-	// Remakes entries from results, and the rank index from entries. The last
-	// message carries the summary.
+	// Recomputes all entries from the results, and then the rank index from the
+	// entries. The last message has the summary.
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RebuildResponse], error)
-	// Makes a consistent copy of the store while the service goes on, in the
-	// server's backup directory.
+	// Makes a consistent copy of an embedded store in the server's backup directory,
+	// while the service runs.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
-	// Sends every result that stands, retractions too.
+	// Sends every result that counts, and every retraction.
 	ExportResults(ctx context.Context, in *ExportResultsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResultsResponse], error)
 }
 
@@ -163,25 +164,26 @@ type AdminService_ExportResultsClient = grpc.ServerStreamingClient[ExportResults
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// Keeps the service itself: keys, consistency, copies. Every call needs the
-// admin scope.
+// Operates the service: keys, consistency checks, backups, exports. Every method
+// needs the admin scope.
 type AdminServiceServer interface {
-	// Makes an API key. The answer is the only time that the key itself is shown.
+	// Creates an API key. Only this answer contains the secret.
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
-	// Lists API keys, without the keys themselves.
+	// Lists API keys, without their secrets.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
-	// Makes an API key void at once.
+	// Revokes an API key. The server that is called refuses it immediately, other
+	// servers within 5 seconds.
 	RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error)
-	// Compares results, entries and rank index, reports every difference, and
-	// mends them on request. The last message carries the summary.
+	// Compares results, entries and the rank index, and reports every difference. On
+	// request, repairs them. The last message has the summary.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error
-	// Remakes entries from results, and the rank index from entries. The last
-	// message carries the summary.
+	// Recomputes all entries from the results, and then the rank index from the
+	// entries. The last message has the summary.
 	Rebuild(*RebuildRequest, grpc.ServerStreamingServer[RebuildResponse]) error
-	// Makes a consistent copy of the store while the service goes on, in the
-	// server's backup directory.
+	// Makes a consistent copy of an embedded store in the server's backup directory,
+	// while the service runs.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
-	// Sends every result that stands, retractions too.
+	// Sends every result that counts, and every retraction.
 	ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }

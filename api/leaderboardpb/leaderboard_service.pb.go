@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What became of the result.
+// The state of a result.
 type GetResultResponse_Status int32
 
 const (
@@ -33,14 +33,12 @@ const (
 	GetResultResponse_STATUS_UNSPECIFIED GetResultResponse_Status = 0
 	// It counts.
 	GetResultResponse_APPLIED GetResultResponse_Status = 1
-	// A higher revision stands.
+	// A higher revision counts.
 	GetResultResponse_SUPERSEDED GetResultResponse_Status = 2
 	// It was undone.
 	GetResultResponse_RETRACTED GetResultResponse_Status = 3
-	// It was refused; reason says why.
+	// It was rejected; the field reason states why.
 	GetResultResponse_REJECTED GetResultResponse_Status = 4
-	// It is kept and will be applied.
-	GetResultResponse_PENDING GetResultResponse_Status = 5
 )
 
 // Enum value maps for GetResultResponse_Status.
@@ -51,7 +49,6 @@ var (
 		2: "SUPERSEDED",
 		3: "RETRACTED",
 		4: "REJECTED",
-		5: "PENDING",
 	}
 	GetResultResponse_Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
@@ -59,7 +56,6 @@ var (
 		"SUPERSEDED":         2,
 		"RETRACTED":          3,
 		"REJECTED":           4,
-		"PENDING":            5,
 	}
 )
 
@@ -95,9 +91,9 @@ type SubmitScoreRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Result *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// Answer once the result is safe, without waiting until it is applied. The
-	// status is then ACCEPTED, unless applying it is what makes it safe, as on a
-	// server with an embedded store.
+	// If true, the server answers once the result is durable, and does not wait until
+	// it is applied. The status is then ACCEPTED. A server with an embedded store
+	// makes a result durable by applying it, so it answers APPLIED.
 	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -157,15 +153,16 @@ func (x *SubmitScoreRequest) GetNoWait() bool {
 // Response of SubmitScore.
 type SubmitScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The result is safe and was taken into account: the status is APPLIED,
-	// DUPLICATE or SUPERSEDED.
+	// The result is durable and applied: the status is APPLIED, DUPLICATE or
+	// SUPERSEDED.
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
-	// The user's score and competition rank now, after a submit that was applied.
+	// The user's current score and competition rank. Absent unless the result is
+	// applied.
 	NewScore *int64         `protobuf:"varint,2,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64         `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Status   Outcome_Status `protobuf:"varint,4,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
 	UserId   string         `protobuf:"bytes,5,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// As given, or as made by the server.
+	// The given id, or the id that the server chose.
 	MatchId  string `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Revision int64  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The season that the result belongs to.
@@ -273,7 +270,7 @@ type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// As in SubmitScoreRequest, for all of them.
+	// As in SubmitScoreRequest, and for all results.
 	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -381,7 +378,7 @@ type RetractResultRequest struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// The next one if absent.
+	// If absent, the next revision.
 	Revision      *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	Season        string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -456,10 +453,11 @@ func (x *RetractResultRequest) GetSeason() string {
 // Response of RetractResult.
 type RetractResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The retraction is safe and was taken into account: the status is APPLIED,
-	// DUPLICATE or SUPERSEDED.
+	// The retraction is durable and applied: the status is APPLIED, DUPLICATE or
+	// SUPERSEDED.
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
-	// The user's score and competition rank now; absent if no result is left.
+	// The user's current score and competition rank. Both are absent if no result of
+	// the user counts. rank is also absent if it is unknown.
 	NewScore      *int64         `protobuf:"varint,2,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank          *int64         `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Status        Outcome_Status `protobuf:"varint,4,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
@@ -564,7 +562,7 @@ type GetResultRequest struct {
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Season  string                 `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// What became of this revision; of the one that stands if absent.
+	// The revision whose state to return. If absent, the revision that counts.
 	Revision      *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -644,8 +642,8 @@ type GetResultResponse struct {
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	// The season that the answer is about.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// The result that stands, without content if it is retracted; absent if all
-	// were rejected.
+	// The revision that counts. If that is a retraction, the message has ids and a
+	// revision only. Absent if all revisions were rejected.
 	Result  *Result `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
 	UserId  string  `protobuf:"bytes,6,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string  `protobuf:"bytes,7,opt,name=match_id,proto3" json:"match_id,omitempty"`
@@ -752,11 +750,12 @@ type ListScoresRequest struct {
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// 1 to 1,000; 10 if absent.
 	Limit *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// The next_page_token of the page before.
+	// The next_page_token of the previous page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,proto3" json:"page_token,omitempty"`
-	// The position, from 1, at which to begin. Not together with page_token.
+	// The first position to list, at least 1. It cannot be combined with
+	// page_token.
 	StartRank *int64 `protobuf:"varint,7,opt,name=start_rank,proto3,oneof" json:"start_rank,omitempty"`
-	// Add match_id, metadata and divisions to each entry.
+	// If true, each entry has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -912,9 +911,9 @@ type GetUserScoreRequest struct {
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// How many entries above and below, 0 to 50; 4 if absent.
+	// The number of entries on each side of the user, 0 to 50; 4 if absent.
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
-	// Add match_id, metadata and divisions of the user.
+	// If true, the answer has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1057,7 +1056,7 @@ func (x *GetUserScoreResponse) GetData() *GetUserScoreResponse_UserScore {
 type LookupScoresRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// 1 to 5,000; naming a user twice counts once.
+	// 1 to 5,000. A repeated id counts once.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,proto3" json:"user_ids,omitempty"`
 	Season  string   `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
 	// "attribute:value", such as gender:F.
@@ -1138,7 +1137,8 @@ type LookupScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "success".
 	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
-	// The entries that were found; the other users are in missing.
+	// The entries of the requested users. Its field missing has the users without an
+	// entry.
 	Data          *Leaderboard `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1195,13 +1195,13 @@ type GetStatsRequest struct {
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	// "attribute:value", such as gender:F.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
-	// For rank_of_score: competition (the default), dense or ordinal.
+	// The method of rank_of_score: competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
-	// Ask for the score at this position, from 1.
+	// A position, at least 1: the answer then has score_at_rank.
 	Rank *int64 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// Ask for the rank that this score would have.
+	// A score: the answer then has rank_of_score.
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// How many buckets the histogram has at most, 0 to 100; 10 if absent.
+	// The maximum number of buckets in the histogram, 0 to 100; 10 if absent.
 	Buckets       *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1448,7 +1448,7 @@ type WatchScoresRequest struct {
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
-	// How many entries from the top, 1 to 1,000; 10 if absent.
+	// The number of entries from the top, 1 to 1,000; 10 if absent.
 	Limit         *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1522,7 +1522,7 @@ func (x *WatchScoresRequest) GetLimit() int32 {
 // Response of WatchScores.
 type WatchScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows with the changes.
+	// An id that increases with each change.
 	EventId       string       `protobuf:"bytes,1,opt,name=event_id,proto3" json:"event_id,omitempty"`
 	Data          *Leaderboard `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1839,7 +1839,7 @@ func (x *CreateBoardResponse) GetBoard() *Board {
 type UpdateBoardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Board *Board                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// The fields to change. Over REST, those present in the body.
+	// The fields to change. In REST, the fields that the body has.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2020,7 +2020,7 @@ func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
 type BanUserRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// For operators, at most 256 bytes.
+	// A reason for operators to read, at most 256 bytes.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2427,44 +2427,45 @@ func (x *ListUserScoresResponse) GetData() *ListUserScoresResponse_UserScores {
 	return nil
 }
 
-// An entry and what stands around it.
+// A user's entry and its neighbors.
 type GetUserScoreResponse_UserScore struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Score  int64                  `protobuf:"varint,2,opt,name=score,proto3" json:"score,omitempty"`
-	// From 1. Absent while ranks cannot be told, never 0.
+	// At least 1. Absent while ranks are unavailable.
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// When the user reached the score.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// In the board's order.
+	// In the order of the board's tie_breakers.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// The entries above, the user's own, and those below, in standing order.
+	// The entries above the user's, the user's own entry, and the entries below, in
+	// standing order.
 	Neighbors []*Entry `protobuf:"bytes,6,rep,name=neighbors,proto3" json:"neighbors,omitempty"`
-	// There were fewer entries above, or below, than asked for: the window ends
-	// at the first or the last entry.
+	// Fewer entries than requested are above the user's entry.
 	NeighborsClippedAbove bool `protobuf:"varint,7,opt,name=neighbors_clipped_above,proto3" json:"neighbors_clipped_above,omitempty"`
+	// Fewer entries than requested are below the user's entry.
 	NeighborsClippedBelow bool `protobuf:"varint,8,opt,name=neighbors_clipped_below,proto3" json:"neighbors_clipped_below,omitempty"`
-	// The share of entrants that stand strictly worse, in percent: 99 for the
+	// The percentage of entries that are strictly worse than the user's: 99 for the
 	// best of 100 different scores.
 	Percentile *float64 `protobuf:"fixed64,9,opt,name=percentile,proto3,oneof" json:"percentile,omitempty"`
-	// How many entries the board's season and division have.
+	// The number of entries in the board's season and division.
 	Total  *int64 `protobuf:"varint,10,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	Board  string `protobuf:"bytes,11,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,12,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value"; empty is overall.
+	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,13,opt,name=division,proto3" json:"division,omitempty"`
-	// How ranks are numbered: competition, dense or ordinal.
+	// The ranking method: competition, dense or ordinal.
 	Method string `protobuf:"bytes,14,opt,name=method,proto3" json:"method,omitempty"`
-	// The time of the last change that the answer includes; if it is degraded,
-	// when the store was read.
+	// The time of the last change that the answer includes. If degraded is set, the
+	// time when the store was read.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The answer comes from the store without ranks, neighbors, percentile and
-	// total, because the rank index cannot answer now.
+	// The rank index is unavailable. The answer comes from the store and has no
+	// rank, neighbors, percentile or total.
 	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// The season is over and this is the final rank.
+	// The season is over, and the rank is final.
 	Sealed bool `protobuf:"varint,17,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// On DECAY boards: the moment that the score is for, which is now, or the end
-	// of a season that is over.
+	// On DECAY boards: the time for which the score is computed. It is the present,
+	// or the end of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	// With include_metadata, as in Entry.
 	MatchId       *string          `protobuf:"bytes,18,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
@@ -2651,7 +2652,7 @@ func (x *GetUserScoreResponse_UserScore) GetDivisions() []string {
 	return nil
 }
 
-// How many entries have a score from lower to upper, both included.
+// The number of entries with a score from lower to upper, inclusive.
 type GetStatsResponse_Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lower         int64                  `protobuf:"varint,1,opt,name=lower,proto3" json:"lower,omitempty"`
@@ -2712,8 +2713,8 @@ func (x *GetStatsResponse_Bucket) GetCount() int64 {
 	return 0
 }
 
-// The score that the given share of entrants, in percent, stands worse than
-// or equal to.
+// A score, and a percentage: at least that percentage of the entries is equal to
+// or worse than the score.
 type GetStatsResponse_Percentile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Percentile    float64                `protobuf:"fixed64,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
@@ -2766,28 +2767,30 @@ func (x *GetStatsResponse_Percentile) GetScore() int64 {
 	return 0
 }
 
-// The figures.
+// The statistics of a ranking.
 type GetStatsResponse_Stats struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value"; empty is overall.
+	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
-	// How ranks are numbered: competition, dense or ordinal.
+	// The ranking method: competition, dense or ordinal.
 	Method string                 `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	Total  int64                  `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
 	AsOf   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The first and the last entry's; absent without entries.
+	// The scores of the first and the last entry. Absent without entries.
 	BestScore  *int64 `protobuf:"varint,7,opt,name=best_score,proto3,oneof" json:"best_score,omitempty"`
 	WorstScore *int64 `protobuf:"varint,8,opt,name=worst_score,proto3,oneof" json:"worst_score,omitempty"`
 	// In ascending order of scores.
 	Histogram   []*GetStatsResponse_Bucket     `protobuf:"bytes,9,rep,name=histogram,proto3" json:"histogram,omitempty"`
 	Percentiles []*GetStatsResponse_Percentile `protobuf:"bytes,10,rep,name=percentiles,proto3" json:"percentiles,omitempty"`
-	// If asked for by rank; absent if there are fewer entries.
+	// The score at position rank. Absent if rank was not given or there are fewer
+	// entries.
 	ScoreAtRank *int64 `protobuf:"varint,11,opt,name=score_at_rank,proto3,oneof" json:"score_at_rank,omitempty"`
-	// If asked for by score.
+	// The rank that an entry with the given score would have. Absent if score was
+	// not given.
 	RankOfScore *int64 `protobuf:"varint,12,opt,name=rank_of_score,proto3,oneof" json:"rank_of_score,omitempty"`
-	// The season is over and these are its final figures.
+	// The season is over, and the statistics are final.
 	Sealed        bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2914,7 +2917,7 @@ func (x *GetStatsResponse_Stats) GetSealed() bool {
 	return false
 }
 
-// Why final ranks were made again.
+// A change of the final ranks after the season was sealed.
 type ListSeasonsResponse_Amendment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -2975,16 +2978,18 @@ type ListSeasonsResponse_Season struct {
 	// [start, end); absent for a season without bounds.
 	Start *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
 	End   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	// upcoming: it has not begun; open: it takes results; grace: it is over and
-	// takes late results; closed: it takes no more and is about to be sealed;
-	// sealed: its ranks are final.
+	// upcoming: the season has not begun.
+	// open: the season accepts results.
+	// grace: the season is over, and accepts late results.
+	// closed: the season accepts no results, and will be sealed.
+	// sealed: the ranks are final.
 	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Absent while it cannot be told.
+	// The number of entries. Absent while it is unknown.
 	Entrants *int64                 `protobuf:"varint,5,opt,name=entrants,proto3,oneof" json:"entrants,omitempty"`
 	SealedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=sealed_at,proto3" json:"sealed_at,omitempty"`
-	// Each change of the final ranks after the season was sealed.
+	// All changes of the final ranks.
 	Amendments []*ListSeasonsResponse_Amendment `protobuf:"bytes,7,rep,name=amendments,proto3" json:"amendments,omitempty"`
-	// When it takes no more results; absent if never.
+	// When the season stops accepting results. Absent if it never does.
 	ClosesAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3081,7 +3086,7 @@ type ListSeasonsResponse_Seasons struct {
 	state   protoimpl.MessageState        `protogen:"open.v1"`
 	Board   string                        `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Seasons []*ListSeasonsResponse_Season `protobuf:"bytes,2,rep,name=seasons,proto3" json:"seasons,omitempty"`
-	// The id of the current season; empty if none is running.
+	// The id of the current season; empty between seasons.
 	Current       string `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3144,11 +3149,11 @@ type ListUserScoresResponse_BoardScore struct {
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	Score  int64                  `protobuf:"varint,3,opt,name=score,proto3" json:"score,omitempty"`
-	// From 1. Absent while ranks cannot be told, never 0.
+	// At least 1. Absent while ranks are unavailable.
 	Rank       *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Total      *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// As in GetUserScore.
+	// This field and the next two are as in GetUserScore.
 	AsOf          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	Degraded      bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	Sealed        bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
@@ -3254,9 +3259,9 @@ type ListUserScoresResponse_UserScores struct {
 	state  protoimpl.MessageState               `protogen:"open.v1"`
 	UserId string                               `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Scores []*ListUserScoresResponse_BoardScore `protobuf:"bytes,2,rep,name=scores,proto3" json:"scores,omitempty"`
-	// The user is hidden from every ranking, and scores is empty.
+	// The user is hidden from every ranking, so scores is empty.
 	Banned bool `protobuf:"varint,3,opt,name=banned,proto3" json:"banned,omitempty"`
-	// How ranks are numbered: competition, dense or ordinal.
+	// The ranking method: competition, dense or ordinal.
 	Method        string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3373,7 +3378,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
 	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01B\v\n" +
-	"\t_revision\"\x86\x03\n" +
+	"\t_revision\"\x88\x03\n" +
 	"\x11GetResultResponse\x12@\n" +
 	"\x06status\x18\x01 \x01(\x0e2(.leaderboard.v1.GetResultResponse.StatusR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -3382,15 +3387,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
 	"\auser_id\x18\x06 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\a \x01(\tR\bmatch_id\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"g\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\"i\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\x0e\n" +
 	"\n" +
 	"SUPERSEDED\x10\x02\x12\r\n" +
 	"\tRETRACTED\x10\x03\x12\f\n" +
-	"\bREJECTED\x10\x04\x12\v\n" +
-	"\aPENDING\x10\x05\"\x9a\x02\n" +
+	"\bREJECTED\x10\x04\"\x04\b\x05\x10\x05*\aPENDING\"\x9a\x02\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +

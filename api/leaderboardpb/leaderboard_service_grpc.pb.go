@@ -44,54 +44,57 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Submits results, reads rankings and keeps boards. Where a request names a
-// board, none is the default board; where it names a season, none is the
-// current one; where it names a division, none is overall.
+// Submits results, reads rankings and manages boards. In a request, an absent
+// board is the default board, an absent season is the current season, and an
+// absent division is the overall ranking.
 type LeaderboardServiceClient interface {
 	// Submits one result. Sending the same result again changes nothing. The
-	// answer names the score and rank that the user has now.
+	// answer has the user's current score and rank.
 	SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error)
-	// Submits up to 5,000 results. Each has an outcome of its own, in the order of
-	// the request.
+	// Submits up to 5,000 results. The answer has an outcome for each, in the order
+	// of the request.
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
-	// Undoes a result. What the user's other results say comes back.
+	// Undoes a result. The user's entry then follows from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
-	// Tells what became of a result.
+	// Returns the state of a result. After a submit was ACCEPTED, NOT_FOUND means
+	// that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
-	// Lists entries in standing order: the top, a page, or from a rank on.
+	// Lists entries in standing order: from the top, from a position, or from the end
+	// of the previous page.
 	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
-	// Returns a user's entry with its rank and neighbors.
+	// Returns a user's entry, its rank and its neighbors.
 	GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error)
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(ctx context.Context, in *LookupScoresRequest, opts ...grpc.CallOption) (*LookupScoresResponse, error)
-	// Returns figures of a ranking.
+	// Returns statistics of a ranking.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
-	// Sends the top of a ranking now and after every change of it. Changes that
-	// come faster than ten a second, or than the caller reads, are merged. Without
-	// changes it is sent every 15 seconds, so that silence means a lost connection.
-	// Over REST these are server-sent events, each with the data alone.
+	// Sends the top of a ranking at once and after every change, at most ten times
+	// per second and no faster than the caller reads. Without changes it sends the
+	// top every 15 seconds, so a longer silence means that the connection is lost.
+	// REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
 	// Lists boards by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
 	// Returns a board.
 	GetBoard(ctx context.Context, in *GetBoardRequest, opts ...grpc.CallOption) (*GetBoardResponse, error)
-	// Makes a board. If one of that id exists with the same rules, it is the
-	// answer; with other rules it is an error.
+	// Creates a board. If a board with the same id and the same rules exists, returns
+	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, min_score, max_score,
-	// season.grace, season.windows and retention. Over REST the fields present in
-	// the body are changed.
+	// season.grace, season.windows and retention. A REST request changes the fields
+	// that its body has.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
-	// Hides a user from every ranking. Results are kept and still taken.
+	// Hides a user from every ranking. The user's results are kept, and new ones
+	// are accepted.
 	BanUser(ctx context.Context, in *BanUserRequest, opts ...grpc.CallOption) (*BanUserResponse, error)
-	// Lifts a ban. What the user's results say comes back.
+	// Lifts a ban. The user's entries appear in rankings again.
 	UnbanUser(ctx context.Context, in *UnbanUserRequest, opts ...grpc.CallOption) (*UnbanUserResponse, error)
-	// Deletes everything that is known of a user, for good.
+	// Deletes all data of a user. This cannot be undone.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
 	// Returns a user's entries on every board.
 	ListUserScores(ctx context.Context, in *ListUserScoresRequest, opts ...grpc.CallOption) (*ListUserScoresResponse, error)
@@ -308,54 +311,57 @@ func (c *leaderboardServiceClient) ListUserScores(ctx context.Context, in *ListU
 // All implementations must embed UnimplementedLeaderboardServiceServer
 // for forward compatibility.
 //
-// Submits results, reads rankings and keeps boards. Where a request names a
-// board, none is the default board; where it names a season, none is the
-// current one; where it names a division, none is overall.
+// Submits results, reads rankings and manages boards. In a request, an absent
+// board is the default board, an absent season is the current season, and an
+// absent division is the overall ranking.
 type LeaderboardServiceServer interface {
 	// Submits one result. Sending the same result again changes nothing. The
-	// answer names the score and rank that the user has now.
+	// answer has the user's current score and rank.
 	SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error)
-	// Submits up to 5,000 results. Each has an outcome of its own, in the order of
-	// the request.
+	// Submits up to 5,000 results. The answer has an outcome for each, in the order
+	// of the request.
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
-	// Undoes a result. What the user's other results say comes back.
+	// Undoes a result. The user's entry then follows from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
-	// Tells what became of a result.
+	// Returns the state of a result. After a submit was ACCEPTED, NOT_FOUND means
+	// that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
-	// Lists entries in standing order: the top, a page, or from a rank on.
+	// Lists entries in standing order: from the top, from a position, or from the end
+	// of the previous page.
 	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
-	// Returns a user's entry with its rank and neighbors.
+	// Returns a user's entry, its rank and its neighbors.
 	GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error)
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(context.Context, *LookupScoresRequest) (*LookupScoresResponse, error)
-	// Returns figures of a ranking.
+	// Returns statistics of a ranking.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
-	// Sends the top of a ranking now and after every change of it. Changes that
-	// come faster than ten a second, or than the caller reads, are merged. Without
-	// changes it is sent every 15 seconds, so that silence means a lost connection.
-	// Over REST these are server-sent events, each with the data alone.
+	// Sends the top of a ranking at once and after every change, at most ten times
+	// per second and no faster than the caller reads. Without changes it sends the
+	// top every 15 seconds, so a longer silence means that the connection is lost.
+	// REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
 	// Lists boards by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)
 	// Returns a board.
 	GetBoard(context.Context, *GetBoardRequest) (*GetBoardResponse, error)
-	// Makes a board. If one of that id exists with the same rules, it is the
-	// answer; with other rules it is an error.
+	// Creates a board. If a board with the same id and the same rules exists, returns
+	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, min_score, max_score,
-	// season.grace, season.windows and retention. Over REST the fields present in
-	// the body are changed.
+	// season.grace, season.windows and retention. A REST request changes the fields
+	// that its body has.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)
-	// Hides a user from every ranking. Results are kept and still taken.
+	// Hides a user from every ranking. The user's results are kept, and new ones
+	// are accepted.
 	BanUser(context.Context, *BanUserRequest) (*BanUserResponse, error)
-	// Lifts a ban. What the user's results say comes back.
+	// Lifts a ban. The user's entries appear in rankings again.
 	UnbanUser(context.Context, *UnbanUserRequest) (*UnbanUserResponse, error)
-	// Deletes everything that is known of a user, for good.
+	// Deletes all data of a user. This cannot be undone.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
 	// Returns a user's entries on every board.
 	ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error)

@@ -22,28 +22,31 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The value of a message on the match-results topic, which game servers may
-// write too. Its key is the user's id, and its partition the murmur2 hash of the
-// key. With the header "content-type: application/json" the value is the JSON
-// form of this message.
+// The value of a message on the match-results topic. Game servers may write to
+// the topic directly. The key of the message is the user's id, and the murmur2
+// hash of the key selects the partition. With the header
+// "content-type: application/json", the value is the JSON form of this message.
 type MatchResultRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The default board if absent.
 	BoardId string `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
 	// user_id and match_id are required here.
 	Result *Result `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// Undoes the result of result's match_id and revision. season or
-	// result.achieved_at says which season it is of.
+	// If true, the message undoes the result that has the match_id of the field
+	// result. Its revision must be higher than the undone one. season, or
+	// result.achieved_at, determines the season.
 	Retracted bool `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
-	// The result is in the store already, written by its owner: make the user's
-	// entry again from what is there. Only user_id and the season matter.
+	// If true, the sender has already written the result to the store itself. The
+	// consumer then recomputes the user's entry from the stored results. Of the
+	// message, only user_id and the season matter.
 	Notification bool `protobuf:"varint,4,opt,name=notification,proto3" json:"notification,omitempty"`
-	// For retractions and notifications; that of result.achieved_at if absent.
+	// For retractions and notifications. If absent, the season of
+	// result.achieved_at.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// When the service first took the result; the message's timestamp if absent.
-	// It decides whether a result came too late for its season.
+	// When the service received the result; the message's timestamp if absent. This
+	// time decides whether the result is too late for its season.
 	ReceivedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=received_at,proto3" json:"received_at,omitempty"`
-	// The service, not the caller, chose result.achieved_at.
+	// If true, the service chose result.achieved_at, not the caller.
 	Assigned      bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -128,10 +131,10 @@ func (x *MatchResultRecord) GetAssigned() bool {
 	return false
 }
 
-// The value of a message on the leaderboard-updates topic, of JSON or protobuf
-// form by its content-type header: what became of one result, or of a user's
-// entry after notifications; then match_id is empty and status APPLIED. Its key
-// is the user's id.
+// The value of a message on the leaderboard-updates topic: the outcome of one
+// result, or the change of a user's entry after notifications. For notifications,
+// match_id is empty and status is APPLIED. The key of the message is the user's
+// id. The header content-type states whether the value is JSON or protobuf.
 type LeaderboardUpdate struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	BoardId  string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
@@ -140,20 +143,21 @@ type LeaderboardUpdate struct {
 	MatchId  string                 `protobuf:"bytes,4,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Revision int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Status   Outcome_Status         `protobuf:"varint,6,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
-	// For REJECTED.
+	// The reason of a rejection; otherwise empty.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The user's scores before and after the batch that the result was applied in;
-	// absent where the user had or has none.
+	// The user's scores before and after the batch that applied the result. Absent
+	// if the user had or has no score.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The bands of the ranks that the two scores have now: 1, 3, 10, 100, 1000 and so
-	// on, the least of them that is not below the competition rank. Absent where
-	// the rank is not known.
+	// The bands of the current competition ranks of the two scores. Bands are 1, 3,
+	// 10, 100, 1000 and so on; a rank is in the smallest band that is not below it.
+	// Absent if the rank is unknown.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
-	// When it was applied.
+	// When the result was applied.
 	AppliedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=applied_at,proto3" json:"applied_at,omitempty"`
-	// The rank key after, for readers of the same board; empty for none.
+	// The user's rank key after the batch: bytes that compare as the users of the board
+	// rank. Empty if the user has no entry.
 	RankKey       []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -34,7 +34,7 @@ var file_leaderboard_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.FieldOptions.
 var (
-	// In JSON the list is left out when it is empty. Other lists are shown as [].
+	// If true, an empty list is absent in JSON. Without this option it is [].
 	//
 	// optional bool omit_empty = 50001;
 	E_OmitEmpty = &file_leaderboard_v1_options_proto_extTypes[0]

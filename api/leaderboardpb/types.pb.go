@@ -25,15 +25,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which of two scores stands better.
+// Which of two scores ranks better.
 type Board_Order int32
 
 const (
-	// HIGHER_FIRST.
+	// The default: HIGHER_FIRST.
 	Board_ORDER_UNSPECIFIED Board_Order = 0
-	// The greater score stands better.
+	// The greater score ranks better.
 	Board_HIGHER_FIRST Board_Order = 1
-	// The smaller score stands better: race times.
+	// The smaller score ranks better, as with race times.
 	Board_LOWER_FIRST Board_Order = 2
 )
 
@@ -78,17 +78,17 @@ func (Board_Order) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// How a user's results make the user's entry.
+// How a user's entry follows from the user's results.
 type Board_Policy int32
 
 const (
-	// BEST.
+	// The default: BEST.
 	Board_POLICY_UNSPECIFIED Board_Policy = 0
 	// The best result.
 	Board_BEST Board_Policy = 1
 	// The sum of the results' points.
 	Board_SUM Board_Policy = 2
-	// The result achieved last.
+	// The result with the latest achieved_at.
 	Board_LATEST Board_Policy = 3
 	// The sum of points, each halved after every half_life.
 	Board_DECAY Board_Policy = 4
@@ -143,17 +143,17 @@ func (Board_Policy) EnumDescriptor() ([]byte, []int) {
 type Board_Schedule_Kind int32
 
 const (
-	// NONE.
+	// The default: NONE.
 	Board_Schedule_KIND_UNSPECIFIED Board_Schedule_Kind = 0
-	// One season, "all", for good.
+	// One season, "all", without end.
 	Board_Schedule_NONE Board_Schedule_Kind = 1
 	// From midnight to midnight; seasons are named 20261120.
 	Board_Schedule_DAILY Board_Schedule_Kind = 2
 	// From Monday to Monday, ISO 8601 weeks; seasons are named 2026W47.
 	Board_Schedule_WEEKLY Board_Schedule_Kind = 3
-	// From the first to the first; seasons are named 202611.
+	// From the first of a month to the next; seasons are named 202611.
 	Board_Schedule_MONTHLY Board_Schedule_Kind = 4
-	// As listed in windows, named as there.
+	// The seasons that windows lists.
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
 )
 
@@ -204,7 +204,7 @@ func (Board_Schedule_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 1, 0}
 }
 
-// What became of the result.
+// The outcome of a result.
 type Outcome_Status int32
 
 const (
@@ -212,19 +212,19 @@ const (
 	Outcome_STATUS_UNSPECIFIED Outcome_Status = 0
 	// It counts.
 	Outcome_APPLIED Outcome_Status = 1
-	// The same content was known already; nothing changed.
+	// The same content is stored already; nothing changed.
 	Outcome_DUPLICATE Outcome_Status = 2
-	// A higher revision of the match is known; nothing changed.
+	// A higher revision is stored; nothing changed.
 	Outcome_SUPERSEDED Outcome_Status = 3
-	// Other content is known under this revision. Which of the two stands is
-	// decided by their contents alone.
+	// Another result is stored under this revision. One of the two counts, the same
+	// one in any order of arrival.
 	Outcome_CONFLICT Outcome_Status = 4
-	// It was refused; reason says why. A submit of one result answers with an
-	// error instead.
+	// It was rejected; the field reason states why. A submit of a single result
+	// answers with an error instead.
 	Outcome_REJECTED Outcome_Status = 5
-	// It is kept and will be applied, but was not in time for this answer.
+	// It is durable, and will be applied later.
 	Outcome_ACCEPTED Outcome_Status = 6
-	// It could not be applied now, and may be submitted again.
+	// It could not be applied now. Submit it again.
 	Outcome_FAILED Outcome_Status = 7
 )
 
@@ -280,7 +280,7 @@ func (Outcome_Status) EnumDescriptor() ([]byte, []int) {
 }
 
 // A ranking with its rules. Order, policy, half_life, tie_breakers, the season's
-// schedule and time zone, divisions and floor are fixed when it is made.
+// schedule and time zone, divisions and floor cannot be changed.
 type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 bytes of printable UTF-8.
@@ -289,23 +289,23 @@ type Board struct {
 	Title  string       `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	Order  Board_Order  `protobuf:"varint,3,opt,name=order,proto3,enum=leaderboard.v1.Board_Order" json:"order,omitempty"`
 	Policy Board_Policy `protobuf:"varint,4,opt,name=policy,proto3,enum=leaderboard.v1.Board_Policy" json:"policy,omitempty"`
-	// For DECAY boards, and required there.
+	// Required on DECAY boards, and on no others.
 	HalfLife *durationpb.Duration `protobuf:"bytes,5,opt,name=half_life,proto3" json:"half_life,omitempty"`
-	// At most 24, the first decides first.
+	// At most 24. The first is compared first.
 	TieBreakers []*Board_TieBreaker `protobuf:"bytes,6,rep,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
 	// For display, at most 32 bytes: "s", "points".
 	Unit string `protobuf:"bytes,7,opt,name=unit,proto3" json:"unit,omitempty"`
 	// 0 to 9: with 2, a score of 1234 is shown as 12.34.
 	Decimals int32           `protobuf:"varint,8,opt,name=decimals,proto3" json:"decimals,omitempty"`
 	Season   *Board_Schedule `protobuf:"bytes,9,opt,name=season,proto3" json:"season,omitempty"`
-	// The attributes whose values slice the board, at most 8.
+	// The attributes whose values form divisions, at most 8.
 	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
-	// Bounds of one result's score or points, within ±2^53.
+	// The least and the greatest score (or points) of one result, within ±2^53.
 	MinScore *int64 `protobuf:"varint,11,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,12,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
-	// For SUM boards: a submit that would take a sum below it is refused.
+	// On SUM boards: a result that would lower a sum below the floor is rejected.
 	Floor *int64 `protobuf:"varint,13,opt,name=floor,proto3,oneof" json:"floor,omitempty"`
-	// How long a season's data is kept after it is sealed; for good if absent.
+	// How long a season's data is kept after it is sealed; forever if absent.
 	Retention *durationpb.Duration `protobuf:"bytes,14,opt,name=retention,proto3" json:"retention,omitempty"`
 	// Set by the server.
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=created_at,proto3" json:"created_at,omitempty"`
@@ -453,25 +453,25 @@ type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 bytes of printable UTF-8.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// 1 to 128 bytes of printable UTF-8; made by the server if absent, and then
-	// sending the result again counts again.
+	// 1 to 128 bytes of printable UTF-8. If absent, the server chooses one, and a
+	// result that is sent twice counts twice.
 	MatchId string `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// On BEST and LATEST boards, within ±2^53.
+	// On BEST and LATEST boards only; within ±2^53.
 	Score *int64 `protobuf:"varint,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// On SUM and DECAY boards, within ±2^53.
+	// On SUM and DECAY boards only; within ±2^53.
 	Points *int64 `protobuf:"varint,4,opt,name=points,proto3,oneof" json:"points,omitempty"`
-	// In the board's order; absent ones are 0.
+	// Values in the order of the board's tie_breakers; missing ones are 0.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// Of one match_id the highest revision stands.
+	// The highest revision of a match_id counts.
 	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The event time: it decides the season and, inside a tie, who stands first.
-	// Now if absent; at most one day ahead.
+	// The time of the event. It decides the season and, within a tie, the order. If
+	// absent, the present. At most one day ahead of the server's clock.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// At most 16; they place the user in the board's divisions.
+	// At most 16 attributes, which place the user in the board's divisions.
 	Attributes map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Any JSON object, at most 4096 bytes as compact JSON and nested at most 32
-	// deep, itself included. Its numbers are doubles: what would come back as
-	// another number is refused.
+	// Any JSON object of at most 4,096 bytes without spaces, at most 32 levels deep
+	// including the object itself. Numbers are stored as doubles; a number that a
+	// double cannot hold exactly is rejected.
 	Metadata      *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -570,20 +570,21 @@ func (x *Result) GetMetadata() *structpb.Struct {
 	return nil
 }
 
-// What became of one submitted or retracted result.
+// The outcome of one submitted or retracted result.
 type Outcome struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// As given, or as made by the server.
+	// The given id, or the id that the server chose.
 	MatchId string         `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Status  Outcome_Status `protobuf:"varint,3,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
 	// For REJECTED: FLOOR (the sum would go below the board's floor), OUT_OF_RANGE
 	// (a sum would leave ±2^53), SEASON_CLOSED, USER_ERASED or INVALID.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// For INVALID and FAILED, in words: which field breaks which limit.
+	// For INVALID and FAILED, the problem in words: the field and its limit, or the
+	// cause.
 	Detail string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
-	// The user's score and competition rank now. Absent if no result of the user
-	// stands, if the status is ACCEPTED, or if the rank cannot be told.
+	// The user's current score and competition rank. Both are absent if no result of
+	// the user counts or the status is ACCEPTED. rank is absent if it is unknown.
 	NewScore *int64 `protobuf:"varint,5,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64 `protobuf:"varint,6,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Revision int64  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -699,21 +700,22 @@ type Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Score  int64                  `protobuf:"varint,2,opt,name=score,proto3" json:"score,omitempty"`
-	// From 1. Absent while ranks cannot be told, never 0.
+	// At least 1. Absent while ranks are unavailable.
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// When the user reached the score.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// In a window of neighbors: whether this is the user asked for.
+	// In a list of neighbors: true for the requested user.
 	IsCurrentUser *bool `protobuf:"varint,5,opt,name=is_current_user,proto3,oneof" json:"is_current_user,omitempty"`
-	// The rank among the users asked for, in a lookup.
+	// In a lookup: the rank among the requested users.
 	ListRank *int64 `protobuf:"varint,6,opt,name=list_rank,proto3,oneof" json:"list_rank,omitempty"`
-	// In the board's order.
+	// Values in the order of the board's tie_breakers.
 	TieBreakers []int64 `protobuf:"varint,7,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// With include_metadata: the result that decided, its metadata, and the
-	// divisions that the user is in, each as "attribute:value".
-	MatchId       *string          `protobuf:"bytes,8,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
-	Metadata      *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	Divisions     []string         `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	// With include_metadata: the match of the result that decides the entry.
+	MatchId *string `protobuf:"bytes,8,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
+	// With include_metadata: the metadata of that result.
+	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// With include_metadata: the user's divisions, each as "attribute:value".
+	Divisions     []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,34 +820,34 @@ func (x *Entry) GetDivisions() []string {
 	return nil
 }
 
-// A list of entries in standing order, and what it is a list of.
+// A list of entries of one ranking, in standing order.
 type Leaderboard struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Leaderboard []*Entry               `protobuf:"bytes,1,rep,name=leaderboard,proto3" json:"leaderboard,omitempty"`
-	// How many entries the list has.
+	// The number of entries in the list.
 	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	// How many entries the board's season and division have.
+	// The number of entries in the board's season and division.
 	Total  *int64 `protobuf:"varint,3,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	Board  string `protobuf:"bytes,4,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value"; empty is overall.
+	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,6,opt,name=division,proto3" json:"division,omitempty"`
-	// How ranks are numbered: competition, dense or ordinal.
+	// The ranking method: competition, dense or ordinal.
 	Method string `protobuf:"bytes,7,opt,name=method,proto3" json:"method,omitempty"`
-	// For the next page; empty on the last one.
+	// The page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
-	// The time of the last change that the list includes; if it is degraded, when
-	// the store was read.
+	// The time of the last change that the list includes. If degraded is set, the
+	// time when the store was read.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The list comes from the store without ranks and total, because the rank index
-	// cannot answer now.
+	// The rank index is unavailable. The list comes from the store, without ranks and
+	// total.
 	Degraded bool `protobuf:"varint,10,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// The season is over and these are its final ranks.
+	// The season is over, and the ranks are final.
 	Sealed bool `protobuf:"varint,11,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// In a lookup: the users without an entry, in the order asked for.
+	// In a lookup: the users without an entry, in the order of the request.
 	Missing []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
-	// On DECAY boards: the moment that the scores are for, which is now, or the end
-	// of a season that is over.
+	// On DECAY boards: the time for which the scores are computed. It is the present,
+	// or the end of a season that is over.
 	ScoredAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -972,17 +974,17 @@ func (x *Leaderboard) GetScoredAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// The body of every answer that is not a success over REST, as google.rpc.Status
-// with the name of its code.
+// The body of a REST answer that is an error: google.rpc.Status, and the name of its
+// code.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A code of google.rpc.Code, and its name: 5 and NOT_FOUND.
 	Code   int32  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	// For people.
+	// The error in words, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo says when
-	// to come again, google.rpc.ErrorInfo and Outcome tell of a refused result.
+	// google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo the delay
+	// before a retry, google.rpc.ErrorInfo the reason, Outcome a rejected result.
 	Details       []*anypb.Any `protobuf:"bytes,4,rep,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1046,7 +1048,7 @@ func (x *Error) GetDetails() []*anypb.Any {
 	return nil
 }
 
-// A further integer column of a score.
+// An integer of each result that ranks users with equal scores.
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A lower-case letter, then letters, digits or underscores; at most 64 bytes.
@@ -1100,15 +1102,15 @@ func (x *Board_TieBreaker) GetOrder() Board_Order {
 	return Board_ORDER_UNSPECIFIED
 }
 
-// How time is cut into seasons.
+// How time is divided into seasons.
 type Board_Schedule struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Schedule Board_Schedule_Kind    `protobuf:"varint,1,opt,name=schedule,proto3,enum=leaderboard.v1.Board_Schedule_Kind" json:"schedule,omitempty"`
 	// An IANA time zone; UTC if absent.
 	TimeZone string `protobuf:"bytes,2,opt,name=time_zone,proto3" json:"time_zone,omitempty"`
-	// How long after its end a season still takes late results; "86400s" if absent.
+	// How long a season accepts late results after its end; "86400s" if absent.
 	Grace *durationpb.Duration `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
-	// In order of time, without overlap. For EXPLICIT only.
+	// The seasons of an EXPLICIT schedule, in order of time, without overlap.
 	Windows       []*Board_Schedule_Window `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,106 +1,64 @@
-// Package cachetest is the [leaderboard.Index] contract as tests. Each sentence
-// of the contract has a test named after it; random histories are compared with
-// a naive model that sorts and counts.
+// Package cachetest tests implementations of [leaderboard.Index]. Run tests the
+// sentences of the contract, and RunHistories compares an index with a naive model
+// over random histories.
 package cachetest
 
 import (
-	"math/rand/v2"
-	"os"
-	"strconv"
+	"cmp"
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Limits says how large the suite's random tests are, so that it fits an index
-// behind a network too. Zero values are the defaults.
+// Limits lists the sentences of the contract that an index cannot keep, one field each.
+// The value is the reason. If it is empty, the index keeps the sentence. The tests of the
+// sentence depend on the field, not on the index.
 type Limits struct {
-	// Histories is how many random histories are played. Default 24.
-	Histories int
-	// Changes is how many changes each history makes. Default 200.
-	Changes int
-	// Moves is how many updates are made beside concurrent readers. Default 2,000.
-	Moves int
-	// MixedMoments is why an answer about several users may show them at
-	// slightly different moments, if the index cannot do otherwise. Its ranks
-	// must be in themselves consistent all the same.
+	// MixedMoments is why an answer about several users may show them at slightly
+	// different moments. The ranks of each answer must still be consistent.
 	MixedMoments string
 }
 
-func (l Limits) withDefaults() Limits {
-	set := func(n *int, value int) {
-		if *n == 0 {
-			*n = value
-		}
-	}
-	set(&l.Histories, 24)
-	set(&l.Changes, 200)
-	set(&l.Moves, 2000)
-	return l
+// Sizes are the sizes of the tests, which a slow index can reduce. A zero field has
+// its default.
+type Sizes struct {
+	// Histories is the number of random histories. Default 24.
+	Histories int
+	// Changes is the number of changes in each history. Default 200.
+	Changes int
+	// Moves is the number of updates made while other goroutines read. Default 2,000.
+	Moves int
 }
 
-// Run runs the suite. open returns a new, empty index and closes it when the
-// test ends.
-func Run(t *testing.T, open func(testing.TB) leaderboard.Index, lim Limits) {
-	lim = lim.withDefaults()
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *fixture)
+func (s Sizes) withDefaults() Sizes {
+	return Sizes{cmp.Or(s.Histories, 24), cmp.Or(s.Changes, 200), cmp.Or(s.Moves, 2000)}
+}
+
+// Run tests each sentence of the contract on a new index. open must return an empty
+// index and close it when the test ends.
+func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
+	for _, group := range []struct {
+		subject string
+		tests   []test
 	}{
-		{"SizeIsTheNumberOfStandings", sizeIsTheNumberOfStandings},
-		{"AsOfIsTheTimeOfTheLastChange", asOfIsTheTimeOfTheLastChange},
-		{"EmptyLadderIsNoError", emptyLadderIsNoError},
-		{"UnavailableWhileNotLoaded", unavailableWhileNotLoaded},
-		{"StandingsAreInTheOrderGiven", standingsAreInTheOrderGiven},
-		{"StandingsOfUsersWhoDoNotStandAreEmpty", standingsOfUsersWhoDoNotStandAreEmpty},
-		{"RanksByEveryMethod", ranksByEveryMethod},
-		{"TiesByTimeThenUser", tiesByTimeThenUser},
-		{"PageFromAPosition", pageFromAPosition},
-		{"PageAfterASortKey", pageAfterASortKey},
-		{"PageAfterAKeyThatNoStandingHas", pageAfterAKeyThatNoStandingHas},
-		{"AroundIsClippedAtTheEnds", aroundIsClippedAtTheEnds},
-		{"AroundAUserWhoDoesNotStand", aroundAUserWhoDoesNotStand},
-		{"CountStrictlyBefore", countStrictlyBefore},
-		{"CountTakesTheBeginningOfAKey", countTakesTheBeginningOfAKey},
-		{"UpdateMovesInEveryLadder", updateMovesInEveryLadder},
-		{"UpdateRemovesWhoIsNotRanked", updateRemovesWhoIsNotRanked},
-		{"UpdateOfAVersionNotGreaterChangesNothing", updateOfAVersionNotGreaterChangesNothing},
-		{"UpdatesMayBeRepeatedAndComeInAnyOrder", updatesMayBeRepeatedAndComeInAnyOrder},
-		{"UpdateWhileNotLoadedIsNothing", updateWhileNotLoadedIsNothing},
-		{"UpdateOfManyEntries", updateOfManyEntries},
-		{"ScopesAreApart", scopesAreApart},
-		{"RebuildTakesEntriesInAnyOrder", rebuildTakesEntriesInAnyOrder},
-		{"RebuildFillsAnew", rebuildFillsAnew},
-		{"RebuildTakesNoteOfUpdatesBeforeItReads", rebuildTakesNoteOfUpdatesBeforeItReads},
-		{"ReadsSeeTheOldUntilRebuildReturns", readsSeeTheOldUntilRebuildReturns},
-		{"RebuildThatFailsChangesNothing", rebuildThatFailsChangesNothing},
-		{"RebuildStopsWhenItsContextIsDone", rebuildStopsWhenItsContextIsDone},
-		{"RebuildsFollowOneAnother", rebuildsFollowOneAnother},
-		{"LoadedUntilDropped", loadedUntilDropped},
-		{"DropForgets", dropForgets},
-		{"DropOvertakesARebuild", dropOvertakesARebuild},
-		{"HostileIDs", hostileIDs},
-		{"EveryAnswerIsOfOneMoment", everyAnswerIsOfOneMoment},
-		{"RebuildBesideUpdatesAndReads", rebuildBesideUpdatesAndReads},
-		{"MethodsAreSafeForConcurrentUse", methodsAreSafeForConcurrentUse},
-		{"RandomHistories", randomHistories},
+		{"View", viewTests},
+		{"Reads", readTests},
+		{"Update", updateTests},
+		{"Rebuild", rebuildTests},
+		{"Concurrency", concurrencyTests},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			test.run(t, newFixture(t, open(t), lim))
+		t.Run(group.subject, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.sentence, func(t *testing.T) {
+					test.run(newFixture(t, open(t), limits, sizes))
+				})
+			}
 		})
 	}
 }
 
-// seedVariable names the environment variable that repeats a random test.
-const seedVariable = "LEADERBOARD_TEST_SEED"
-
-// random returns a generator whose seed is printed with the command to repeat.
-func random(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	t.Logf("repeat with: %s=%d go test . -run '^%s$'", seedVariable, seed, t.Name())
-	return rand.New(rand.NewPCG(seed, 0))
+// test is the test of one sentence of the contract. The sentence is its name.
+type test struct {
+	sentence string
+	run      func(*fixture)
 }

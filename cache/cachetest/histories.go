@@ -11,30 +11,34 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// randomHistories plays histories on boards of every shape. A history is, for
-// each user, a sequence of versions of the entry. It is delivered in batches,
-// out of order and partly twice, with rebuilds between; the index must agree
-// with the model throughout.
-func randomHistories(t *testing.T, f *fixture) {
+// RunHistories plays random histories, on boards of every shape, to one index. The index
+// must agree with a naive model throughout. open must return an empty index and close
+// it when the test ends.
+//
+// A history is a sequence of versions of each user's entry. RunHistories delivers them in
+// batches, out of order and some of them twice, with rebuilds between them.
+func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
-	for n := range f.lim.Histories {
+	f := newFixture(t, open(t), Limits{}, sizes)
+	for n := range f.sizes.Histories {
 		h := newHistory(rng, n)
 		t.Run(h.name, func(t *testing.T) {
-			g := f.with(&h.board, leaderboard.Scope{Board: h.board.ID, Season: leaderboard.SeasonAll})
-			g.t = t
+			g := f.with(&h.board, leaderboard.SeasonKey{Board: h.board.ID, Season: leaderboard.SeasonAll})
+			g.T, g.ctx = t, t.Context()
 			h.play(g)
 		})
 	}
 }
 
+// history generates a history.
 type history struct {
 	rng     *rand.Rand
 	name    string
 	board   leaderboard.Board
 	users   []leaderboard.UserID
-	scores  int // different ones
-	seconds int // different times
-	values  int // different values of a division
+	scores  int // the number of different scores
+	seconds int // the number of different event times
+	values  int // the number of different values of an attribute
 	version map[leaderboard.UserID]uint64
 }
 
@@ -84,7 +88,7 @@ func (h *history) next(f *fixture, user leaderboard.UserID) leaderboard.Entry {
 	for range h.board.TieBreakers {
 		r.TieBreakers = append(r.TieBreakers, int64(rng.IntN(2)))
 	}
-	if len(r.TieBreakers) > 0 && rng.IntN(2) == 0 { // differ in the last alone
+	if len(r.TieBreakers) > 0 && rng.IntN(2) == 0 { // differ in the last tie-breaker only
 		clear(r.TieBreakers[:len(r.TieBreakers)-1])
 	}
 	for _, attribute := range h.board.Divisions {
@@ -107,7 +111,7 @@ func (h *history) play(f *fixture) {
 	}
 	f.rebuild(shuffled(rng, initial)...)
 	f.agrees()
-	for made := 0; made < f.lim.Changes; {
+	for made := 0; made < f.sizes.Changes; {
 		var batch []leaderboard.Entry
 		for range 1 + rng.IntN(20) {
 			e := h.next(f, h.users[rng.IntN(len(h.users))])
@@ -120,7 +124,7 @@ func (h *history) play(f *fixture) {
 			if len(late) > 0 && rng.IntN(3) == 0 {
 				i := rng.IntN(len(late))
 				batch = append(batch, late[i])
-				if rng.IntN(3) > 0 { // else once more
+				if rng.IntN(3) > 0 { // otherwise deliver it again later
 					late = slices.Delete(late, i, i+1)
 				}
 			}
@@ -130,7 +134,7 @@ func (h *history) play(f *fixture) {
 		case 0:
 			f.rebuild(shuffled(rng, f.known())...)
 		case 1:
-			f.must(f.x.Drop(f.t.Context(), f.s))
+			f.ok("Drop", f.Drop(f.ctx, f.key))
 			f.rebuild(f.known()...)
 		}
 		if rng.IntN(3) == 0 {
@@ -141,10 +145,10 @@ func (h *history) play(f *fixture) {
 	f.agrees()
 }
 
-// known returns the model's entries, in no order.
+// known returns the model's entries, ordered by user.
 func (f *fixture) known() []leaderboard.Entry {
 	var entries []leaderboard.Entry
-	for _, e := range f.m.entries {
+	for _, e := range f.model.entries {
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.User), string(y.User)) })

@@ -17,8 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// benchSizes are the numbers of entries that benchmarks run at: 1 million, and
-// 10 million too if LEADERBOARD_BENCH_LARGE is set.
+// benchSizes returns the numbers of entries to measure with: 1 million, and also
+// 10 million if LEADERBOARD_BENCH_LARGE is set.
 func benchSizes() []int {
 	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
 		return []int{1e6, 1e7}
@@ -26,8 +26,8 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// cpu is the processor time of the process, on which a busy machine bears less
-// than on elapsed time.
+// cpu returns the processor time of the process. Other work on the machine affects
+// it less than elapsed time.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -48,18 +48,18 @@ const benchIDBytes = 13
 
 func benchID(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("user-%08d", i)) }
 
-// benchEntry is version v of user i, at a random score.
+// benchEntry returns version v of user i's entry, with a random score.
 func benchEntry(i int, v uint64, rng *rand.Rand) leaderboard.Entry {
 	return leaderboard.Entry{User: benchID(i), Key: key(rng.Uint64N(1 << 53)), AchievedAt: time.UnixMicro(rng.Int64N(1 << 50)), Version: v}
 }
 
 var (
-	benchBoard = &leaderboard.Board{ID: "bench"}
-	benchScope = leaderboard.Scope{Board: "bench", Season: leaderboard.SeasonAll}
-	benchIn    = leaderboard.Ladder{Scope: benchScope}
+	benchBoard  = &leaderboard.Board{ID: "bench"}
+	benchSeason = leaderboard.SeasonKey{Board: "bench", Season: leaderboard.SeasonAll}
+	benchLadder = leaderboard.Ladder{SeasonKey: benchSeason}
 )
 
-// inOrder yields n entries in standing order, of users in no order.
+// inOrder yields n entries in standing order, with user numbers in no order.
 func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		step := uint64(1<<53) / uint64(n)
@@ -88,10 +88,10 @@ var bench struct {
 	sync.Mutex
 	n     int
 	x     *Index
-	bytes float64 // an entry, in a heap of its own, without ids
+	bytes float64 // heap bytes per entry, without ids
 }
 
-// loaded returns an index of n entries, which benchmarks share.
+// loaded returns an index of n entries. Benchmarks share it.
 func loaded(b *testing.B, n int) *Index {
 	bench.Lock()
 	defer bench.Unlock()
@@ -99,7 +99,7 @@ func loaded(b *testing.B, n int) *Index {
 		bench.x = nil
 		before := heap()
 		bench.x, bench.n = New(), n
-		if err := bench.x.Rebuild(b.Context(), benchBoard, benchScope, time.Now(), inNoOrder(n)); err != nil {
+		if err := bench.x.Rebuild(b.Context(), benchBoard, benchSeason, time.Now(), inNoOrder(n)); err != nil {
 			b.Fatal(err)
 		}
 		bench.bytes = float64(heap()-before)/float64(n) - benchIDBytes
@@ -107,8 +107,8 @@ func loaded(b *testing.B, n int) *Index {
 	return bench.x
 }
 
-// floor is an array too large for any cache: reading a random word of it, at a
-// place that depends on the word read before, is what a lookup cannot go below.
+// floor is an array that is larger than any cache. One dependent read of a random
+// word of it is the least time that a look-up can take.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -117,8 +117,9 @@ var floor = sync.OnceValue(func() []uint64 {
 	return words
 })
 
-// measure runs op b.N times on random users. It reports the processor time of
-// one, and how many reads of the floor take as long, which it measures by turns.
+// measure calls op b.N times with random users, in turns with reads of the floor. It
+// reports the processor time of a call, and the number of floor reads that take as
+// long.
 func measure(b *testing.B, n int, op func(i int, user leaderboard.UserID)) {
 	rng := rand.New(rand.NewPCG(uint64(b.N), 1))
 	users := make([]leaderboard.UserID, min(b.N, 1<<20))
@@ -162,7 +163,7 @@ func BenchmarkIndex(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
 			x := loaded(b, n)
-			t := x.scope(benchScope).table
+			t := x.season(benchSeason).table
 			b.Run("memory", func(b *testing.B) {
 				for b.Loop() {
 				}
@@ -171,7 +172,7 @@ func BenchmarkIndex(b *testing.B) {
 			})
 			b.Run("rank", func(b *testing.B) {
 				measure(b, n, func(i int, user leaderboard.UserID) {
-					s, _, err := x.Standings(ctx, benchIn, []leaderboard.UserID{user})
+					s, _, err := x.Standings(ctx, benchLadder, []leaderboard.UserID{user})
 					if err != nil || s[0].Ranks.Ordinal == 0 {
 						b.Fatal(s, err)
 					}
@@ -179,7 +180,7 @@ func BenchmarkIndex(b *testing.B) {
 			})
 			b.Run("around/4+4", func(b *testing.B) {
 				measure(b, n, func(i int, user leaderboard.UserID) {
-					if s, _, err := x.Around(ctx, benchIn, user, 4, 4); err != nil || len(s) < 5 {
+					if s, _, err := x.Around(ctx, benchLadder, user, 4, 4); err != nil || len(s) < 5 {
 						b.Fatal(s, err)
 					}
 				})
@@ -188,7 +189,7 @@ func BenchmarkIndex(b *testing.B) {
 			b.Run("page/100", func(b *testing.B) { pages(b, x, n, 100) })
 			b.Run("top/10", func(b *testing.B) {
 				measure(b, n, func(int, leaderboard.UserID) {
-					if s, _, err := x.Page(ctx, benchIn, 1, 10); err != nil || len(s) != 10 {
+					if s, _, err := x.Page(ctx, benchLadder, 1, 10); err != nil || len(s) != 10 {
 						b.Fatal(s, err)
 					}
 				})
@@ -196,7 +197,7 @@ func BenchmarkIndex(b *testing.B) {
 			b.Run("count", func(b *testing.B) {
 				rng := rand.New(rand.NewPCG(1, 1))
 				measure(b, n, func(int, leaderboard.UserID) {
-					if _, _, err := x.Count(ctx, benchIn, []leaderboard.RankKey{key(rng.Uint64N(1 << 53))}); err != nil {
+					if _, _, err := x.Count(ctx, benchLadder, []leaderboard.RankKey{key(rng.Uint64N(1 << 53))}); err != nil {
 						b.Fatal(err)
 					}
 				})
@@ -208,14 +209,14 @@ func BenchmarkIndex(b *testing.B) {
 				measure(b, n, func(i int, _ leaderboard.UserID) {
 					p := t.forest.at(tr, rng.Int64N(int64(n-100)))
 					for range 100 {
-						p, _ = t.forest.settle(p)
+						p, _ = t.forest.standingAt(p)
 						sum += t.forest.leafRows(p.leaf)[p.i] + uint64(t.forest.leaf(p.leaf).refs[p.i])
 						p.i++
 					}
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// Without finding the user by name, and without making an answer.
+				// This excludes the look-up of the id and the making of an answer.
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)
@@ -236,12 +237,12 @@ func BenchmarkIndex(b *testing.B) {
 				}
 				measure(b, n, func(i int, user leaderboard.UserID) {
 					some := friends[i*100%(1<<16-100):][:100]
-					if s, _, err := x.Standings(ctx, benchIn, some); err != nil || s[99].Ranks.Ordinal == 0 {
+					if s, _, err := x.Standings(ctx, benchLadder, some); err != nil || s[99].Ranks.Ordinal == 0 {
 						b.Fatal(s, err)
 					}
 				})
 			})
-			// Last, since they change the index.
+			// Updates run last, because they change the index.
 			for _, batch := range []int{1, 500} {
 				b.Run(fmt.Sprintf("update/%d", batch), func(b *testing.B) {
 					rng := rand.New(rand.NewPCG(1, 1))
@@ -258,7 +259,7 @@ func BenchmarkIndex(b *testing.B) {
 						if len(entries) < batch {
 							return
 						}
-						if err := x.Update(ctx, benchScope, at, entries); err != nil {
+						if err := x.Update(ctx, benchSeason, at, entries); err != nil {
 							b.Fatal(err)
 						}
 						entries = entries[:0]
@@ -282,7 +283,7 @@ var benchVersion = uint64(1)
 func pages(b *testing.B, x *Index, n, size int) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	measure(b, n, func(int, leaderboard.UserID) {
-		if s, _, err := x.Page(b.Context(), benchIn, 1+rng.Int64N(int64(n-size)), size); err != nil || len(s) != size {
+		if s, _, err := x.Page(b.Context(), benchLadder, 1+rng.Int64N(int64(n-size)), size); err != nil || len(s) != size {
 			b.Fatal(len(s), err)
 		}
 	})
@@ -295,7 +296,7 @@ func BenchmarkRebuild(b *testing.B) {
 			entries iter.Seq2[leaderboard.Entry, error]
 		}{
 			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) { // which a store would have to read and decode
+				for range inNoOrder(n) { // stands for reading and decoding a store's entries
 				}
 			}},
 			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},
@@ -304,7 +305,7 @@ func BenchmarkRebuild(b *testing.B) {
 				x := New()
 				start := cpu()
 				for b.Loop() {
-					if err := x.Rebuild(b.Context(), benchBoard, benchScope, time.Now(), c.entries); err != nil {
+					if err := x.Rebuild(b.Context(), benchBoard, benchSeason, time.Now(), c.entries); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -314,29 +315,29 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
-// BenchmarkReadsBesideWrites measures how long reads take while one writer
-// updates the same board as fast as it can, in batches of 500, while it updates
-// another board, and while it does nothing.
+// BenchmarkReadsBesideWrites measures reads beside one writer that updates in batches
+// of 500 without a pause: no writer, a writer of another board, and a writer of the
+// same board.
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
 			x := loaded(b, n)
-			other := leaderboard.Scope{Board: "other", Season: leaderboard.SeasonAll}
+			other := leaderboard.SeasonKey{Board: "other", Season: leaderboard.SeasonAll}
 			if err := x.Rebuild(b.Context(), benchBoard, other, time.Now(), inNoOrder(1e5)); err != nil {
 				b.Fatal(err)
 			}
 			for _, c := range []struct {
-				name  string
-				scope leaderboard.Scope
-				users int
-			}{{"no-writer", benchScope, 0}, {"writer-elsewhere", other, 1e5}, {"writer-here", benchScope, n}} {
-				b.Run(c.name, func(b *testing.B) { besideWriter(b, x, n, c.scope, c.users) })
+				name   string
+				season leaderboard.SeasonKey
+				users  int
+			}{{"no-writer", benchSeason, 0}, {"writer-elsewhere", other, 1e5}, {"writer-here", benchSeason, n}} {
+				b.Run(c.name, func(b *testing.B) { besideWriter(b, x, n, c.season, c.users) })
 			}
 		})
 	}
 }
 
-func besideWriter(b *testing.B, x *Index, n int, scope leaderboard.Scope, users int) {
+func besideWriter(b *testing.B, x *Index, n int, season leaderboard.SeasonKey, users int) {
 	stop, stopped := make(chan struct{}), make(chan int)
 	go func() {
 		rng := rand.New(rand.NewPCG(2, 2))
@@ -352,7 +353,7 @@ func besideWriter(b *testing.B, x *Index, n int, scope leaderboard.Scope, users 
 			for i := range batch {
 				batch[i] = benchEntry(rng.IntN(users), benchVersion, rng)
 			}
-			if err := x.Update(b.Context(), scope, time.Now(), batch); err != nil {
+			if err := x.Update(b.Context(), season, time.Now(), batch); err != nil {
 				b.Error(err)
 			}
 		}
@@ -365,7 +366,7 @@ func besideWriter(b *testing.B, x *Index, n int, scope leaderboard.Scope, users 
 	for range b.N {
 		user := []leaderboard.UserID{benchID(rng.IntN(n))}
 		start := time.Now()
-		if _, _, err := x.Standings(b.Context(), benchIn, user); err != nil {
+		if _, _, err := x.Standings(b.Context(), benchLadder, user); err != nil {
 			b.Fatal(err)
 		}
 		took = append(took, time.Since(start))

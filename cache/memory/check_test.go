@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// check returns the first invariant that a table breaks. It trusts nothing that
-// it can recount.
+// check returns an error for the first invariant that a table violates. It recounts
+// every stored count.
 func (t *table) check() error {
 	seenLeaves, seenInners := map[uint32]bool{}, map[uint32]bool{}
 	for n := range t.ladders {
@@ -19,16 +19,16 @@ func (t *table) check() error {
 		}
 	}
 	if n := t.forest.leaves.used(); n != len(seenLeaves) {
-		return fmt.Errorf("%d leaves taken, %d in trees", n, len(seenLeaves))
+		return fmt.Errorf("%d leaves are allocated, %d are in trees", n, len(seenLeaves))
 	}
 	if n := t.forest.inners.used(); n != len(seenInners) {
-		return fmt.Errorf("%d inner nodes taken, %d in trees", n, len(seenInners))
+		return fmt.Errorf("%d inner nodes are allocated, %d are in trees", n, len(seenInners))
 	}
 	if n := t.ladders[0].sum.standings(); n != int64(t.standing) {
-		return fmt.Errorf("%d standing, %d in the overall ladder", t.standing, n)
+		return fmt.Errorf("standing is %d, the overall ladder has %d", t.standing, n)
 	}
 	if t.users.count != t.dict.count {
-		return fmt.Errorf("%d records, %d in the dictionary", t.users.count, t.dict.count)
+		return fmt.Errorf("%d users have records, %d are in the dict", t.users.count, t.dict.count)
 	}
 	return t.checkDict()
 }
@@ -46,32 +46,32 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 	tr, f := &t.ladders[n], &t.forest
 	if tr.root == 0 {
 		if tr.sum != 0 {
-			return fmt.Errorf("empty with sum %x", uint64(tr.sum))
+			return fmt.Errorf("the tree is empty and has sum %x", uint64(tr.sum))
 		}
 		if n != 0 {
-			return fmt.Errorf("an empty division is kept")
+			return fmt.Errorf("the ladder of an empty division still exists")
 		}
 		return nil
 	}
 	var lastLeaf uint32
 	var lastRow []uint64
 	var lastID string
-	var walk func(level, node, parent uint32) (tally, error)
-	walk = func(level, node, parent uint32) (tally, error) {
+	var walk func(level, node, parent uint32) (counts, error)
+	walk = func(level, node, parent uint32) (counts, error) {
 		if level > 0 {
 			in := f.inner(node)
 			if seenInners[node] {
-				return 0, fmt.Errorf("inner %d is there twice", node)
+				return 0, fmt.Errorf("inner %d is reachable twice", node)
 			}
 			seenInners[node] = true
 			if in.level != level || in.parent != parent || in.n == 0 || in.n > fan || parent == 0 && in.n < 2 {
 				return 0, fmt.Errorf("inner %d at level %d below %d: level %d, parent %d, n %d", node, level, parent, in.level, in.parent, in.n)
 			}
-			var sum tally
+			var sum counts
 			for k, c := range in.child[:in.n] {
 				rows, ref := f.first(level-1, c)
 				if in.refs[k] != ref || !slices.Equal(row(f.innerRows(node), k), row(rows, 0)) {
-					return 0, fmt.Errorf("inner %d does not know the first entry of child %d", node, k)
+					return 0, fmt.Errorf("inner %d has a wrong first entry of child %d", node, k)
 				}
 				s, err := walk(level-1, c, node)
 				if err != nil {
@@ -86,18 +86,18 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		}
 		lf := f.leaf(node)
 		if seenLeaves[node] {
-			return 0, fmt.Errorf("leaf %d is there twice", node)
+			return 0, fmt.Errorf("leaf %d is reachable twice", node)
 		}
 		seenLeaves[node] = true
 		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
 			return 0, fmt.Errorf("leaf %d below %d after %d: parent %d, n %d, prev %d", node, parent, lastLeaf, lf.parent, lf.n, lf.prev)
 		}
 		if lastLeaf != 0 && f.leaf(lastLeaf).next != node {
-			return 0, fmt.Errorf("leaf %d: next is %d, not %d", lastLeaf, f.leaf(lastLeaf).next, node)
+			return 0, fmt.Errorf("leaf %d: next is %d, want %d", lastLeaf, f.leaf(lastLeaf).next, node)
 		}
 		lastLeaf = node
 		if lf.heads>>lf.n != 0 && lf.n < fan {
-			return 0, fmt.Errorf("leaf %d: heads beyond the end", node)
+			return 0, fmt.Errorf("leaf %d: heads are set beyond the end", node)
 		}
 		for i, ref := range lf.refs[:lf.n] {
 			row, id := row(f.leafRows(node), i), string(f.users.id(ref))
@@ -107,38 +107,38 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				}
 			}
 			if isHead := lastRow == nil || !slices.Equal(lastRow[:len(row)-1], row[:len(row)-1]); isHead != (lf.heads>>i&1 != 0) {
-				return 0, fmt.Errorf("leaf %d: entry %d: head is %v", node, i, !isHead)
+				return 0, fmt.Errorf("leaf %d: entry %d: head is %v, want %v", node, i, !isHead, isHead)
 			}
 			if n != 0 && t.users.field(ref, tr.field) != node {
-				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in leaf %d", node, i, t.users.field(ref, tr.field))
+				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names leaf %d", node, i, t.users.field(ref, tr.field))
 			}
 			if n != 0 && t.users.field(ref, tr.field-4) != n {
-				return 0, fmt.Errorf("leaf %d: entry %d's user is said to be in ladder %d", node, i, t.users.field(ref, tr.field-4))
+				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names ladder %d", node, i, t.users.field(ref, tr.field-4))
 			}
 			if known, leaf := t.known(t.dict.hash(id), id); known != ref || n == 0 && leaf != node {
-				return 0, fmt.Errorf("leaf %d: the user of entry %d is said to be %d in leaf %d", node, i, known, leaf)
+				return 0, fmt.Errorf("leaf %d: for entry %d, user %d, the dict has user %d in leaf %d", node, i, ref, known, leaf)
 			}
 			lastRow, lastID = row, id
 		}
-		return tally(lf.n)<<32 + tally(bits.OnesCount64(lf.heads)), nil
+		return counts(lf.n)<<32 + counts(bits.OnesCount64(lf.heads)), nil
 	}
 	sum, err := walk(tr.level, tr.root, 0)
 	if err != nil {
 		return err
 	}
 	if sum != tr.sum {
-		return fmt.Errorf("sum is %x, counted %x", uint64(tr.sum), uint64(sum))
+		return fmt.Errorf("the sum of the tree is %x, counted %x", uint64(tr.sum), uint64(sum))
 	}
 	if tr.last != lastLeaf {
-		return fmt.Errorf("the last leaf is %d, not %d", lastLeaf, tr.last)
+		return fmt.Errorf("last is leaf %d, want %d", tr.last, lastLeaf)
 	}
 	if f.leaf(lastLeaf).next != 0 {
-		return fmt.Errorf("the last leaf has a next")
+		return fmt.Errorf("the last leaf has a next leaf")
 	}
 	return nil
 }
 
-// checkDict returns the first invariant that the dictionary breaks.
+// checkDict returns an error for the first invariant that the dict violates.
 func (t *table) checkDict() error {
 	d := &t.dict
 	count, standing := 0, 0
@@ -161,35 +161,35 @@ func (t *table) checkDict() error {
 				continue
 			}
 			if at.hash < last {
-				return fmt.Errorf("dictionary: cell %d is out of order", i)
+				return fmt.Errorf("dict: cell %d is out of order", i)
 			}
 			last = at.hash
 			if uint64(last) < part.from {
-				continue // moved already
+				continue // a moved cell
 			}
 			if uint64(last) >= part.to {
-				return fmt.Errorf("dictionary: cell %d lies beyond the frontier", i)
+				return fmt.Errorf("dict: cell %d lies beyond the frontier", i)
 			}
 			count++
 			if at.leaf != 0 {
 				standing++
 			}
 			if home := part.c.home(last); home > i || home <= empty {
-				return fmt.Errorf("dictionary: cell %d has home %d and the cell at %d is empty", i, home, empty)
+				return fmt.Errorf("dict: cell %d has home %d, and the cell at %d is empty", i, home, empty)
 			}
 			if d.hash(string(t.users.id(at.ref))) != last {
-				return fmt.Errorf("dictionary: cell %d has another hash than its user", i)
+				return fmt.Errorf("dict: the hash of cell %d differs from that of its user", i)
 			}
 			if c, found := d.seek(last, at.ref); c != part.c || found != i {
-				return fmt.Errorf("dictionary: cell %d is not found", i)
+				return fmt.Errorf("dict: seek does not find cell %d", i)
 			}
 		}
 	}
 	if uint64(d.count)*20 > 19*d.cur.size && d.count > 100 {
-		return fmt.Errorf("dictionary: %d in %d cells while %d of %d are moved", d.count, d.cur.size, d.cursor, d.old.size)
+		return fmt.Errorf("dict: %d users in %d cells, with %d of %d old cells moved", d.count, d.cur.size, d.cursor, d.old.size)
 	}
 	if count != d.count || standing != t.standing {
-		return fmt.Errorf("dictionary: %d counted, %d said, of whom %d and %d stand", count, d.count, standing, t.standing)
+		return fmt.Errorf("dict: counted %d users, %d of them standing; count is %d, standing is %d", count, standing, d.count, t.standing)
 	}
 	return nil
 }

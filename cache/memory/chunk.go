@@ -2,18 +2,18 @@ package memory
 
 import "unsafe"
 
-// allocator makes the chunks of one table.
+// allocator allocates the chunks of one table.
 type allocator struct {
-	// loading says that nobody waits for the table, so that a chunk may be
-	// backed by huge pages: a random read then rarely has to look for its page in
-	// far memory before it looks for the word. Making a huge page takes the kernel
-	// a fraction of a millisecond or, where memory is scattered, longer, which a
-	// reader should not wait for.
+	// loading is true while Rebuild fills the table, when no reader waits for the
+	// table. Only then, chunks may be backed by huge pages. With huge pages the
+	// processor translates addresses faster. But the kernel needs a fraction of a
+	// millisecond to provide a huge page, or longer if memory is fragmented, and
+	// readers should not wait for that.
 	loading bool
 }
 
-// grown returns a copy of chunk that has at least need elements, for a table
-// that gives full chunks a length of full, and only its first chunk less.
+// grown returns a copy of chunk that has at least need elements. All chunks have full
+// elements, except that the first chunk of a table may have fewer.
 func grown[T any](a *allocator, chunk []T, first bool, need, full int) []T {
 	length := full
 	if first {

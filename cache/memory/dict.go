@@ -2,45 +2,49 @@ package memory
 
 import "hash/maphash"
 
-// dict leads from the hash of a user's id to the user's record, and to the leaf
-// in which the user stands overall. Both can then be looked into at once.
-// Different users may have one hash: the ids are in the records.
+// dict maps the hash of a user's id to the user's record and to the user's leaf in
+// the overall ladder, the tree node that holds the user's standing. So the processor
+// can fetch record and leaf concurrently. The ids in the records distinguish users with
+// equal hashes.
 //
-// It is a hash table by linear probing whose cells are in the order of their
-// hashes, so that a search ends at the first greater hash, and so that the
-// table grows by moving its cells, from the left on, into a larger one: a few
-// with each insertion, while the part already moved and the part to come both
-// answer, and the chunks behind are let go. No insertion waits for the whole
-// table, and there are never two whole tables.
+// dict is a hash table with linear probing whose cells are sorted by hash. This has two
+// consequences. First, a search ends at the first greater hash. Second, the table can
+// grow gradually: each insertion moves a few cells into a larger table, from the least
+// hash on. Until all cells are moved, smaller hashes are looked up in the new table,
+// and the others in the old one. Chunks of the old table that are empty are released.
+// So no insertion waits until the whole table is moved, and there are never two whole
+// tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
-	// While the table grows, hashes from frontier on are still in old.
+	// While the table grows, hashes >= frontier are still in old.
 	old      cells
 	frontier uint64
-	cursor   int // the cell of old to move next
-	count    int
+	cursor   int // the next cell of old to move
+	count    int // the number of users
 }
 
 // cell is empty if its ref is 0.
 type cell struct {
-	hash, ref uint32
-	leaf      uint32 // 0 if the user stands nowhere
+	hash, ref uint32 // ref is the location of the user's record (see users)
+	leaf      uint32 // 0 if the user is in no ladder
 }
 
-// cells is an array that is as long as it was written to; what lies beyond is empty.
+// cells is an array of cells that is allocated up to the greatest index written.
+// Cells after that index are empty.
 type cells struct {
 	chunks [][]cell
-	size   uint64 // home positions
+	size   uint64 // the number of positions to which home maps hashes
 	alloc  *allocator
 }
 
 const (
 	cellShift = 14
 	cellChunk = 1 << cellShift
-	// A table grows by growth when more than maxLoad of it is taken. Each
-	// insertion meanwhile moves moveCells cells: the table is moved before the
-	// larger one is full, since growth/moveCells < growth-1 by far.
+	// When more than the share maxLoad of its cells is taken, the table grows by the
+	// factor growth. While it grows, each insertion moves about moveCells cells. All
+	// cells are moved before the larger table is full, because growth/moveCells is
+	// much less than growth-1.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -51,11 +55,13 @@ func newDict(alloc *allocator) dict {
 	return dict{seed: maphash.MakeSeed(), cur: cells{size: minCells, alloc: alloc}}
 }
 
+// home returns the position at which a search for a hash begins.
 func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) }
 
 var emptyCell cell
 
-// get returns the cell at i, to be read.
+// get returns the cell at i. Only a cell that set wrote may be modified through the
+// pointer.
 func (c *cells) get(i int) *cell {
 	if chunk := i >> cellShift; chunk < len(c.chunks) {
 		if cells := c.chunks[chunk]; i&(cellChunk-1) < len(cells) {
@@ -76,7 +82,8 @@ func (c *cells) set(i int, to cell) {
 	c.chunks[chunk][within] = to
 }
 
-// insert puts a cell in its place and moves those of greater hashes on.
+// insert puts a cell into its place and moves the cells of greater hashes to the
+// right.
 func (c *cells) insert(in cell) {
 	i := c.home(in.hash)
 	for have := c.get(i); have.ref != 0 && have.hash <= in.hash; have = c.get(i) {
@@ -90,7 +97,8 @@ func (c *cells) insert(in cell) {
 	}
 }
 
-// remove takes the cell at i out and moves those behind it back towards their homes.
+// remove removes the cell at i and moves the cells after it back towards their
+// home positions.
 func (c *cells) remove(i int) {
 	for {
 		next := c.get(i + 1)
@@ -105,7 +113,7 @@ func (c *cells) remove(i int) {
 
 func (d *dict) hash(id string) uint32 { return uint32(maphash.String(d.seed, id) >> 32) }
 
-// part returns the cells that hold a hash.
+// part returns the part of the table, cur or old, in which a hash is looked up.
 func (d *dict) part(hash uint32) *cells {
 	if d.old.size != 0 && uint64(hash) >= d.frontier {
 		return &d.old
@@ -113,8 +121,8 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// first returns the position of the first cell of a hash or, if there is none,
-// of a greater one or an empty one.
+// first returns the position of the first cell that has the hash. If no cell has
+// it, first returns the position of the next greater hash or of an empty cell.
 func (d *dict) first(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
@@ -124,7 +132,7 @@ func (d *dict) first(hash uint32) (*cells, int) {
 	return c, i
 }
 
-// seek returns the position of the cell of a user, who must be there.
+// seek returns the position of the cell of a user, who must be in the table.
 func (d *dict) seek(hash, ref uint32) (*cells, int) {
 	c, i := d.first(hash)
 	for c.get(i).ref != ref {
@@ -133,13 +141,13 @@ func (d *dict) seek(hash, ref uint32) (*cells, int) {
 	return c, i
 }
 
-// lead notes the leaf in which a user stands overall.
-func (d *dict) lead(hash, ref, leaf uint32) {
+// setLeaf sets the leaf of a user in the overall ladder.
+func (d *dict) setLeaf(hash, ref, leaf uint32) {
 	c, i := d.seek(hash, ref)
 	c.get(i).leaf = leaf
 }
 
-// add adds a user who stands nowhere.
+// add adds a user who is in no ladder.
 func (d *dict) add(hash, ref uint32) {
 	if d.old.size == 0 && uint64(d.count+1)*maxLoadDen > d.cur.size*maxLoadNum {
 		d.old, d.cur = d.cur, cells{size: d.cur.size*growthNum/growthDen + 1, alloc: d.cur.alloc}
@@ -152,14 +160,15 @@ func (d *dict) add(hash, ref uint32) {
 	d.count++
 }
 
-// move moves some of old's cells, up to an empty one: no cell behind that was
-// pushed there from before it, so a frontier can be drawn between them.
+// move moves at least moveCells cells of old to cur, and stops at an empty cell. No cell
+// to the right of an empty cell has its home to the left of that cell, so the frontier
+// can lie there.
 func (d *dict) move() {
 	for moved := 0; ; moved++ {
 		have := d.old.get(d.cursor)
 		if have.ref != 0 {
 			d.cur.insert(*have)
-		} else if d.cursor >= int(d.old.size) { // nothing was pushed further
+		} else if d.cursor >= int(d.old.size) { // all cells are moved
 			d.old, d.frontier = cells{}, 0
 			return
 		} else if moved >= moveCells {
@@ -167,14 +176,14 @@ func (d *dict) move() {
 		}
 		d.cursor++
 	}
-	// The least hash whose home is at or behind the cursor.
+	// The frontier is the least hash whose home is at or after the cursor.
 	d.frontier = (uint64(d.cursor)<<32 + d.old.size - 1) / d.old.size
 	for chunk := d.cursor>>cellShift - 1; chunk >= 0 && d.old.chunks[chunk] != nil; chunk-- {
 		d.old.chunks[chunk] = nil
 	}
 }
 
-// remove takes out a user, who must be there.
+// remove removes a user, who must be in the table.
 func (d *dict) remove(hash, ref uint32) {
 	c, i := d.seek(hash, ref)
 	c.remove(i)

@@ -1,9 +1,10 @@
 package memory
 
-// keptRemovals is how many removals are remembered at least.
+// keptRemovals is the minimum number of removed users whose records are kept: see
+// [table.forget].
 const keptRemovals = 1 << 16
 
-// queue holds removals, the oldest first, in a ring that is as long as a power of two.
+// queue is a FIFO queue of removals in a ring whose length is a power of two.
 type queue struct {
 	ring []removal
 	head int
@@ -33,17 +34,20 @@ func (q *queue) pop() removal {
 	return r
 }
 
-// forget notes that a user has come to stand nowhere, and forgets users of whom
-// that was noted long ago. A user who stands nowhere is kept, with the version,
-// so that a late update of before is known as such: at least through as many
-// further removals as users stand, and through keptRemovals. So the record of
-// an erased user is not kept for good, and the records of users who stand
-// nowhere never outnumber those who stand by more than keptRemovals.
+// forget queues a user who was removed from all ladders, and drops the records of
+// users who were removed long ago.
+//
+// The record of a removed user is kept for a while, because its version shows whether a
+// late update is stale. It is kept during at least n further removals, where n is the
+// number of users in the overall ladder or keptRemovals, whichever is greater. But at
+// most n records of removed users are kept. So the record of an erased user is dropped
+// in the end.
 func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.standing)
 	for t.users.count-t.standing > limit || t.removed.len >= 2*limit {
 		r := t.removed.pop()
-		// Else the user has come back, or was removed again.
+		// If the condition is false, the user has come back since, and may have been removed
+		// once more.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
 			t.dict.remove(hash, r.ref)

@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-func TestRemovalsAreRememberedLongEnough(t *testing.T) {
+func TestARemovedUserStaysKnownForKeptRemovals(t *testing.T) {
 	tb := newTable(layout{keyBytes: 8})
 	put := func(e leaderboard.Entry) {
 		if err := tb.apply(&e); err != nil {
@@ -26,14 +26,14 @@ func TestRemovalsAreRememberedLongEnough(t *testing.T) {
 	}
 	put(entry("erased", 1, 0, 5))
 	if stands("erased") {
-		t.Fatal("a late update brought a removed user back")
+		t.Fatal("a stale update restored a removed user")
 	}
 	if tb.users.count != keptRemovals {
 		t.Fatalf("%d users are known, want %d", tb.users.count, keptRemovals)
 	}
 	put(none("one more", 1))
 	if ref, _ := tb.known(tb.dict.hash("erased"), "erased"); ref != 0 {
-		t.Error("the longest removed user is known for good")
+		t.Error("the user who was removed first is still known")
 	}
 	for _, chunk := range tb.users.chunks {
 		if bytes.Contains(chunk, []byte("erased")) {
@@ -55,7 +55,8 @@ func TestRemovalsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One user who goes and comes back all the time leaves no trail.
+	// A user who is removed and returns again and again adds at most 2*keptRemovals
+	// queued removals.
 	for range 3 * keptRemovals {
 		put(none("restless", 0))
 		put(entry("restless", 1, 0, 0))
@@ -63,13 +64,13 @@ func TestRemovalsAreBounded(t *testing.T) {
 	if got := tb.removed.len; got > 2*keptRemovals {
 		t.Errorf("%d removals are queued for one user", got)
 	}
-	// As many users as ever, each seen once.
+	// Many users, each added and removed once.
 	for i := range 3 * keptRemovals {
 		put(entry(fmt.Sprint("user ", i), 1, 0, 0))
 		put(none(fmt.Sprint("user ", i), 0))
 	}
 	if got := tb.users.count - tb.standing; got > keptRemovals {
-		t.Errorf("%d users who stand nowhere are known, want at most %d", got, keptRemovals)
+		t.Errorf("%d removed users are known, want at most %d", got, keptRemovals)
 	}
 	if got, most := tb.users.next, 2*keptRemovals*tb.users.size(maxID)/4; got > most {
 		t.Errorf("records take %d bytes, want at most %d", got, most)
@@ -77,7 +78,7 @@ func TestRemovalsAreBounded(t *testing.T) {
 	if err := tb.check(); err != nil {
 		t.Fatal(err)
 	}
-	// With many standing, as many removals are remembered.
+	// With n standing users, n removed users stay known.
 	for i := range 2 * keptRemovals {
 		put(entry(fmt.Sprint("standing ", i), 1, 0, 0))
 	}
@@ -87,7 +88,7 @@ func TestRemovalsAreBounded(t *testing.T) {
 	for i := range 2 * keptRemovals {
 		id := fmt.Sprint("gone ", i)
 		if ref, _ := tb.known(tb.dict.hash(id), id); ref == 0 {
-			t.Fatalf("%q is forgotten", id)
+			t.Fatalf("the record of %q was dropped too early", id)
 		}
 	}
 }

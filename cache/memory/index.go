@@ -1,5 +1,6 @@
-// Package memory is a rank index in the memory of the process. It is exact,
-// answers in about a microsecond, and is filled anew from the store at start.
+// Package memory is a rank index in the memory of the process. Its answers are exact
+// and take about a microsecond. It is empty when the process starts, and must be filled
+// from the store.
 package memory
 
 import (
@@ -15,12 +16,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Index is a [leaderboard.Index] in memory. Use [New] to make one.
+// Index is a [leaderboard.Index] in memory. [New] returns one.
 type Index struct {
-	mu sync.Mutex // of those who change scopes
-	// scopes is copied to be changed, which is rare, so that a read of one scope
-	// waits for nobody who is busy with another.
-	scopes atomic.Pointer[map[leaderboard.Scope]*scope]
+	mu sync.Mutex // held while seasons is replaced
+	// seasons points to an immutable map, which a change replaces. So reads need no
+	// lock to find a season, and never wait for work on another season.
+	seasons atomic.Pointer[map[leaderboard.SeasonKey]*seasonIndex]
 }
 
 var _ leaderboard.Index = (*Index)(nil)
@@ -28,30 +29,30 @@ var _ leaderboard.Index = (*Index)(nil)
 // New returns an empty index.
 func New() *Index {
 	x := &Index{}
-	x.scopes.Store(&map[leaderboard.Scope]*scope{})
+	x.seasons.Store(&map[leaderboard.SeasonKey]*seasonIndex{})
 	return x
 }
 
-// scope is the state of one scope. Its lock is held for reads of a few
-// microseconds, and for writes of a few entries at a time.
-type scope struct {
+// seasonIndex is the index of one season. A read holds mu for a few microseconds. An
+// Update releases mu after every updateChunk entries.
+type seasonIndex struct {
 	rebuild chan struct{} // holds a token while no Rebuild runs
 
-	mu    sync.RWMutex
-	table *table // nil while the scope is not loaded
-	notes *notes // nil while no Rebuild runs
+	mu      sync.RWMutex
+	table   *table          // nil while the season is not loaded
+	pending *pendingUpdates // nil while no Rebuild runs
 
-	rebuilds int // that run or wait; under Index.mu
+	rebuilds int // the Rebuilds that run or wait; guarded by Index.mu
 }
 
-// notes are the Updates that came while a Rebuild runs.
-type notes struct {
+// pendingUpdates holds the entries of Updates that arrive while a Rebuild runs.
+type pendingUpdates struct {
 	layout  layout
-	entries map[leaderboard.UserID]leaderboard.Entry // the newest of each
+	entries map[leaderboard.UserID]leaderboard.Entry // the newest entry of each user
 	asOf    time.Time
 }
 
-func (n *notes) add(at time.Time, entries []leaderboard.Entry) error {
+func (n *pendingUpdates) add(at time.Time, entries []leaderboard.Entry) error {
 	for _, e := range entries {
 		if err := n.layout.accepts(&e); err != nil {
 			return err
@@ -72,29 +73,31 @@ func later(x, y time.Time) time.Time {
 	return y
 }
 
-// updateChunk is how many entries an Update applies before it lets readers in.
+// updateChunk is the number of entries that an Update applies before it releases
+// seasonIndex.mu, so that readers can run.
 const updateChunk = 16
 
-func (x *Index) scope(s leaderboard.Scope) *scope { return (*x.scopes.Load())[s] }
+func (x *Index) season(s leaderboard.SeasonKey) *seasonIndex { return (*x.seasons.Load())[s] }
 
-// setScope sets or, if sc is nil, forgets a scope. x.mu is held.
-func (x *Index) setScope(s leaderboard.Scope, sc *scope) {
-	scopes := maps.Clone(*x.scopes.Load())
-	if scopes[s] = sc; sc == nil {
-		delete(scopes, s)
+// setSeason sets the index of a season or, if si is nil, removes it. The caller
+// must hold x.mu.
+func (x *Index) setSeason(s leaderboard.SeasonKey, si *seasonIndex) {
+	seasons := maps.Clone(*x.seasons.Load())
+	if seasons[s] = si; si == nil {
+		delete(seasons, s)
 	}
-	x.scopes.Store(&scopes)
+	x.seasons.Store(&seasons)
 }
 
 // Update implements [leaderboard.Index].
-func (x *Index) Update(ctx context.Context, s leaderboard.Scope, at time.Time, entries []leaderboard.Entry) error {
-	sc := x.scope(s)
-	if sc == nil {
+func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+	si := x.season(s)
+	if si == nil {
 		return nil
 	}
 	for {
 		chunk := entries[:min(len(entries), updateChunk)]
-		if err := sc.update(at, chunk); err != nil {
+		if err := si.update(at, chunk); err != nil {
 			return err
 		}
 		if entries = entries[len(chunk):]; len(entries) == 0 {
@@ -103,46 +106,46 @@ func (x *Index) Update(ctx context.Context, s leaderboard.Scope, at time.Time, e
 	}
 }
 
-func (sc *scope) update(at time.Time, entries []leaderboard.Entry) error {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	if sc.notes != nil {
-		if err := sc.notes.add(at, entries); err != nil {
+func (si *seasonIndex) update(at time.Time, entries []leaderboard.Entry) error {
+	si.mu.Lock()
+	defer si.mu.Unlock()
+	if si.pending != nil {
+		if err := si.pending.add(at, entries); err != nil {
 			return err
 		}
 	}
-	if sc.table == nil {
+	if si.table == nil {
 		return nil
 	}
-	if err := sc.table.applySome(entries); err != nil {
+	if err := si.table.applySome(entries); err != nil {
 		return err
 	}
-	sc.table.asOf = later(sc.table.asOf, at)
+	si.table.asOf = later(si.table.asOf, at)
 	return nil
 }
 
 // Rebuild implements [leaderboard.Index].
-func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.Scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
-	sc := x.join(s)
-	defer x.leave(s, sc)
+func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	si := x.join(s)
+	defer x.leave(s, si)
 	select {
-	case <-sc.rebuild:
-		defer func() { sc.rebuild <- struct{}{} }()
+	case <-si.rebuild:
+		defer func() { si.rebuild <- struct{}{} }()
 	case <-ctx.Done():
 		return fmt.Errorf("memory: rebuild %v: %w", s, ctx.Err())
 	}
 
 	layout := layoutOf(b)
-	own := &notes{layout: layout, entries: map[leaderboard.UserID]leaderboard.Entry{}}
-	sc.mu.Lock()
-	sc.notes = own
-	sc.mu.Unlock()
+	own := &pendingUpdates{layout: layout, entries: map[leaderboard.UserID]leaderboard.Entry{}}
+	si.mu.Lock()
+	si.pending = own
+	si.mu.Unlock()
 	defer func() {
-		sc.mu.Lock()
-		if sc.notes == own {
-			sc.notes = nil
+		si.mu.Lock()
+		if si.pending == own {
+			si.pending = nil
 		}
-		sc.mu.Unlock()
+		si.mu.Unlock()
 	}()
 
 	t, err := load(ctx, layout, entries)
@@ -150,35 +153,35 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 		return fmt.Errorf("memory: rebuild %v: %w", s, err)
 	}
 	t.asOf = later(t.asOf, at)
-	if err := sc.swap(t, own); err != nil {
+	if err := si.swap(t, own); err != nil {
 		return fmt.Errorf("memory: rebuild %v: %w", s, err)
 	}
 	return nil
 }
 
-// swap puts a new table in place, brought up to date by the Updates noted. It
-// holds up readers and writers for the last few of them only.
-func (sc *scope) swap(t *table, own *notes) error {
+// swap applies the pending Updates to a new table and makes it the season's table. It
+// holds si.mu only while it applies the last few Updates.
+func (si *seasonIndex) swap(t *table, own *pendingUpdates) error {
 	const few, rounds = 64, 100
 	for round := 0; ; round++ {
-		sc.mu.Lock()
-		if sc.notes != own {
-			sc.mu.Unlock()
-			return fmt.Errorf("dropped meanwhile: %w", leaderboard.ErrRankUnavailable)
+		si.mu.Lock()
+		if si.pending != own {
+			si.mu.Unlock()
+			return fmt.Errorf("the season was dropped during the rebuild: %w", leaderboard.ErrRankUnavailable)
 		}
-		pending := own.entries
+		batch := own.entries
 		t.asOf = later(t.asOf, own.asOf)
-		if len(pending) <= few || round == rounds {
-			defer sc.mu.Unlock()
-			if err := applyAll(t, pending); err != nil {
+		if len(batch) <= few || round == rounds {
+			defer si.mu.Unlock()
+			if err := applyAll(t, batch); err != nil {
 				return err
 			}
-			sc.table = t
+			si.table = t
 			return nil
 		}
 		own.entries = map[leaderboard.UserID]leaderboard.Entry{}
-		sc.mu.Unlock()
-		if err := applyAll(t, pending); err != nil {
+		si.mu.Unlock()
+		if err := applyAll(t, batch); err != nil {
 			return err
 		}
 	}
@@ -193,61 +196,66 @@ func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error 
 	return nil
 }
 
-func (x *Index) join(s leaderboard.Scope) *scope {
+// join returns the index of a season and counts one more Rebuild of the season. If there
+// is no index, join creates an empty one. The caller must call leave when the Rebuild
+// ends.
+func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	sc := x.scope(s)
-	if sc == nil {
-		sc = &scope{rebuild: make(chan struct{}, 1)}
-		sc.rebuild <- struct{}{}
-		x.setScope(s, sc)
+	si := x.season(s)
+	if si == nil {
+		si = &seasonIndex{rebuild: make(chan struct{}, 1)}
+		si.rebuild <- struct{}{}
+		x.setSeason(s, si)
 	}
-	sc.rebuilds++
-	return sc
+	si.rebuilds++
+	return si
 }
 
-func (x *Index) leave(s leaderboard.Scope, sc *scope) {
+func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	sc.rebuilds--
-	x.tidy(s, sc)
+	si.rebuilds--
+	x.tidy(s, si)
 }
 
-// tidy forgets a scope that is not loaded and that no Rebuild is about to load.
-func (x *Index) tidy(s leaderboard.Scope, sc *scope) {
-	sc.mu.RLock()
-	defer sc.mu.RUnlock()
-	if sc.table == nil && sc.rebuilds == 0 {
-		x.setScope(s, nil)
+// tidy removes the index of a season that is not loaded and has no Rebuild. The
+// caller must hold x.mu.
+func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
+	si.mu.RLock()
+	defer si.mu.RUnlock()
+	if si.table == nil && si.rebuilds == 0 {
+		x.setSeason(s, nil)
 	}
 }
 
-// Settled implements [leaderboard.Index]: no Update fails.
-func (x *Index) Settled() bool { return true }
+// Synced implements [leaderboard.Index]. It always returns true, because Update returns
+// only when the entries are in the index.
+func (x *Index) Synced() bool { return true }
 
 // Loaded implements [leaderboard.Index].
-func (x *Index) Loaded(ctx context.Context, s leaderboard.Scope) (bool, error) {
-	sc := x.scope(s)
-	if sc == nil {
+func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
+	si := x.season(s)
+	if si == nil {
 		return false, nil
 	}
-	sc.mu.RLock()
-	defer sc.mu.RUnlock()
-	return sc.table != nil, nil
+	si.mu.RLock()
+	defer si.mu.RUnlock()
+	return si.table != nil, nil
 }
 
 // Drop implements [leaderboard.Index].
-func (x *Index) Drop(ctx context.Context, s leaderboard.Scope) error {
+func (x *Index) Drop(ctx context.Context, s leaderboard.SeasonKey) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	sc := x.scope(s)
-	if sc == nil {
+	si := x.season(s)
+	if si == nil {
 		return nil
 	}
-	sc.mu.Lock()
-	sc.table, sc.notes = nil, nil
-	sc.mu.Unlock()
-	x.tidy(s, sc)
+	si.mu.Lock()
+	si.table, si.pending = nil, nil
+	si.mu.Unlock()
+	x.tidy(s, si)
 	return nil
 }
 
@@ -255,6 +263,6 @@ func (x *Index) Drop(ctx context.Context, s leaderboard.Scope) error {
 func (x *Index) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.scopes.Store(&map[leaderboard.Scope]*scope{})
+	x.seasons.Store(&map[leaderboard.SeasonKey]*seasonIndex{})
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestIndex(t *testing.T) {
-	cachetest.Run(t, func(tb testing.TB) leaderboard.Index {
+	open := func(tb testing.TB) leaderboard.Index {
 		x := New()
 		tb.Cleanup(func() {
 			if err := x.Close(); err != nil {
@@ -20,13 +20,15 @@ func TestIndex(t *testing.T) {
 			}
 		})
 		return x
-	}, cachetest.Limits{})
+	}
+	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{})
+	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Sizes{}) })
 }
 
 var (
-	testBoard = &leaderboard.Board{ID: "board", Divisions: []string{"a"}}
-	testScope = leaderboard.Scope{Board: "board", Season: leaderboard.SeasonAll}
-	testIn    = leaderboard.Ladder{Scope: testScope}
+	testBoard  = &leaderboard.Board{ID: "board", Divisions: []string{"a"}}
+	testSeason = leaderboard.SeasonKey{Board: "board", Season: leaderboard.SeasonAll}
+	testLadder = leaderboard.Ladder{SeasonKey: testSeason}
 )
 
 func entries(n int) func(func(leaderboard.Entry, error) bool) {
@@ -39,19 +41,19 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 	}
 }
 
-// TestRebuildWithManyUpdatesMeanwhile needs more than one chunk of entries, and
-// more updates than are applied while readers wait.
-func TestRebuildWithManyUpdatesMeanwhile(t *testing.T) {
+// TestRebuildIncludesConcurrentUpdates uses more than one chunk of entries, and so
+// many updates that swap applies them without holding the lock.
+func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, changed = loadChunk + 1000, 3000
 	x := New()
 	at := time.Unix(1e9, 0)
-	err := x.Rebuild(t.Context(), testBoard, testScope, at, func(yield func(leaderboard.Entry, error) bool) {
+	err := x.Rebuild(t.Context(), testBoard, testSeason, at, func(yield func(leaderboard.Entry, error) bool) {
 		var updates []leaderboard.Entry
 		for i := range changed {
 			updates = append(updates, entry(fmt.Sprint("user ", i), uint64(1e6+i), 0, uint64(2+i%3)))
 			updates = append(updates, entry(fmt.Sprint("user ", i), 5, 0, 1))
 		}
-		if err := x.Update(t.Context(), testScope, at.Add(time.Second), updates); err != nil {
+		if err := x.Update(t.Context(), testSeason, at.Add(time.Second), updates); err != nil {
 			t.Error(err)
 		}
 		entries(n)(yield)
@@ -59,43 +61,43 @@ func TestRebuildWithManyUpdatesMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.scope(testScope).table.check(); err != nil {
+	if err := x.season(testSeason).table.check(); err != nil {
 		t.Fatal(err)
 	}
-	last, v, err := x.Page(t.Context(), testIn, n-changed+1, changed)
+	last, v, err := x.Page(t.Context(), testLadder, n-changed+1, changed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range last {
 		if s.User != leaderboard.UserID(fmt.Sprint("user ", i)) {
-			t.Fatalf("%q stands at %d", s.User, s.Ranks.Ordinal)
+			t.Fatalf("%q stands at position %d, want \"user %d\"", s.User, s.Ranks.Ordinal, i)
 		}
 	}
 	if v.Size != n || !v.AsOf.Equal(at.Add(time.Second)) {
-		t.Errorf("view %+v", v)
+		t.Errorf("view %+v, want size %d as of %v", v, n, at.Add(time.Second))
 	}
 }
 
-func TestAFaultyUpdateFailsTheUpdateAlone(t *testing.T) {
+func TestAnInvalidUpdateDoesNotFailTheRebuild(t *testing.T) {
 	x := New()
-	faulty := []leaderboard.Entry{{User: "ann", Key: "short", Version: 9}}
-	err := x.Rebuild(t.Context(), testBoard, testScope, time.Unix(1e9, 0), func(yield func(leaderboard.Entry, error) bool) {
-		if err := x.Update(t.Context(), testScope, time.Unix(2e9, 0), faulty); !errors.Is(err, leaderboard.ErrFormat) {
-			t.Errorf("error %v, want ErrFormat", err)
+	invalid := []leaderboard.Entry{{User: "ann", Key: "short", Version: 9}}
+	err := x.Rebuild(t.Context(), testBoard, testSeason, time.Unix(1e9, 0), func(yield func(leaderboard.Entry, error) bool) {
+		if err := x.Update(t.Context(), testSeason, time.Unix(2e9, 0), invalid); !errors.Is(err, leaderboard.ErrFormat) {
+			t.Errorf("Update during the rebuild: error %v, want ErrFormat", err)
 		}
 		entries(3)(yield)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.Update(t.Context(), testScope, time.Unix(2e9, 0), faulty); !errors.Is(err, leaderboard.ErrFormat) {
-		t.Errorf("error %v, want ErrFormat", err)
+	if err := x.Update(t.Context(), testSeason, time.Unix(2e9, 0), invalid); !errors.Is(err, leaderboard.ErrFormat) {
+		t.Errorf("Update after the rebuild: error %v, want ErrFormat", err)
 	}
-	if _, v, err := x.Page(t.Context(), testIn, 1, 1); err != nil || v.Size != 3 || !v.AsOf.Equal(time.Unix(1e9, 0)) {
+	if _, v, err := x.Page(t.Context(), testLadder, 1, 1); err != nil || v.Size != 3 || !v.AsOf.Equal(time.Unix(1e9, 0)) {
 		t.Errorf("view %+v, error %v", v, err)
 	}
-	if _, _, err := x.Count(t.Context(), testIn, []leaderboard.RankKey{"nine byte"}); !errors.Is(err, leaderboard.ErrFormat) {
-		t.Errorf("count of a key too long: error %v, want ErrFormat", err)
+	if _, _, err := x.Count(t.Context(), testLadder, []leaderboard.RankKey{"nine byte"}); !errors.Is(err, leaderboard.ErrFormat) {
+		t.Errorf("Count of a key that is too long: error %v, want ErrFormat", err)
 	}
 }
 
@@ -107,32 +109,32 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestDropReturnsMemory(t *testing.T) {
+func TestDropReleasesMemory(t *testing.T) {
 	const n = 200_000
 	x := New()
 	before := heapInUse()
-	if err := x.Rebuild(t.Context(), testBoard, testScope, time.Now(), entries(n)); err != nil {
+	if err := x.Rebuild(t.Context(), testBoard, testSeason, time.Now(), entries(n)); err != nil {
 		t.Fatal(err)
 	}
 	if held := heapInUse() - before; held < 40*n || held > 80*n {
-		t.Errorf("%d entries hold %d bytes", n, held)
+		t.Errorf("%d entries take %d bytes, want 40 to 80 per entry", n, held)
 	}
-	if err := x.Drop(t.Context(), testScope); err != nil {
+	if err := x.Drop(t.Context(), testSeason); err != nil {
 		t.Fatal(err)
 	}
 	if held := heapInUse() - before; held > n {
-		t.Errorf("a dropped scope holds %d bytes", held)
+		t.Errorf("a dropped season still takes %d bytes", held)
 	}
-	if got := len(*x.scopes.Load()); got != 0 {
-		t.Errorf("%d scopes are known", got)
+	if got := len(*x.seasons.Load()); got != 0 {
+		t.Errorf("%d seasons are known after Drop", got)
 	}
 	runtime.KeepAlive(x)
 }
 
-func TestChurnDoesNotGrow(t *testing.T) {
+func TestChurnDoesNotGrowMemory(t *testing.T) {
 	const n = 20_000
 	x := New()
-	if err := x.Rebuild(t.Context(), testBoard, testScope, time.Now(), entries(n)); err != nil {
+	if err := x.Rebuild(t.Context(), testBoard, testSeason, time.Now(), entries(n)); err != nil {
 		t.Fatal(err)
 	}
 	version := uint64(1)
@@ -142,16 +144,18 @@ func TestChurnDoesNotGrow(t *testing.T) {
 		for i := range n {
 			user := fmt.Sprint("user ", rng.IntN(n))
 			e := entry(user, rng.Uint64N(n), 0, version)
-			e.Divisions = division(fmt.Sprint(rng.IntN(20), ".", version)) // never the same again
+			e.Divisions = division(fmt.Sprint(rng.IntN(20), ".", version)) // new values in each round
 			if i%2 == 0 {
 				e = none(user, version)
 			}
-			if err := x.Update(t.Context(), testScope, time.Now(), []leaderboard.Entry{e}); err != nil {
+			if err := x.Update(t.Context(), testSeason, time.Now(), []leaderboard.Entry{e}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for range 15 { // until as many removals are remembered as ever will
+	// Run until the table keeps as many removals as it ever will. It remembers removed
+	// users to reject late updates.
+	for range 15 {
 		round()
 	}
 	before := heapInUse()
@@ -161,23 +165,23 @@ func TestChurnDoesNotGrow(t *testing.T) {
 	if grown := heapInUse() - before; grown > 1<<18 {
 		t.Errorf("15 rounds of churn grew the heap by %d bytes", grown)
 	}
-	if err := x.scope(testScope).table.check(); err != nil {
+	if err := x.season(testSeason).table.check(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestManySmallScopesStaySmall(t *testing.T) {
-	const scopes, users = 300, 10
+func TestManySmallSeasonsStaySmall(t *testing.T) {
+	const seasons, users = 300, 10
 	x := New()
 	before := heapInUse()
-	for i := range scopes {
-		s := leaderboard.Scope{Board: "board", Season: leaderboard.SeasonID(fmt.Sprint(i))}
+	for i := range seasons {
+		s := leaderboard.SeasonKey{Board: "board", Season: leaderboard.SeasonID(fmt.Sprint(i))}
 		if err := x.Rebuild(t.Context(), testBoard, s, time.Now(), entries(users)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if held := (heapInUse() - before) / scopes; held > 8<<10 {
-		t.Errorf("a scope of %d users holds %d bytes", users, held)
+	if held := (heapInUse() - before) / seasons; held > 8<<10 {
+		t.Errorf("a season of %d users takes %d bytes", users, held)
 	}
 	runtime.KeepAlive(x)
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// loadChunk is how many entries load sorts at a time. Sorted, they go through
-// the tree from left to right, and what one finds in the processor's caches
-// serves the next.
+// loadChunk is the number of entries that load sorts at once. If entries are inserted
+// into the tree in order, most nodes for the next entry are in the processor's caches.
 const loadChunk = 1 << 16
 
-// load returns a table of entries.
+// load returns a table that holds entries.
 func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
 	t := newTable(l)
 	t.alloc.loading = true
@@ -44,10 +43,10 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 	return t, ctx.Err()
 }
 
-// applyInOrder applies entries in standing order, however they come.
+// applyInOrder sorts entries into standing order and applies them.
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	type place struct {
-		first uint64 // the beginning of the key, which mostly decides
+		first uint64 // the first bytes of the key, which usually decide
 		i     int32
 	}
 	order := make([]place, len(entries))
@@ -74,7 +73,7 @@ func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// compareEntries orders entries as they stand.
+// compareEntries compares entries by standing order.
 func compareEntries(x, y *leaderboard.Entry) int {
 	if c := strings.Compare(string(x.Key), string(y.Key)); c != 0 {
 		return c

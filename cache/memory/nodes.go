@@ -10,7 +10,7 @@ func (f *forest) newInner(level uint32) uint32 {
 	return node
 }
 
-// freeLeaf frees a leaf and takes it out of the chain of leaves.
+// freeLeaf unlinks a leaf from the list of leaves and frees it.
 func (f *forest) freeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if t.last == leaf {
@@ -27,7 +27,9 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room in the full leaf of p and returns where p is then.
+// makeRoom makes room at place p, whose leaf is full, and returns the place to which p
+// moves. If a sibling has room, makeRoom moves entries to the sibling. Otherwise it
+// splits the leaf.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -69,7 +71,8 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// passRight moves the entries of a leaf from keep on to the front of the next.
+// passRight moves entries of a leaf to the front of the next leaf. The leaf keeps its
+// first keep entries.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	pass, n := int(src.n)-keep, int(dst.n)
@@ -82,11 +85,11 @@ func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src.heads &= 1<<keep - 1
 	src.n, dst.n = uint32(keep), uint32(n+pass)
 	for _, ref := range dst.refs[:pass] {
-		f.lead(t, ref, to)
+		f.setLeaf(t, ref, to)
 	}
 }
 
-// passLeft moves the first entries of a leaf to the end of the one before.
+// passLeft moves the first pass entries of a leaf to the end of the previous leaf.
 func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	n, have := int(dst.n), int(src.n)
@@ -99,11 +102,12 @@ func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
 	src.heads >>= pass
 	src.n, dst.n = uint32(have-pass), uint32(n+pass)
 	for _, ref := range dst.refs[n : n+pass] {
-		f.lead(t, ref, to)
+		f.setLeaf(t, ref, to)
 	}
 }
 
-// splitLeaf splits the full leaf of p, which keeps its first keep entries.
+// splitLeaf splits the full leaf of place p and returns the place to which p moves. The
+// leaf keeps its first keep entries.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)
@@ -138,7 +142,7 @@ func (f *forest) first(level, node uint32) (rows, uint32) {
 	return f.innerRows(node), f.inner(node).refs[0]
 }
 
-// setChild makes node child k of a parent, which knows its sum already.
+// setChild makes node child k of parent. It does not change the parent's sums.
 func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	in := f.inner(parent)
 	rows, ref := f.first(level, node)
@@ -147,8 +151,9 @@ func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	*f.parent(level, node) = parent
 }
 
-// addSibling puts a new node, which took a sum from left, behind left in left's parent.
-func (f *forest) addSibling(t *tree, level, left, node uint32, sum tally) {
+// addSibling inserts a new node into left's parent, directly after left. sum is the part
+// of left's sum that moved to the new node.
+func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	parent := *f.parent(level, left)
 	if parent == 0 {
 		parent = f.newInner(level + 1)
@@ -169,7 +174,8 @@ func (f *forest) addSibling(t *tree, level, left, node uint32, sum tally) {
 	f.setChild(parent, k+1, level, node)
 }
 
-// shift moves the children of a node from k on by 1 or -1.
+// shift moves the children of a node, from child k on, to the right if by is 1, and to
+// the left if by is -1.
 func (f *forest) shift(node uint32, k, by int) {
 	in, rows := f.inner(node), f.innerRows(node)
 	n := int(in.n)
@@ -180,7 +186,7 @@ func (f *forest) shift(node uint32, k, by int) {
 	in.n = uint32(n + by)
 }
 
-// splitInner splits a full inner node; k is the child that will get a sibling.
+// splitInner splits a full inner node to make room for a sibling after child k.
 func (f *forest) splitInner(t *tree, node uint32, k int) {
 	in := f.inner(node)
 	keep := fan / 2
@@ -191,15 +197,16 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 		keep = endSplit
 	}
 	right := f.newInner(in.level)
-	in = f.inner(node) // newInner may have moved it
+	in = f.inner(node) // newInner may have moved the node
 	f.passChildren(node, right, keep)
 	f.addSibling(t, in.level, node, right, f.inner(right).sum())
 }
 
-// sum is what all children of in add up to.
-func (in *inner) sum() tally { return in.before(int(in.n)) }
+// sum returns the counts of all children of in.
+func (in *inner) sum() counts { return in.before(int(in.n)) }
 
-// passChildren moves the children of a node from keep on to the end of another.
+// passChildren moves children of a node to the end of another node. The first node keeps
+// its first keep children.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, have := int(dst.n), int(src.n)
@@ -215,7 +222,8 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 	}
 }
 
-// thinLeaf joins a leaf that has become thin with a neighbor, or frees it if it is empty.
+// thinLeaf frees a leaf that has become empty. If the leaf still has entries, thinLeaf
+// joins it with a neighbor if both fit into one leaf.
 func (f *forest) thinLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
@@ -240,7 +248,7 @@ func (f *forest) thinLeaf(t *tree, leaf uint32) {
 	}
 }
 
-// joinLeaves joins children k and k+1 of a node.
+// joinLeaves joins children k and k+1 of a node, which are leaves.
 func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]
@@ -250,8 +258,9 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	f.removeChild(t, parent, k+1)
 }
 
-// removeChild takes a freed child out of an inner node, and joins the node with
-// a neighbor if it has become thin.
+// removeChild removes child k, which was freed, from an inner node. If the node is then
+// empty, removeChild frees the node. If the node has few children, removeChild joins it
+// with a neighbor if both fit into one node.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
 	in := f.inner(node)
@@ -280,7 +289,7 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 	}
 }
 
-// lowerRoot drops the root while it has one child or none.
+// lowerRoot removes roots until the root has at least two children or is a leaf.
 func (f *forest) lowerRoot(t *tree) {
 	for t.level > 0 && f.inner(t.root).n <= 1 {
 		node := t.root
@@ -294,7 +303,8 @@ func (f *forest) lowerRoot(t *tree) {
 	}
 }
 
-// fixChildFirst tells the nodes above an inner node of its new first entry.
+// fixChildFirst updates the nodes above an inner node after the first entry below that
+// node changed.
 func (f *forest) fixChildFirst(node uint32) {
 	rows, ref := f.first(1, node)
 	for parent := f.inner(node).parent; parent != 0; {
@@ -309,7 +319,7 @@ func (f *forest) fixChildFirst(node uint32) {
 	}
 }
 
-// joinInners joins children k and k+1, inner nodes, of a node.
+// joinInners joins children k and k+1 of a node, which are inner nodes.
 func (f *forest) joinInners(t *tree, parent uint32, k int) {
 	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]

@@ -9,14 +9,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// This file makes answers of what a table holds.
-
 // rank returns the ranks of the standing at p.
 func (t *table) rank(tr *tree, p place) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
 	sum := t.forest.before(p.leaf) + lf.within(p.i+1)
 	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
-	// The first standing of the rank key is the last head up to here.
+	// A head is the first standing with its rank key. The head of this standing's rank
+	// key is the last head at or before p.
 	if heads := lf.heads & (2<<p.i - 1); heads != 0 {
 		r.Competition = r.Ordinal - int64(p.i-(bits.Len64(heads)-1))
 	} else {
@@ -25,16 +24,16 @@ func (t *table) rank(tr *tree, p place) leaderboard.Ranks {
 	return r
 }
 
-// position returns how many standings of tr are before b.
-func (t *table) position(tr *tree, b bound) tally {
+// position returns the counts of the standings of tr before b.
+func (t *table) position(tr *tree, b bound) counts {
 	p, before := t.forest.find(tr, b)
 	return before + t.forest.leaf(p.leaf).within(p.i)
 }
 
-// instant returns the time of an achieved_at word.
+// instant returns the time that an achieved_at word represents.
 func instant(word uint64) time.Time { return time.UnixMicro(unbiased(word)).UTC() }
 
-// writeKey writes the rank key of row i.
+// writeKey writes the rank key of row i to b.
 func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 	var word [wordBytes]byte
 	for c, left := 0, t.keyBytes; left > 0; c, left = c+1, left-wordBytes {
@@ -43,16 +42,16 @@ func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 	}
 }
 
-// page is an answer in the making. The part that needs the table is done first,
-// so that the table is held no longer.
+// page is an incomplete answer. table.page copies data from the table while the
+// season's lock is held. finish completes the answer after the lock was released.
 type page struct {
-	first     leaderboard.Ranks
+	first     leaderboard.Ranks // of the first standing
 	keyBytes  int
-	standings []leaderboard.Standing // their times only
-	bytes     strings.Builder        // of each: the length of the user id, the id, the rank key
+	standings []leaderboard.Standing // only AchievedAt is set
+	bytes     strings.Builder        // of each standing: the length of the user id, the id, the rank key
 }
 
-// page reads up to n standings from a position on, from 0.
+// page copies up to n standings from a position on. Positions begin at 0.
 func (t *table) page(tr *tree, position int64, n int) *page {
 	pg := &page{keyBytes: t.keyBytes}
 	n = int(min(int64(n), tr.sum.standings()-position))
@@ -62,8 +61,9 @@ func (t *table) page(tr *tree, position int64, n int) *page {
 	from := t.forest.at(tr, position)
 	pg.first = t.rank(tr, from)
 
-	// Records lie anywhere in memory. Reading just the lengths of ids asks for
-	// many records at once; by the time they are copied they are near.
+	// Records are scattered in memory. This loop reads only the lengths of ids, so the
+	// processor can fetch many records concurrently. The loop below, which copies the
+	// ids, then finds the records in the processor's caches.
 	size := n * (1 + t.keyBytes)
 	for p, left := from, n; left > 0; {
 		lf := t.forest.leaf(p.leaf)
@@ -90,7 +90,7 @@ func (t *table) page(tr *tree, position int64, n int) *page {
 	return pg
 }
 
-// finish returns the standings. The users and keys of all are one string.
+// finish returns the standings. Their user ids and keys share one string.
 func (pg *page) finish() []leaderboard.Standing {
 	rest := pg.bytes.String()
 	for i := range pg.standings {
@@ -101,7 +101,7 @@ func (pg *page) finish() []leaderboard.Standing {
 		if i == 0 {
 			s.Ranks = pg.first
 		} else {
-			s.Succeed(&pg.standings[i-1])
+			s.RankAfter(&pg.standings[i-1])
 		}
 	}
 	return pg.standings

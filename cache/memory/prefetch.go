@@ -8,18 +8,20 @@ import (
 
 const (
 	cacheLine = 64
-	// prefetchLines bounds what is asked for of one node: all of it, unless the
-	// board has tie-breakers.
+	// prefetchLines bounds the number of cache lines that are prefetched per node. It
+	// is enough for a whole node of a board without tie-breakers.
 	prefetchLines = 21
 )
 
-// In a large table the cell, the record and the leaf of a user are each in far
-// memory, and so are the leaf's parent and, for an update, the leaf to go to.
-// To look one user up is to wait for one after the other, since each says where
-// the next is. What is asked for by stages is on its way for several users at once.
+// In a large table a look-up of a user waits for main memory several times: for the
+// user's cell in dict, for the record and the leaf, and for the leaf's parent. The cell
+// holds the locations of record and leaf, and the leaf that of its parent. An update
+// also waits for the leaf to which the user moves. Therefore the functions below
+// prefetch in stages, each stage for several users, so that the waits for these users
+// overlap. docs/benchmarks.md shows the effect.
 
-// warm asks for the memory that apply will need for some entries, at most
-// updateChunk of them. It changes nothing.
+// warm prefetches the memory that apply will need for at most updateChunk entries.
+// It changes nothing.
 func (t *table) warm(entries []leaderboard.Entry) {
 	var users [updateChunk]leaderboard.UserID
 	for i := range entries {
@@ -38,8 +40,8 @@ func (t *table) warm(entries []leaderboard.Entry) {
 	t.warmLeaves(hashes[:len(entries)])
 }
 
-// warmCells asks for the cells of some users, at most updateChunk, and returns
-// their hashes.
+// warmCells prefetches the cells of at most updateChunk users and returns the users'
+// hashes.
 func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint32) {
 	for i, user := range users {
 		hash := t.dict.hash(string(user))
@@ -50,8 +52,8 @@ func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint3
 	return hashes
 }
 
-// warmLeaves asks for the records and the overall leaves of some users, whose
-// cells should be on their way, and then for the parents of those leaves.
+// warmLeaves prefetches the records and the overall leaves of users, then the parents
+// of these leaves. The caller has prefetched the users' cells.
 func (t *table) warmLeaves(hashes []uint32) {
 	var leaves [updateChunk]uint32
 	for i, hash := range hashes {
@@ -72,7 +74,7 @@ func (t *table) warmLeaves(hashes []uint32) {
 	}
 }
 
-// prefetch asks for the beginning of number i.
+// prefetch prefetches the first prefetchLines cache lines of element i.
 func (s *slab[T]) prefetch(i uint32) {
 	ts := s.at(i)
 	bytes := len(ts) * int(unsafe.Sizeof(ts[0]))

@@ -4,7 +4,8 @@ package memory
 
 import "unsafe"
 
-// prefetch asks the processor for some lines of memory, at least one, from p on.
+// prefetch advises the processor to load a number of cache lines, at least one, that
+// begin at p.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)

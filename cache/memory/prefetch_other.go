@@ -4,5 +4,5 @@ package memory
 
 import "unsafe"
 
-// prefetch asks for nothing here: Go has no word for it without assembly.
+// prefetch does nothing on this architecture, because it has no assembly function here.
 func prefetch(p unsafe.Pointer, lines int) {}

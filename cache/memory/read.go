@@ -9,18 +9,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// read calls f with a ladder of a loaded scope, under the scope's lock. tr is
-// nil if nobody stands in the ladder.
+// read calls f with the table of l's season and the tree of l, under the season's
+// read lock. tr is nil if the ladder is empty. read returns
+// [leaderboard.ErrRankUnavailable] if the season is not loaded.
 func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
-	sc := x.scope(l.Scope)
-	if sc == nil {
-		return leaderboard.View{}, notLoaded(l.Scope)
+	si := x.season(l.SeasonKey)
+	if si == nil {
+		return leaderboard.View{}, notLoaded(l.SeasonKey)
 	}
-	sc.mu.RLock()
-	defer sc.mu.RUnlock()
-	t := sc.table
+	si.mu.RLock()
+	defer si.mu.RUnlock()
+	t := si.table
 	if t == nil {
-		return leaderboard.View{}, notLoaded(l.Scope)
+		return leaderboard.View{}, notLoaded(l.SeasonKey)
 	}
 	v := leaderboard.View{AsOf: t.asOf}
 	tr := t.find(l.Division)
@@ -30,8 +31,8 @@ func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (le
 	return v, f(t, tr)
 }
 
-func notLoaded(s leaderboard.Scope) error {
-	return fmt.Errorf("memory: scope %v is not loaded: %w", s, leaderboard.ErrRankUnavailable)
+func notLoaded(s leaderboard.SeasonKey) error {
+	return fmt.Errorf("memory: season %q of board %q is not loaded: %w", s.Season, s.Board, leaderboard.ErrRankUnavailable)
 }
 
 // Standings implements [leaderboard.Ranker].
@@ -80,7 +81,8 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	return out, v, nil
 }
 
-// whereIs returns where a user stands in tr; the leaf is 0 if nowhere.
+// whereIs returns the place of a user's standing in tr. The place's leaf is 0 if
+// the user is not in tr.
 func (t *table) whereIs(tr *tree, user leaderboard.UserID) place {
 	ref, leaf := t.known(t.dict.hash(string(user)), string(user))
 	if ref != 0 && tr.field != 0 {
@@ -95,12 +97,13 @@ func (t *table) whereIs(tr *tree, user leaderboard.UserID) place {
 	return place{leaf, t.forest.leaf(leaf).index(ref)}
 }
 
-// Page implements [leaderboard.Ranker]. A position before the first is the first.
+// Page implements [leaderboard.Ranker]. A position less than 1 counts as 1.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
 }
 
-// page returns the standings that where names: n from a position on, from 0.
+// page returns up to n standings from a position on. The function where computes the
+// position, from 0, and n.
 func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *page
 	v, err := x.read(l, func(t *table, tr *tree) error {
@@ -116,14 +119,15 @@ func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int
 	return pg.finish(), v, nil
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key is before all, and
-// the beginning of a sort key is before those that begin with it.
+// PageAfter implements [leaderboard.Ranker]. The empty key stands before all
+// standings, and a prefix of a sort key stands before that key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr == nil {
 			return 0, n, nil
 		}
-		// The standings up to a user's are those before any id that is greater.
+		// The least id greater than an id is the id with a zero byte appended. So the
+		// standings before that bound include the user's own standing.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"
@@ -156,8 +160,8 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return out, v, nil
 }
 
-// Count implements [leaderboard.Ranker]. A key longer than the board's rank
-// keys is no key, and an error.
+// Count implements [leaderboard.Ranker]. It returns [leaderboard.ErrFormat] if a key
+// is longer than the board's rank keys.
 func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
 	out := make([]leaderboard.Counts, len(keys))
 	v, err := x.read(l, func(t *table, tr *tree) error {

@@ -1,25 +1,25 @@
 package memory
 
-// rows holds the sort words of a node's entries: the words of the rank key,
-// then achieved_at. It is stored by columns of fan words, so that a search by
-// the first word, which mostly decides, finds those words side by side.
+// rows holds a row of sort words for each entry of a node: the words of the rank key,
+// then achieved_at. Rows are stored by columns of fan words each. So a search by the
+// first word, which usually decides, reads consecutive memory.
 type rows []uint64
 
 func (r rows) column(c int) *[fan]uint64 { return (*[fan]uint64)(r[c*fan:]) }
 
 func (r rows) columns() int { return len(r) / fan }
 
-// set makes words row i.
+// set writes words to row i.
 func (r rows) set(i int, words []uint64) {
 	for c, w := range words {
 		r[c*fan+i] = w
 	}
 }
 
-// achieved is the last word of row i.
+// achieved returns the last word of row i.
 func (r rows) achieved(i int) uint64 { return r[len(r)-fan+i] }
 
-// hasKey says whether the rank key of row i is that of words.
+// hasKey reports whether row i and words have the same rank key.
 func (r rows) hasKey(i int, words []uint64) bool {
 	for c, w := range words[:len(words)-1] {
 		if r[c*fan+i] != w {
@@ -29,19 +29,19 @@ func (r rows) hasKey(i int, words []uint64) bool {
 	return true
 }
 
-// copy copies n rows of src, from si on, to rows di and on. r may be src.
+// copy copies n rows of src, from row si on, to r, from row di on. r may be src.
 func (r rows) copy(di int, src rows, si, n int) {
 	for c := range r.columns() {
 		copy(r.column(c)[di:di+n], src.column(c)[si:si+n])
 	}
 }
 
-// lower returns how many words of an ordered column, from lo to hi-1, are less
-// than x, plus lo.
+// lower returns the least i in [lo, hi] such that column[i] >= x or i == hi. The
+// column must be sorted.
 //
-// A node that was not used lately has to come from far memory, line by line. A
-// binary search would wait for each line in turn. This asks for a word of each
-// line at once; the line that then matters is there already.
+// The column of a node that was not used lately is not in the processor's caches. A
+// binary search would wait for one cache line after the other. lower instead first
+// reads one word of each line, so the processor fetches all lines concurrently.
 func lower(column *[fan]uint64, lo, hi int, x uint64) int {
 	const line = 8
 	at := lo

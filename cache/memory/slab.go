@@ -1,22 +1,21 @@
 package memory
 
-// slab holds elements by number, from 1. It grows by whole chunks, so that
-// growing never moves what is there (but for the first chunk, which is small at
-// first, so that a small board stays small). A number may stand for several
-// Ts in a row, as many as width says.
+// slab holds elements by number, from 1. An element is width consecutive Ts. A slab
+// grows by whole chunks, which never move. Only the first chunk starts small, and moves
+// when it grows, so that the index of a small board needs little memory.
 //
-// Numbers instead of pointers keep the garbage collector out: it sees a chunk
-// as one object without pointers.
+// Elements refer to each other by number and not by pointer, so the garbage
+// collector sees a chunk as one object without pointers.
 type slab[T any] struct {
 	chunks [][]T
 	width  int
-	shift  uint // 1<<shift numbers a chunk
+	shift  uint // a chunk has 1<<shift elements
 	last   uint32
 	free   []uint32
 	alloc  *allocator
 }
 
-// chunkBytes is about how large a chunk is.
+// chunkBytes is the approximate size of a chunk.
 const chunkBytes = 1 << 18
 
 func newSlab[T any](width, elementBytes int, alloc *allocator) slab[T] {
@@ -27,13 +26,13 @@ func newSlab[T any](width, elementBytes int, alloc *allocator) slab[T] {
 	return slab[T]{width: width, shift: shift, alloc: alloc}
 }
 
-// at returns the Ts of number i.
+// at returns element i.
 func (s *slab[T]) at(i uint32) []T {
 	at := int(i&(1<<s.shift-1)) * s.width
 	return s.chunks[i>>s.shift][at : at+s.width : at+s.width]
 }
 
-// take returns a number whose Ts are zero.
+// take allocates an element of zero Ts and returns its number.
 func (s *slab[T]) take() uint32 {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -52,8 +51,8 @@ func (s *slab[T]) take() uint32 {
 	return s.last
 }
 
-// release gives a number back.
+// release frees element i.
 func (s *slab[T]) release(i uint32) { s.free = append(s.free, i) }
 
-// used is how many numbers are taken.
+// used returns the number of allocated elements.
 func (s *slab[T]) used() int { return int(s.last) - len(s.free) }

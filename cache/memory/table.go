@@ -14,12 +14,13 @@ const (
 	maxID         = leaderboard.MaxIDBytes
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
-	// maxWords bounds the sort words of an entry: a decay board's key of less
-	// than 5 words, a word for each tie-breaker, and achieved_at.
+	// maxWords bounds the number of sort words of an entry: at most 5 for the score,
+	// which is longest on decay boards, one for each tie-breaker, and one for
+	// achieved_at.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 
-// layout is what a board's keys and entries are made of.
+// layout describes the keys and divisions of a board's entries.
 type layout struct {
 	keyBytes   int
 	attributes []string
@@ -29,18 +30,19 @@ func layoutOf(b *leaderboard.Board) layout {
 	return layout{keyBytes: b.RankKeyBytes(), attributes: slices.Clone(b.Divisions)}
 }
 
-// table holds the standings of a scope. It is not safe for concurrent use.
+// table holds the standings of a season. Concurrent reads are safe. During a change
+// there must be no other use.
 type table struct {
 	layout
 	alloc     allocator
 	users     users
 	dict      dict
 	forest    forest
-	ladders   []tree // 0 is the overall one
-	spare     []uint32
-	divisions map[leaderboard.Division]uint32 // into ladders
+	ladders   []tree                          // ladders[0] is the overall ladder
+	spare     []uint32                        // unused indexes of ladders
+	divisions map[leaderboard.Division]uint32 // indexes of ladders
 	removed   queue
-	standing  int // users who stand in the overall ladder
+	standing  int // the number of users in the overall ladder
 	asOf      time.Time
 }
 
@@ -53,13 +55,14 @@ func newTable(l layout) *table {
 	return t
 }
 
-// sortWords appends the sort words of an entry that stands.
+// sortWords appends the sort words of a ranked entry.
 func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
 	return t.words(dst, string(e.Key), biased(e.AchievedAt.UnixMicro()))
 }
 
-// words appends the sort words of a standing: its rank key, filled up with
-// zeros, and achieved_at in microseconds, such that they compare as sort keys do.
+// words appends the sort words of a standing to dst: its rank key, padded with zeros,
+// and achieved_at in microseconds. Sort words, and then user ids, compare as sort keys
+// do.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	for len(key) >= wordBytes {
 		dst = append(dst, binary.BigEndian.Uint64([]byte(key[:wordBytes])))
@@ -70,18 +73,19 @@ func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 		copy(last[:], key)
 		dst = append(dst, binary.BigEndian.Uint64(last[:]))
 	}
-	for len(dst) < t.forest.words-1 { // a key's beginning
+	for len(dst) < t.forest.words-1 { // key is a prefix of a rank key
 		dst = append(dst, 0)
 	}
 	return append(dst, achieved)
 }
 
-// biased maps int64 to uint64 so that unsigned order is signed order.
+// biased maps int64 to uint64 and keeps the order: the unsigned results compare as the
+// signed arguments do.
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
 
-// accepts returns an error if e is none of the layout's.
+// accepts returns [leaderboard.ErrFormat] if e does not fit the layout.
 func (l *layout) accepts(e *leaderboard.Entry) error {
 	if len(e.User) == 0 || len(e.User) > maxID {
 		return fmt.Errorf("memory: entry: user id of %d bytes: %w", len(e.User), leaderboard.ErrFormat)
@@ -100,8 +104,8 @@ func (l *layout) accepts(e *leaderboard.Entry) error {
 	return nil
 }
 
-// applySome applies entries in turn, at most updateChunk. If it returns an error,
-// those before the one that is refused are applied.
+// applySome applies at most updateChunk entries in order. If it returns an error,
+// the entries before the rejected one are applied.
 func (t *table) applySome(entries []leaderboard.Entry) error {
 	t.warm(entries)
 	for i := range entries {
@@ -112,8 +116,8 @@ func (t *table) applySome(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// apply moves a user to where e says, unless the table knows of a version as
-// great as e's. If it returns an error, nothing has changed.
+// apply moves a user to the standing of e, unless the table holds e's version or a
+// greater one. If it returns an error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.accepts(e); err != nil {
 		return err
@@ -149,7 +153,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		}
 	}
 	if words == nil {
-		t.dict.lead(hash, ref, 0)
+		t.dict.setLeaf(hash, ref, 0)
 		t.forget(ref, e.Version)
 		return nil
 	}
@@ -164,8 +168,8 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	return nil
 }
 
-// known returns a user's ref, 0 if the user is not known, and leaf in the
-// overall ladder, 0 if the user does not stand.
+// known returns the location of a user's record, or 0 if the user has none, and the
+// user's leaf in the overall ladder, or 0 if the user is not in that ladder.
 func (t *table) known(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.first(hash); ; i++ {
 		at := c.get(i)
@@ -178,7 +182,7 @@ func (t *table) known(hash uint32, id string) (ref, leaf uint32) {
 	}
 }
 
-// ladder returns the number of a division's ladder, made if there is none.
+// ladder returns the index of a division's ladder. It creates the ladder if needed.
 func (t *table) ladder(d leaderboard.Division, attribute int) uint32 {
 	if n, ok := t.divisions[d]; ok {
 		return n
@@ -197,7 +201,7 @@ func (t *table) ladder(d leaderboard.Division, attribute int) uint32 {
 	return n
 }
 
-// dropLadder forgets a division's ladder if nobody stands in it.
+// dropLadder removes a division's ladder if it is empty.
 func (t *table) dropLadder(n uint32) {
 	if t.ladders[n].root == 0 {
 		delete(t.divisions, t.ladders[n].division)
@@ -206,7 +210,7 @@ func (t *table) dropLadder(n uint32) {
 	}
 }
 
-// find returns the tree of a division, nil if nobody stands in it.
+// find returns the tree of a division, or nil if the ladder is empty.
 func (t *table) find(d leaderboard.Division) *tree {
 	n, ok := t.divisions[d]
 	if !ok && !d.Overall() || t.ladders[n].root == 0 {

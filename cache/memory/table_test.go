@@ -18,7 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// random returns a generator whose seed is printed with the command to repeat.
+// random returns a generator with a random seed. It logs the command that repeats
+// the test with the same seed.
 func random(tb testing.TB) *rand.Rand {
 	const variable = "LEADERBOARD_TEST_SEED"
 	seed, err := strconv.ParseUint(os.Getenv(variable), 10, 64)
@@ -29,7 +30,7 @@ func random(tb testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// key is a rank key of 8 bytes.
+// key returns a rank key of 8 bytes.
 func key(score uint64) leaderboard.RankKey {
 	return leaderboard.RankKey(binary.BigEndian.AppendUint64(nil, score))
 }
@@ -49,11 +50,11 @@ func division(value string) []leaderboard.Division {
 	return []leaderboard.Division{{Attribute: "a", Value: value}}
 }
 
-// tested is a table beside a sorted slice of what must be in it.
+// tested is a table with a model: a sorted slice of the entries that it must hold.
 type tested struct {
 	tb testing.TB
 	*table
-	all     []leaderboard.Entry // of the overall ladder, in order
+	all     []leaderboard.Entry // the overall ladder in standing order
 	version map[leaderboard.UserID]uint64
 }
 
@@ -61,7 +62,7 @@ func newTested(tb testing.TB) *tested {
 	return &tested{tb: tb, table: newTable(layout{keyBytes: 8, attributes: []string{"a"}}), version: map[leaderboard.UserID]uint64{}}
 }
 
-// put applies e to both.
+// put applies e to the table and the model.
 func (t *tested) put(e leaderboard.Entry) {
 	t.tb.Helper()
 	if err := t.apply(&e); err != nil {
@@ -78,7 +79,7 @@ func (t *tested) put(e leaderboard.Entry) {
 	}
 }
 
-// verify compares the two and checks the table's invariants.
+// verify compares the table with the model and checks the table's invariants.
 func (t *tested) verify() {
 	t.tb.Helper()
 	if err := t.check(); err != nil {
@@ -118,7 +119,7 @@ func (t *tested) verify() {
 	}
 }
 
-func TestTableIsCheckedAfterEachChange(t *testing.T) {
+func TestEachChangeKeepsTheInvariants(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		users, scores int
@@ -135,7 +136,7 @@ func TestTableIsCheckedAfterEachChange(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					e.Divisions = division(fmt.Sprint(rng.IntN(3)))
 				}
-				if rng.IntN(changes) < i { // at last mostly removals
+				if rng.IntN(changes) < i { // more and more removals
 					e.Key = ""
 				}
 				tb.put(e)
@@ -151,31 +152,31 @@ func TestTableIsCheckedAfterEachChange(t *testing.T) {
 	}
 }
 
-// fill is how full leaves are on average.
+// fill returns the average fill of the leaves, from 0 to 1.
 func (t *table) fill() float64 {
 	return float64(t.standing) / float64(t.forest.leaves.used()) / fan
 }
 
-func TestHostilePatterns(t *testing.T) {
+func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 	const n = 100_000
 	rng := random(t)
 	random := rng.Perm(n)
 	for _, c := range []struct {
 		name  string
-		fill  float64 // at least
+		fill  float64 // the least accepted
 		entry func(i int) leaderboard.Entry
 	}{
 		{"in order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i), 0, 1) }},
 		{"in reverse", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(n-i), 0, 1) }},
-		{"in no order", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(random[i]), 0, 1) }},
+		{"in random order", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(random[i]), 0, 1) }},
 		{"from both ends", 0.85, func(i int) leaderboard.Entry {
 			return entry(fmt.Sprint(i), uint64(n+i*(i%2*2-1)), 0, 1)
 		}},
 		{"towards the middle", 0.45, func(i int) leaderboard.Entry {
 			return entry(fmt.Sprint(i), uint64(n+(n-i)*(i%2*2-1)), 0, 1)
 		}},
-		{"all equal but the users", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, 7, 1) }},
-		{"all equal but the times", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, int64(i), 1) }},
+		{"equal scores and times", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, 7, 1) }},
+		{"equal scores", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, int64(i), 1) }},
 		{"two scores", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%2), int64(random[i]), 1) }},
 		{"in order within many runs", 0.60, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%100*n+i/100), 0, 1) }},
 	} {
@@ -193,10 +194,10 @@ func TestHostilePatterns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := tb.fill(); got < c.fill {
-				t.Errorf("leaves are %.2f full, want %.2f", got, c.fill)
+				t.Errorf("leaves are filled to %.2f, want at least %.2f", got, c.fill)
 			}
-			// Take out all but each tenth, in the order they came: what is left
-			// must not keep the memory of what has gone.
+			// Remove nine of ten users in the order of insertion. The remaining users
+			// must not keep the memory of the removed ones.
 			for i := range n {
 				if i%10 != 0 {
 					put(none(string(c.entry(i).User), 2))
@@ -206,7 +207,7 @@ func TestHostilePatterns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := tb.fill(); got < 0.35 {
-				t.Errorf("after removals leaves are %.2f full, want 0.35", got)
+				t.Errorf("after removals leaves are filled to %.2f, want at least 0.35", got)
 			}
 			for i := 0; i < n; i += 10 {
 				put(none(string(c.entry(i).User), 2))
@@ -215,13 +216,13 @@ func TestHostilePatterns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tb.forest.leaves.used() != 0 || tb.forest.inners.used() != 0 {
-				t.Errorf("an empty ladder keeps %d leaves and %d inner nodes", tb.forest.leaves.used(), tb.forest.inners.used())
+				t.Errorf("an empty ladder has %d leaves and %d inner nodes", tb.forest.leaves.used(), tb.forest.inners.used())
 			}
 		})
 	}
 }
 
-func TestOneSpot(t *testing.T) {
+func TestOneMovingUserDoesNotAddLeaves(t *testing.T) {
 	tb := newTable(layout{keyBytes: 8})
 	put := func(e leaderboard.Entry) {
 		if err := tb.apply(&e); err != nil {
@@ -234,29 +235,29 @@ func TestOneSpot(t *testing.T) {
 	}
 	leaves := tb.forest.leaves.last
 	for v := range uint64(20_000) {
-		put(entry("hot", n/2, 0, 2*v+1)) // comes
+		put(entry("hot", n/2, 0, 2*v+1))
 		switch v % 3 {
-		case 0:
-			put(none("hot", 2*v+2)) // and goes
-		case 1:
-			put(entry("hot", n/2+1, 0, 2*v+2)) // moves to the next place
-		case 2:
-			put(entry("hot", uint64(v)%2*n, 0, 2*v+2)) // or to an end
+		case 0: // the user is removed
+			put(none("hot", 2*v+2))
+		case 1: // the user moves to the next place
+			put(entry("hot", n/2+1, 0, 2*v+2))
+		case 2: // the user moves to an end
+			put(entry("hot", v%2*n, 0, 2*v+2))
 		}
 	}
 	if err := tb.check(); err != nil {
 		t.Fatal(err)
 	}
 	if got := tb.forest.leaves.last; got > leaves+2 {
-		t.Errorf("%d leaves were made for one user, at most 2 are needed", got-leaves)
+		t.Errorf("one moving user added %d leaves, want at most 2", got-leaves)
 	}
 }
 
-func TestEqualHashes(t *testing.T) {
+func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 	tb := newTested(t)
 	byHash := map[uint32]string{}
 	var pairs [][2]string
-	for i := 0; len(pairs) < 8; i++ { // some 190,000 ids
+	for i := 0; len(pairs) < 8; i++ { // takes about 190,000 ids
 		id := fmt.Sprint("user ", i)
 		hash := tb.dict.hash(id)
 		if other, ok := byHash[hash]; ok {
@@ -266,7 +267,7 @@ func TestEqualHashes(t *testing.T) {
 	}
 	version := uint64(0)
 	next := func() uint64 { version++; return version }
-	for i := range 200 { // so that there are several leaves
+	for i := range 200 { // fills several leaves
 		tb.put(entry(fmt.Sprint("other ", i), uint64(i), 0, next()))
 	}
 	rng := random(t)
@@ -276,7 +277,7 @@ func TestEqualHashes(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0:
 			tb.put(none(user, next()))
-		case 1: // side by side
+		case 1: // both users of the pair, next to each other
 			tb.put(entry(pair[0], 100, 0, next()))
 			tb.put(entry(pair[1], 100, 0, next()))
 		default:
@@ -291,7 +292,7 @@ func TestEqualHashes(t *testing.T) {
 	}
 }
 
-func TestEntriesThatAreNoneOfTheBoardsAreRefused(t *testing.T) {
+func TestEntriesThatDoNotFitTheBoardAreRejected(t *testing.T) {
 	tb := newTested(t)
 	tb.put(entry("ann", 1, 0, 1))
 	for name, e := range map[string]leaderboard.Entry{
@@ -320,7 +321,7 @@ func TestLongestRecords(t *testing.T) {
 	l := layoutOf(b)
 	tb := newTable(l)
 	if tb.forest.words > maxWords {
-		t.Fatalf("%d sort words, at most %d are provided for", tb.forest.words, maxWords)
+		t.Fatalf("the board has %d sort words, maxWords is %d", tb.forest.words, maxWords)
 	}
 	for length := 1; length <= maxID; length++ {
 		for v := uint64(1); v <= 4; v++ {
@@ -341,7 +342,8 @@ func TestLongestRecords(t *testing.T) {
 	}
 }
 
-// FuzzTable plays changes, two bytes each, or runs of changes.
+// FuzzTable applies the changes that data encodes. Two bytes are one change or a run
+// of changes.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("\x01\x02\x03\x04\x05\x06"))
 	f.Add([]byte("\xf0\x50\xf1\x50\xf2\x50\xf3\x50\x01\x02"))
@@ -359,7 +361,7 @@ func FuzzTable(f *testing.F) {
 		}
 		for ; len(data) >= 2 && made < 1000; data = data[2:] {
 			op, arg := data[0], int(data[1])
-			if op < 0xf0 { // one user: the low bits name it, the rest is what becomes of it
+			if op < 0xf0 { // one change: the low bits of op select the user, the rest the change
 				made++
 				e := entry(fmt.Sprint(op%64), uint64(arg/4), int64(arg%4), 0)
 				switch op / 64 {
@@ -385,7 +387,7 @@ func FuzzTable(f *testing.F) {
 					e := entry(user, uint64(i*7919%256), int64(i%3), 0)
 					e.Divisions = division(fmt.Sprint(i % 2))
 					put(e)
-				case 4, 5, 6: // goes, from either end or in between
+				case 4, 5, 6: // removals from either end or in between
 					put(none(fmt.Sprint("run", op%4, ".", []int{i, 255 - i, i * 101 % 256}[op%8-4]), 0))
 				case 7:
 					put(none(fmt.Sprint("run", i%4, ".", i), 0))

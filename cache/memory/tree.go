@@ -7,64 +7,66 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A ladder is a counted B+tree: its leaves hold the standings in order, and its
-// inner nodes know, for each child, how many standings and how many different
-// rank keys the child holds. All trees of a scope share the nodes of a forest.
+// A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner
+// nodes hold, for each child, the number of standings and of distinct rank keys.
+// All trees of a season take their nodes from one forest.
 //
-// The dictionary leads to a user's leaf, so a rank is found upwards, from the
-// leaf to the root, adding up what stands to the left. No key is compared on
-// that way. Keys are compared downwards, to find where a standing belongs.
+// A rank is the sum of the counts to the left of the path from the user's leaf up to
+// the root. The leaf is known from dict or from the user's record, so no keys are
+// compared. Keys are compared only to find a place from the root down.
 
 const (
-	fan = 64 // entries of a leaf, children of an inner node
+	fan = 64 // the capacity of a leaf in entries and of an inner node in children
 
-	// A node with fewer than thin is joined with a neighbor if both together
-	// have at most joined: far enough from fan that the node does not split again at once.
+	// A node with fewer than thin elements is joined with a neighbor if both
+	// together have at most joined elements. The number joined is far below fan, so
+	// that the joined node does not split soon.
 	thin   = fan * 3 / 8
 	joined = fan * 3 / 4
-	// A full leaf passes entries on to a neighbor that has at most roomy, rather
-	// than split. That keeps leaves fuller than splitting alone.
+	// A full leaf moves entries to a neighbor that has at most roomy entries. It splits
+	// only if there is no such neighbor. So leaves stay fuller than by splits alone.
 	roomy = fan - 8
-	// At either end of a ladder a full leaf splits off this little, so that
-	// standings that come in order leave full leaves behind.
+	// When the first or last leaf of a ladder is full, only endSplit entries move to the
+	// new leaf. So standings that arrive in order leave nearly full leaves behind.
 	endSplit = 8
 )
 
-// tally counts standings, in its upper half, and the heads among them, in its
-// lower. A head is a standing with another rank key than the one before it.
-type tally uint64
+// counts is the number of standings, in its upper half, and of the heads among
+// them, in its lower half. A head is a standing whose rank key differs from that of
+// the standing before it. So the heads count the distinct rank keys.
+type counts uint64
 
-const one tally = 1 << 32
+const oneStanding counts = 1 << 32
 
-func (s tally) standings() int64 { return int64(s >> 32) }
-func (s tally) heads() int64     { return int64(uint32(s)) }
+func (s counts) standings() int64 { return int64(s >> 32) }
+func (s counts) heads() int64     { return int64(uint32(s)) }
 
-// leaf is the part of a leaf that ranks are counted from. The sort words of
-// its entries are the rows behind it.
+// leaf is the first part of a leaf node. The second part follows it in memory: the rows,
+// which are the sort words of the entries.
 type leaf struct {
-	heads      uint64 // bit i: entry i is a head
-	parent     uint32 // 0 in the root
-	prev, next uint32 // 0 at the ends
-	n          uint32
-	refs       [fan]uint32 // users
+	heads      uint64      // bit i is set if entry i is a head: see counts
+	parent     uint32      // 0 in the root
+	prev, next uint32      // the neighboring leaves; 0 if there is none
+	n          uint32      // the number of entries
+	refs       [fan]uint32 // the users of the entries
 }
 
-// inner is an inner node. The sort words of each child's first entry are the
-// rows behind it.
+// inner is the first part of an inner node. The second part follows it in memory: the
+// rows, which are the sort words of each child's first entry.
 type inner struct {
 	parent uint32
-	level  uint32 // 1: children are leaves
-	n      uint32
+	level  uint32 // 1 if the children are leaves
+	n      uint32 // the number of children
 	_      uint32
 	child  [fan]uint32
 	refs   [fan]uint32 // the user of each child's first entry
-	sums   [fan]tally  // of each child and those before it
+	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
-// forest holds the nodes of all trees of a scope. A node is a leaf or an inner,
-// with the rows of its entries behind it.
+// forest holds the nodes of all trees of a season. A node is a leaf or an inner, and
+// then its rows. Nodes are known by their numbers in a slab.
 type forest struct {
-	words  int // columns of rows
+	words  int // the number of sort words of an entry
 	users  *users
 	dict   *dict
 	leaves slab[uint64]
@@ -83,8 +85,8 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	}
 }
 
-// A node's head lies in its slab as a struct without pointers, of whole words.
-// Head and rows are in one block because a rank needs both.
+// The first part of a node is a struct of whole words without pointers. Both parts are
+// in one element of a slab, because a rank needs both.
 
 func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.at(i)[0])) }
 func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.at(i)[0])) }
@@ -93,28 +95,29 @@ func (f *forest) innerRows(i uint32) rows { return f.inners.at(i)[innerHead:] }
 
 // tree is one ladder.
 type tree struct {
-	root     uint32 // 0 if nobody stands in it
-	last     uint32 // its last leaf
-	level    uint32 // of the root; 0 is a leaf
-	sum      tally
-	field    int // where a user's record holds the user's leaf in this ladder
+	root     uint32 // 0 if the ladder is empty
+	last     uint32 // the last leaf
+	level    uint32 // the level of the root; the level of leaves is 0
+	sum      counts // the counts of the whole ladder
+	field    int    // offset of the user's leaf in this ladder in a user's record; 0 for the overall ladder
 	division leaderboard.Division
 }
 
-// place is where a standing is or would be: before entry i of a leaf, where i
-// may be the leaf's end.
+// place is a position in a leaf: the position of entry i, or the end of the leaf if i is
+// the number of entries.
 type place struct {
 	leaf uint32
 	i    int
 }
 
-// bound is a sort key to look for.
+// bound is a sort key to search for: sort words and a user id.
 type bound struct {
 	words []uint64
 	id    string
 }
 
-// lower returns how many of a node's entries lo to hi-1 are less than b, plus lo.
+// lower returns the least i in [lo, hi) such that entry i of a node is not less than b.
+// If all these entries are less, it returns hi.
 func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 	for c, x := range b.words {
 		column := r.column(c)
@@ -126,7 +129,7 @@ func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 			return lo
 		}
 	}
-	for lo < hi { // all words are equal
+	for lo < hi { // the words of these entries equal those of b
 		mid := int(uint(lo+hi) >> 1)
 		if string(f.users.id(refs[mid])) < b.id {
 			lo = mid + 1
@@ -137,16 +140,18 @@ func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 	return lo
 }
 
-// find returns where b is or belongs, and what stands before it in its leaf's
-// left. The tree must not be empty.
-func (f *forest) find(t *tree, b bound) (place, tally) {
+// find returns the place of b in t, or the place at which b would be inserted. It also
+// returns the counts of all leaves to the left of the place's leaf. The tree must not be
+// empty.
+func (f *forest) find(t *tree, b bound) (place, counts) {
 	leaf, before := f.descend(t, b)
 	return f.within(leaf, b), before
 }
 
-// descend returns the leaf where b is or belongs, and what stands before it.
-func (f *forest) descend(t *tree, b bound) (uint32, tally) {
-	node, before := t.root, tally(0)
+// descend returns the leaf of the place that find returns, and the counts of all leaves
+// to the left of that leaf.
+func (f *forest) descend(t *tree, b bound) (uint32, counts) {
+	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
 		k := f.lower(f.innerRows(node), &in.refs, 1, int(in.n), b) - 1
@@ -156,14 +161,14 @@ func (f *forest) descend(t *tree, b bound) (uint32, tally) {
 	return node, before
 }
 
-// within returns where b is or belongs in a leaf.
+// within returns the place of b in a leaf, or the place at which b would be inserted.
 func (f *forest) within(leaf uint32, b bound) place {
 	lf := f.leaf(leaf)
 	return place{leaf, f.lower(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// end returns the end of t, if that is where b belongs: standings that come in
-// order need no search.
+// end returns the end of t, and reports whether b would be inserted there. With end,
+// standings that arrive in order need no search.
 func (f *forest) end(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -173,12 +178,12 @@ func (f *forest) end(t *tree, b bound) (place, bool) {
 	return place{t.last, n}, f.lower(f.leafRows(t.last), &lf.refs, n-1, n, b) == n
 }
 
-// within is what entries 0 to i-1 of lf add up to.
-func (lf *leaf) within(i int) tally {
-	return tally(i)<<32 + tally(bits.OnesCount64(lf.heads&(1<<i-1)))
+// within returns the counts of entries 0 to i-1 of lf.
+func (lf *leaf) within(i int) counts {
+	return counts(i)<<32 + counts(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
-// at returns the place of the standing with position standings before it.
+// at returns the place of the standing at a position. Positions begin at 0.
 func (f *forest) at(t *tree, position int64) place {
 	node := t.root
 	for level := t.level; level > 0; level-- {
@@ -193,7 +198,7 @@ func (f *forest) at(t *tree, position int64) place {
 	return place{node, int(position)}
 }
 
-// head returns how many standings are before the nth head, from 1.
+// head returns the number of standings before the nth head. The first head is number 1.
 func (f *forest) head(t *tree, nth int64) int64 {
 	node, before := t.root, int64(0)
 	for level := t.level; level > 0; level-- {
@@ -213,15 +218,15 @@ func (f *forest) head(t *tree, nth int64) int64 {
 	return before + int64(bits.TrailingZeros64(heads))
 }
 
-// before is what children 0 to k-1 of in add up to.
-func (in *inner) before(k int) tally {
+// before returns the counts of children 0 to k-1 of in.
+func (in *inner) before(k int) counts {
 	if k == 0 {
 		return 0
 	}
 	return in.sums[k-1]
 }
 
-// childAt returns which child of in a node is.
+// childAt returns the index of node among the children of in.
 func (in *inner) childAt(node uint32) int {
 	if in.child[in.n-1] == node {
 		return int(in.n) - 1
@@ -234,7 +239,7 @@ func (in *inner) childAt(node uint32) int {
 	panic("memory: node is not a child of its parent")
 }
 
-// index returns which entry of lf a user is.
+// index returns the index of a user's entry in lf.
 func (lf *leaf) index(ref uint32) int {
 	for i, r := range lf.refs[:lf.n] {
 		if r == ref {
@@ -244,9 +249,9 @@ func (lf *leaf) index(ref uint32) int {
 	panic("memory: user is not in the leaf")
 }
 
-// before is what stands before a leaf.
-func (f *forest) before(leaf uint32) tally {
-	var before tally
+// before returns the counts of all leaves to the left of a leaf.
+func (f *forest) before(leaf uint32) counts {
+	var before counts
 	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
 		in := f.inner(parent)
 		before += in.before(in.childAt(node))
@@ -255,8 +260,8 @@ func (f *forest) before(leaf uint32) tally {
 	return before
 }
 
-// add adds d to the sums above a leaf.
-func (f *forest) add(t *tree, leaf uint32, d tally) {
+// add adds d to the counts of t and of all nodes above a leaf.
+func (f *forest) add(t *tree, leaf uint32, d counts) {
 	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
 		in := f.inner(parent)
 		sums := in.sums[in.childAt(node):in.n]
@@ -268,16 +273,16 @@ func (f *forest) add(t *tree, leaf uint32, d tally) {
 	t.sum += d
 }
 
-// lead notes the leaf in which a user stands in t.
-func (f *forest) lead(t *tree, ref, leaf uint32) {
+// setLeaf records, in dict or in the user's record, in which leaf of t a user stands.
+func (f *forest) setLeaf(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
-		f.dict.lead(f.dict.hash(string(f.users.id(ref))), ref, leaf)
+		f.dict.setLeaf(f.dict.hash(string(f.users.id(ref))), ref, leaf)
 	} else {
 		f.users.setField(ref, t.field, leaf)
 	}
 }
 
-// insert puts a standing into t, where it must not be.
+// insert inserts a standing into t. The user must not be in t.
 func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if t.root == 0 {
 		t.root = f.newLeaf()
@@ -288,15 +293,16 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if !atEnd {
 		p, _ = f.find(t, b)
 	}
-	// What the new standing changes about heads: it is one unless the standing
-	// before it has its key; if so, and the one behind has its key, that was one.
+	// The new standing is a head unless the standing before it has the same rank key.
+	// If the new standing is a head, and the standing after it has the same rank key,
+	// then the standing after it was a head and ceases to be one.
 	isHead := true
 	if before, ok := f.prev(p); ok {
 		isHead = !f.leafRows(before.leaf).hasKey(before.i, words)
 	}
 	takesHead := false
 	if isHead {
-		if behind, ok := f.settle(p); ok {
+		if behind, ok := f.standingAt(p); ok {
 			takesHead = f.leafRows(behind.leaf).hasKey(behind.i, words)
 		}
 	}
@@ -315,24 +321,24 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	low := lf.heads & (1<<p.i - 1)
 	lf.heads = low | (lf.heads&^low)<<1
 	lf.n++
-	d := one
+	d := oneStanding
 	if isHead {
 		lf.heads |= 1 << p.i
 		d++
 	}
 	f.add(t, p.leaf, d)
-	f.lead(t, ref, p.leaf)
+	f.setLeaf(t, ref, p.leaf)
 	if takesHead {
-		behind, _ := f.settle(place{p.leaf, p.i + 1})
+		behind, _ := f.standingAt(place{p.leaf, p.i + 1})
 		f.leaf(behind.leaf).heads &^= 1 << behind.i
-		f.add(t, behind.leaf, ^tally(0)) // one head less
+		f.add(t, behind.leaf, ^counts(0)) // -1: one head less
 	}
 	if p.i == 0 {
 		f.fixFirst(p.leaf)
 	}
 }
 
-// prev returns the standing before p.
+// prev returns the place of the standing before p, or false if there is none.
 func (f *forest) prev(p place) (place, bool) {
 	if p.i > 0 {
 		return place{p.leaf, p.i - 1}, true
@@ -344,8 +350,9 @@ func (f *forest) prev(p place) (place, bool) {
 	return place{prev, int(f.leaf(prev).n) - 1}, true
 }
 
-// settle returns the standing at p, which is in the next leaf if p is a leaf's end.
-func (f *forest) settle(p place) (place, bool) {
+// standingAt returns the place of the standing at p, or false if p is the end of
+// the tree. If p is the end of a leaf, the standing is the first of the next leaf.
+func (f *forest) standingAt(p place) (place, bool) {
 	lf := f.leaf(p.leaf)
 	if p.i < int(lf.n) {
 		return p, true
@@ -353,16 +360,16 @@ func (f *forest) settle(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove takes a user's standing, which is in the given leaf, out of t. What
-// leads to that leaf is left as it is.
+// remove removes a user's standing, which is in the given leaf, from t. It does not
+// change the leaf number in dict or in the user's record.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
 	p := place{leaf, lf.index(ref)}
-	var d tally
-	d -= one
+	var d counts
+	d -= oneStanding
 	if lf.heads>>p.i&1 != 0 {
-		// The standing behind becomes the head, unless it was one already.
-		behind, ok := f.settle(place{p.leaf, p.i + 1})
+		// The standing after the removed one becomes a head, unless it is a head already.
+		behind, ok := f.standingAt(place{p.leaf, p.i + 1})
 		switch {
 		case !ok:
 			d--
@@ -395,7 +402,7 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 	}
 }
 
-// fixFirst tells the nodes above a leaf of its new first entry.
+// fixFirst updates the nodes above a leaf after the first entry of the leaf changed.
 func (f *forest) fixFirst(leaf uint32) {
 	lf := f.leaf(leaf)
 	rows := f.leafRows(leaf)

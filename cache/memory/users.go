@@ -5,27 +5,28 @@ import (
 	"errors"
 )
 
-// users holds a record for each known user. A record is named by its place, a
-// ref, from 1. Records are of any length, so they lie end to end in chunks, and
-// the places of dropped records are used again for others of equal length.
+// users holds a record for each known user. A ref, from 1, is the location of a record
+// in units of refUnit bytes. Records have different lengths and lie end to end in
+// chunks. The location of a dropped record is reused for a record of equal length. The
+// fields of a record, with their lengths in bytes:
 //
 //	8  version
-//	.. for each of the board's attributes: 4 ladder, 0 if none; 4 leaf
+//	.. for each of the board's attributes: 4 ladder, 0 if none; 4 leaf in that ladder
 //	1  length of the id
 //	.. id
 //
-// The leaf of the overall ladder is what the dictionary leads to.
+// The user's leaf in the overall ladder is in dict.
 type users struct {
 	chunks [][]byte
-	next   int // where the next record is made, from the start of the first chunk
-	header int // bytes before the id's length
+	next   int // offset of the next new record from the start of the first chunk
+	header int // number of bytes before the id's length
 	free   [(maxRecord + refUnit - 1) / refUnit]uint32
 	count  int
 	alloc  *allocator
 }
 
 const (
-	refUnit     = 4 // records begin at multiples of it
+	refUnit     = 4 // the alignment of records in bytes
 	maxRef      = 1 << 32
 	recordShift = 18
 	recordChunk = 1 << recordShift
@@ -33,17 +34,17 @@ const (
 	maxRecord   = fixedHeader + 8*maxAttributes + 1 + maxID + refUnit
 )
 
-var errFull = errors.New("scope is full: 16 GiB of user records")
+var errFull = errors.New("the season has 16 GiB of user records, the most that the in-process index can hold")
 
 func newUsers(attributes int, alloc *allocator) users {
 	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc}
 }
 
-// ladderField is where a record says in which ladder of attribute a (from 0)
-// the user stands; the leaf is at 4 more.
+// ladderField returns the offset in a record of the user's ladder for attribute a,
+// from 0. The leaf in that ladder follows, 4 bytes further.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
-// record returns the bytes from a record's start to its chunk's end.
+// record returns the bytes from the start of a record to the end of its chunk.
 func (u *users) record(ref uint32) []byte {
 	at := int(ref) * refUnit
 	return u.chunks[at>>recordShift][at&(recordChunk-1):]
@@ -68,10 +69,10 @@ func (u *users) setField(ref uint32, field int, v uint32) {
 	binary.LittleEndian.PutUint32(u.record(ref)[field:], v)
 }
 
-// size is how many bytes the record of an id takes.
+// size returns the length in bytes of a record whose id has idBytes bytes.
 func (u *users) size(idBytes int) int { return (u.header + 1 + idBytes + refUnit - 1) &^ (refUnit - 1) }
 
-// add makes a record for id, which has 1 to maxID bytes, that stands nowhere.
+// add creates the record of a user who is in no ladder. id has 1 to maxID bytes.
 func (u *users) add(id string) (uint32, error) {
 	size := u.size(len(id))
 	ref := u.free[size/refUnit]
@@ -96,8 +97,8 @@ func (u *users) add(id string) (uint32, error) {
 	return ref, nil
 }
 
-// grow makes chunk so long that need bytes are in it. Only the first chunk is
-// ever shorter than the others.
+// grow extends a chunk to at least need bytes. Only the first chunk can be shorter
+// than the others.
 func (u *users) grow(chunk, need int) {
 	if chunk == len(u.chunks) {
 		u.chunks = append(u.chunks, nil)
@@ -107,8 +108,8 @@ func (u *users) grow(chunk, need int) {
 	}
 }
 
-// drop gives the place of a record back. The id is overwritten: it may belong
-// to an erased user.
+// drop frees the location of a record. It overwrites the id, because the user may
+// have been erased.
 func (u *users) drop(ref uint32) {
 	size := u.size(len(u.id(ref)))
 	clear(u.record(ref)[:size])

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,18 +19,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// benchEntry is a version of a user's entry, at a random score.
+// benchEntry returns a version of a user's entry with a random score.
 func benchEntry(i int, version uint64, rng *rand.Rand) leaderboard.Entry {
 	return leaderboard.Entry{
-		Scope: testScope, User: leaderboard.UserID(benchUser(i)), Version: version,
+		SeasonKey: testSeason, User: leaderboard.UserID(benchUser(i)), Version: version,
 		Key: testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(1<<52)), epoch), AchievedAt: epoch.Add(time.Duration(rng.Int64N(1e12)) * time.Microsecond),
 	}
 }
 
-// BenchmarkIndex compares the index with bare commands on a sorted set of as
-// many users on the same server, through the same client, turn by turn: the
-// metric ×bare is how many times as long the index takes, server× how many
-// times as much of the server's processor.
+// BenchmarkIndex compares the index with bare commands on a sorted set of as many
+// users. Both run on the same server through the same client, in turns. The metric
+// ×bare is the ratio of elapsed times, server×bare the ratio of the server's
+// processor times.
 func BenchmarkIndex(b *testing.B) {
 	n := benchUsers(b)
 	for _, shards := range []int{1, 4} {
@@ -41,7 +44,7 @@ func BenchmarkIndex(b *testing.B) {
 			ctx := context.Background()
 			empty := usedMemory(b, bare)
 			start := time.Now()
-			err := x.Rebuild(ctx, testBoard, testScope, epoch, func(yield func(leaderboard.Entry, error) bool) {
+			err := x.Rebuild(ctx, testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
 				for i := range n {
 					if !yield(benchEntry(i, 1, rng), nil) {
 						return
@@ -64,7 +67,7 @@ func BenchmarkIndex(b *testing.B) {
 				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
 				b.ReportMetric(float64(n)/took.Seconds(), "users/s")
 			})
-			l := leaderboard.Ladder{Scope: testScope}
+			l := leaderboard.Ladder{SeasonKey: testSeason}
 			var version atomic.Uint64
 			version.Store(1)
 			user := func() string { return benchUser(rand.IntN(n)) }
@@ -87,7 +90,7 @@ func BenchmarkIndex(b *testing.B) {
 					_, _, err := x.Page(ctx, l, rand.Int64N(int64(n-100)), 100)
 					return err
 				}},
-				{"around4", func() error { // two trips
+				{"around4", func() error { // two round trips
 					rank, err := bare.ZRevRank(ctx, "bare", user()).Result()
 					if err != nil {
 						return err
@@ -101,7 +104,7 @@ func BenchmarkIndex(b *testing.B) {
 					return bare.ZAdd(ctx, "bare", goredis.Z{Score: float64(rand.Int64N(1 << 52)), Member: user()}).Err()
 				}, func() error {
 					e := benchEntry(rand.IntN(n), version.Add(1), rand.New(rand.NewPCG(rand.Uint64(), 0)))
-					return x.Update(ctx, testScope, epoch, []leaderboard.Entry{e})
+					return x.Update(ctx, testSeason, epoch, []leaderboard.Entry{e})
 				}},
 				{"update-and-rank", func() error {
 					u := user()
@@ -112,7 +115,7 @@ func BenchmarkIndex(b *testing.B) {
 					return err
 				}, func() error {
 					e := benchEntry(rand.IntN(n), version.Add(1), rand.New(rand.NewPCG(rand.Uint64(), 0)))
-					if err := x.Update(ctx, testScope, epoch, []leaderboard.Entry{e}); err != nil {
+					if err := x.Update(ctx, testSeason, epoch, []leaderboard.Entry{e}); err != nil {
 						return err
 					}
 					_, _, err := x.Standings(ctx, l, []leaderboard.UserID{e.User})
@@ -148,7 +151,7 @@ const (
 
 type cost struct{ took, server float64 }
 
-// side runs an operation many times, by some workers.
+// side runs an operation sideOps times in sideWorkers goroutines.
 func side(b *testing.B, c *goredis.Client, op func() error) cost {
 	b.Helper()
 	cpu, start := serverSeconds(b, c), time.Now()
@@ -171,4 +174,70 @@ func side(b *testing.B, c *goredis.Client, op func() error) cost {
 func median(v []float64) float64 {
 	slices.Sort(v)
 	return v[len(v)/2]
+}
+
+// benchUsers returns the number of users in benchmarks: LEADERBOARD_BENCH_USERS,
+// or 100,000.
+func benchUsers(b *testing.B) int {
+	b.Helper()
+	n, err := strconv.Atoi(os.Getenv("LEADERBOARD_BENCH_USERS"))
+	if err != nil {
+		return 100_000
+	}
+	return n
+}
+
+func benchUser(i int) string { return fmt.Sprintf("user-%011d", i) }
+
+// pipelined runs the commands for each of n in pipelines of a thousand.
+func pipelined(ctx context.Context, c *goredis.Client, n int, command func(i int) [][]any) error {
+	for i := 0; i < n; {
+		pipe := c.Pipeline()
+		for end := min(i+1000, n); i < end; i++ {
+			for _, args := range command(i) {
+				pipe.Do(ctx, args...)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serverSeconds returns the processor time of the server's main thread.
+func serverSeconds(b *testing.B, c *goredis.Client) float64 {
+	b.Helper()
+	var sum float64
+	for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		v, err := strconv.ParseFloat(infoField(b, c, field), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += v
+	}
+	return sum
+}
+
+func infoField(b *testing.B, c *goredis.Client, field string) string {
+	b.Helper()
+	info, err := c.Info(b.Context(), "everything").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(info, field+":")
+	if !ok {
+		b.Fatalf("INFO has no %s", field)
+	}
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
+}
+
+func usedMemory(b *testing.B, c *goredis.Client) int64 {
+	b.Helper()
+	n, err := strconv.ParseInt(infoField(b, c, "used_memory"), 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// eventually tries a condition until it holds.
+// eventually repeats try until it returns nil, and fails the test after 30 s.
 func eventually(t *testing.T, what string, try func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -39,13 +39,13 @@ func eventually(t *testing.T, what string, try func(ctx context.Context) error) 
 	}
 }
 
-// store is a store of the test's, and what the index must say.
+// store is the source of rebuilds, and of what the index must answer.
 type store struct {
 	mu      sync.Mutex
 	entries map[leaderboard.UserID]leaderboard.Entry
 }
 
-// newStore returns a store of n users, with many ties.
+// newStore returns a store of n users with many ties.
 func newStore(n int) *store {
 	s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
 	for i := range n {
@@ -60,7 +60,7 @@ func (s *store) put(e leaderboard.Entry) {
 	s.entries[e.User] = e
 }
 
-// scan yields each entry as it is when its turn comes.
+// scan yields each entry as it is when its turn comes, not as of one moment.
 func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 	s.mu.Lock()
 	var users []leaderboard.UserID
@@ -80,52 +80,52 @@ func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 
 func (s *store) rebuild(t testing.TB, x *Index) {
 	t.Helper()
-	if err := x.Rebuild(t.Context(), testBoard, testScope, epoch, s.scan); err != nil {
+	if err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// update writes an entry to the store, and then to the index.
+// update writes an entry to the store and then to the index.
 func (s *store) update(t testing.TB, x *Index, e leaderboard.Entry) {
 	t.Helper()
 	s.put(e)
-	if err := x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e}); err != nil {
+	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// unavailable checks that a question is refused, and that the scope is not loaded.
+// unavailable checks that a question fails and that the season is not loaded.
 func unavailable(t *testing.T, x *Index) {
 	t.Helper()
-	_, _, err := x.Page(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, 10)
+	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
 	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v, want ErrRankUnavailable", err)
+		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
 	}
-	if loaded, err := x.Loaded(t.Context(), testScope); loaded || err != nil {
-		t.Errorf("loaded %v, error %v", loaded, err)
+	if loaded, err := x.Loaded(t.Context(), testSeason); loaded || err != nil {
+		t.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
 	}
 }
 
 func addrsOf(c *cluster.Cluster) []string { return c.Addrs() }
 
-func TestAServerThatIsGoneAnswersNothing(t *testing.T) {
+func TestQuestionsFailWhileTheServerIsDown(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 1)
 	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
 	x, s := opened(t, o), newStore(50)
 	s.rebuild(t, x)
 	must(t, c.Servers[0].Kill())
-	_, _, err := x.Page(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, 10)
+	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
 	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v of a page, want ErrRankUnavailable", err)
+		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
 	}
-	if loaded, err := x.Loaded(t.Context(), testScope); loaded || !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("loaded %v, error %v, want ErrRankUnavailable", loaded, err)
+	if loaded, err := x.Loaded(t.Context(), testSeason); loaded || !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("Loaded = %v, %v, want false and ErrRankUnavailable", loaded, err)
 	}
 	e := entry("user 1", 2, 99, "")
 	s.put(e)
-	if err := x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v of an update, want ErrRankUnavailable", err)
+	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
 	must(t, c.Servers[0].Start(t.Context()))
 	unavailable(t, x)
@@ -140,8 +140,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A server that comes back with its data may have lost the last second of it.
-func TestAServerThatComesBackWithOldDataIsNotBelieved(t *testing.T) {
+// A server that restarts with its data may have lost the last second of it.
+func TestASeasonIsNotLoadedAfterARestartWithOldData(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
 	for _, shards := range []int{1, 3} {
 		x, s := opened(t, options(addrsOf(c), shards)), newStore(50)
@@ -149,7 +149,7 @@ func TestAServerThatComesBackWithOldDataIsNotBelieved(t *testing.T) {
 		must(t, c.Servers[0].Kill())
 		must(t, c.Servers[0].Start(t.Context()))
 		if left, err := names(t.Context(), x); err != nil || len(left) == 0 {
-			t.Fatalf("keys %v, error %v: the test needs a server that kept its data", left, err)
+			t.Fatalf("keys %v, error %v: want keys, because the test needs a server that kept its data", left, err)
 		}
 		unavailable(t, x)
 		s.rebuild(t, x)
@@ -157,13 +157,13 @@ func TestAServerThatComesBackWithOldDataIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestFlushIsNoticed(t *testing.T) {
+func TestFlushIsDetected(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	x, s := opened(t, options(addrsOf(c), 3)), newStore(50)
 	s.rebuild(t, x)
 	must(t, x.client.FlushAll(t.Context()).Err())
 	unavailable(t, x)
-	s.update(t, x, entry("user 7", 2, 99, "F")) // nothing to update
+	s.update(t, x, entry("user 7", 2, 99, "F")) // the season is not loaded, so nothing is updated
 	unavailable(t, x)
 	s.rebuild(t, x)
 	agrees(t, x, s.entries)
@@ -171,13 +171,13 @@ func TestFlushIsNoticed(t *testing.T) {
 	agrees(t, x, s.entries)
 }
 
-func TestFlushOfOneNodeOfAClusterIsNoticed(t *testing.T) {
+func TestFlushOfOneClusterNodeIsDetected(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	x, s := opened(t, options(addrsOf(c), 6)), newStore(200)
 	for shard := range 6 {
 		s.rebuild(t, x)
 		agrees(t, x, s.entries)
-		node, err := x.client.(*goredis.ClusterClient).MasterForKey(t.Context(), (*x.scope(testScope).control.Load())[shard])
+		node, err := x.client.(*goredis.ClusterClient).MasterForKey(t.Context(), (*x.season(testSeason).control.Load())[shard])
 		must(t, err)
 		must(t, node.FlushAll(t.Context()).Err())
 		unavailable(t, x)
@@ -186,7 +186,7 @@ func TestFlushOfOneNodeOfAClusterIsNoticed(t *testing.T) {
 	agrees(t, x, s.entries)
 }
 
-// roles returns the addresses of a cluster's node that has a key, and of its replica.
+// roles returns the master of a key in a cluster, and the master's replica.
 func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, replica *cluster.Server) {
 	t.Helper()
 	of := map[string]*cluster.Server{}
@@ -195,7 +195,7 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 	}
 	want, err := x.client.ClusterKeySlot(t.Context(), key).Result()
 	must(t, err)
-	eventually(t, "every node knows of the replicas", func(ctx context.Context) error {
+	eventually(t, "every node lists the replicas", func(ctx context.Context) error {
 		slots, err := x.client.ClusterSlots(ctx).Result()
 		if err != nil {
 			return err
@@ -206,28 +206,28 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 				return nil
 			}
 		}
-		return fmt.Errorf("slot %d among %+v", want, slots)
+		return fmt.Errorf("slot %d not found with a replica in %+v", want, slots)
 	})
 	return master, replica
 }
 
-// A replica that is made master while it is behind lacks updates that were
-// acknowledged, and whoever it asks must not be told so as if they never were.
-func TestAReplicaThatWasBehindIsNotBelieved(t *testing.T) {
+// A replica that is promoted while it is behind lacks acknowledged updates. The
+// index must not answer from it.
+func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	o := options(addrsOf(c), 6)
 	o.Redis.ReadTimeout, o.Redis.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 	x, s := opened(t, o), newStore(200)
 	s.rebuild(t, x)
-	sc := x.scope(testScope)
+	season := x.season(testSeason)
 	const user = "user 17"
 	shard := shardOf(user, 6)
-	control := (*sc.control.Load())[shard]
+	control := (*season.control.Load())[shard]
 	live, err := x.client.HGet(t.Context(), control, "live").Result()
 	must(t, err)
 	master, replica := roles(t, x, c, control)
 
-	// The replica sleeps, and its connection is gone, so that it gets nothing more.
+	// Pause the replica and cut its connection, so that it receives no more updates.
 	must(t, replica.Pause())
 	node := goredis.NewClient(&goredis.Options{Addr: master.Addr})
 	must(t, node.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
@@ -239,42 +239,42 @@ func TestAReplicaThatWasBehindIsNotBelieved(t *testing.T) {
 
 	promoted := goredis.NewClient(&goredis.Options{Addr: replica.Addr})
 	defer promoted.Close()
-	eventually(t, "promotion", func(ctx context.Context) error {
+	eventually(t, "the replica is promoted", func(ctx context.Context) error {
 		info, err := promoted.Info(ctx, "replication").Result()
 		if err == nil && !strings.Contains(info, "role:master") {
 			err = errors.New("still a replica")
 		}
 		return err
 	})
-	eventually(t, "the raw state", func(ctx context.Context) error {
+	eventually(t, "the promoted replica answers with old data", func(ctx context.Context) error {
 		state, err := promoted.HGet(ctx, control+":"+live+":u", user).Result()
 		if err == nil && state[:8] != bigEndian(1) {
-			t.Fatal("the replica was not behind, which this test is about")
+			t.Fatal("the replica was not behind, which this test needs")
 		}
 		return err
 	})
-	eventually(t, "an answer", func(ctx context.Context) error {
-		got, _, err := x.Standings(ctx, leaderboard.Ladder{Scope: testScope}, []leaderboard.UserID{user})
+	eventually(t, "the index answers that the season is not loaded", func(ctx context.Context) error {
+		got, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: testSeason}, []leaderboard.UserID{user})
 		if err == nil {
-			t.Fatalf("a wrong answer: %+v", got)
+			t.Fatalf("answer from stale data: %+v", got)
 		}
-		loaded, err := x.Loaded(ctx, testScope)
+		loaded, err := x.Loaded(ctx, testSeason)
 		if loaded {
-			t.Fatal("loaded")
+			t.Fatal("the season is loaded from stale data")
 		}
 		return err
 	})
-	eventually(t, "a rebuild", func(ctx context.Context) error { return x.Rebuild(ctx, testBoard, testScope, epoch, s.scan) })
+	eventually(t, "Rebuild succeeds", func(ctx context.Context) error { return x.Rebuild(ctx, testBoard, testSeason, epoch, s.scan) })
 	agrees(t, x, s.entries)
-	// The old master comes back as a replica, and things go on.
+	// The old master returns as a replica, and the index keeps working.
 	must(t, master.Start(t.Context()))
 	s.update(t, x, entry(user, 3, 1001, "M"))
 	agrees(t, x, s.entries)
 }
 
-// An update of which nobody knows whether Redis took it makes the scope
-// unavailable, for other processes too.
-func TestAnUpdateThatFailsIsMadeUpFor(t *testing.T) {
+// If it is unknown whether Redis took an update, the season becomes unavailable to
+// every process until a Rebuild.
+func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
 	other := opened(t, o)
@@ -284,25 +284,25 @@ func TestAnUpdateThatFailsIsMadeUpFor(t *testing.T) {
 	must(t, c.Servers[0].Pause())
 	e := entry("user 3", 2, 500, "F")
 	s.put(e)
-	err := x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e})
+	err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e})
 	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v, want ErrRankUnavailable", err)
+		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
-	_, _, err = x.Page(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, 10)
+	_, _, err = x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
 	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v, want ErrRankUnavailable", err)
+		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
 	}
 	must(t, c.Servers[0].Resume())
-	eventually(t, "the other process", func(ctx context.Context) error {
-		if loaded, err := other.Loaded(ctx, testScope); loaded || err != nil {
-			return fmt.Errorf("loaded %v, error %v", loaded, err)
+	eventually(t, "the season is unavailable to the other process", func(ctx context.Context) error {
+		if loaded, err := other.Loaded(ctx, testSeason); loaded || err != nil {
+			return fmt.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
 		}
 		return nil
 	})
 	s.rebuild(t, other)
-	eventually(t, "the process that failed", func(ctx context.Context) error {
-		if loaded, err := x.Loaded(ctx, testScope); !loaded || err != nil {
-			return fmt.Errorf("loaded %v, error %v", loaded, err)
+	eventually(t, "the season is available to the process that failed", func(ctx context.Context) error {
+		if loaded, err := x.Loaded(ctx, testSeason); !loaded || err != nil {
+			return fmt.Errorf("Loaded = %v, %v, want true, nil", loaded, err)
 		}
 		return nil
 	})
@@ -310,8 +310,9 @@ func TestAnUpdateThatFailsIsMadeUpFor(t *testing.T) {
 	agrees(t, other, s.entries)
 }
 
-// Two hundred writers and some readers, and a Rebuild now and then by another process.
-func TestManyWriters(t *testing.T) {
+// The index is exact after 200 concurrent writers, and pages are consistent
+// meanwhile, while another process rebuilds it again and again.
+func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	const writers, each, usersEach = 200, 20, 3
 	seed := seeded(t)
 	x := opened(t, options(cluster.RedisCluster(t), 6))
@@ -330,7 +331,7 @@ func TestManyWriters(t *testing.T) {
 				e := entry(fmt.Sprint("user ", w*usersEach+rng.IntN(usersEach)), version, rng.Int64N(300), []string{"", "F", "M"}[rng.IntN(3)])
 				e.Hidden = rng.IntN(10) == 0
 				s.put(e)
-				if err := x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e}); err != nil {
+				if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -344,21 +345,21 @@ func TestManyWriters(t *testing.T) {
 				select {
 				case <-done:
 					if reads == 0 {
-						t.Error("nothing was read")
+						t.Error("a reader read no page")
 					}
 					return
 				default:
 				}
-				got, v, err := y.Page(t.Context(), leaderboard.Ladder{Scope: testScope}, 1+rng.Int64N(500), 20)
+				got, v, err := y.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1+rng.Int64N(500), 20)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				for i := 1; i < len(got); i++ {
 					want := leaderboard.Standing{Key: got[i].Key}
-					want.Succeed(&got[i-1])
+					want.RankAfter(&got[i-1])
 					if want.Ranks != got[i].Ranks || got[i-1].SortKey() >= got[i].SortKey() || got[i].Ranks.Ordinal > v.Size {
-						t.Errorf("%+v behind %+v of %d", got[i], got[i-1], v.Size)
+						t.Errorf("standing %+v follows %+v in a ladder of %d", got[i], got[i-1], v.Size)
 						return
 					}
 				}
@@ -371,7 +372,7 @@ func TestManyWriters(t *testing.T) {
 			case <-done:
 				return
 			default:
-				if err := y.Rebuild(t.Context(), testBoard, testScope, epoch, s.scan); err != nil {
+				if err := y.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan); err != nil {
 					t.Error(err)
 					return
 				}
@@ -385,7 +386,7 @@ func TestManyWriters(t *testing.T) {
 	agrees(t, y, s.entries)
 }
 
-// One that dies while it rebuilds is followed by another, which frees what it left.
+// The next Rebuild frees what a Rebuild left behind when its process died.
 func TestADeadRebuilderIsReplaced(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
@@ -398,31 +399,31 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 		dead, err := Open(t.Context(), o)
 		must(t, err)
 		g := begun(t, dead)
-		ghosts := newStore(300)
-		must(t, g.fill(t.Context(), testBoard, ghosts.scan))
-		must(t, dead.client.Close()) // so it cannot say that it is no more
+		orphans := newStore(300)
+		must(t, g.fill(t.Context(), testBoard, orphans.scan))
+		must(t, dead.client.Close()) // so that it cannot release the lease
 
-		s.update(t, x, entry("user 5", 2, 77, "F")) // goes to both generations
+		s.update(t, x, entry("user 5", 2, 77, "F")) // written to both generations
 		agrees(t, x, s.entries)
 		s.rebuild(t, x)
 		agrees(t, x, s.entries)
 		after, err := names(t.Context(), x)
 		must(t, err)
 		if len(after) > len(before) {
-			t.Errorf("%d shards: %d keys before, %d after: %q", shards, len(before), len(after), after)
+			t.Errorf("%d shards: %d keys before the dead rebuild, %d after the next one: %q", shards, len(before), len(after), after)
 		}
 	}
 }
 
-// begun returns a generation that is being built, by nobody who prolongs the lease.
+// begun returns a generation that is being built and whose lease nothing extends.
 func begun(t *testing.T, x *Index) *generation {
 	t.Helper()
-	g := &generation{x: x, sc: x.scope(testScope), token: fmt.Sprint(rand.Uint64())}
+	g := &generation{x: x, season: x.season(testSeason), token: fmt.Sprint(rand.Uint64())}
 	must(t, g.begin(t.Context(), testBoard, epoch))
 	return g
 }
 
-// One that is long paused while it rebuilds must not get in the way of the next.
+// A process that was paused during its Rebuild must not disturb the next one.
 func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
@@ -430,12 +431,12 @@ func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 		x, s := opened(t, o), newStore(100)
 		s.rebuild(t, x)
 		g := begun(t, x)
-		ghosts := newStore(300)
-		must(t, g.fill(t.Context(), testBoard, ghosts.scan))
+		orphans := newStore(300)
+		must(t, g.fill(t.Context(), testBoard, orphans.scan))
 		y := opened(t, o)
-		s.rebuild(t, y) // once the lease has run out
+		s.rebuild(t, y) // waits until the lease expires
 		for name, late := range map[string]func() error{
-			"fill":   func() error { return g.fill(t.Context(), testBoard, ghosts.scan) },
+			"fill":   func() error { return g.fill(t.Context(), testBoard, orphans.scan) },
 			"verify": func() error { return g.verify(t.Context()) },
 			"flip":   func() error { return g.flip(t.Context()) },
 		} {
@@ -449,7 +450,7 @@ func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// Nobody calls Rebuild any more: an update frees what a dead one has left.
+// If no Rebuild follows, an Update frees what a dead Rebuild left behind.
 func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	o.LeaseTTL = 50 * time.Millisecond
@@ -460,19 +461,19 @@ func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	g := begun(t, x)
 	must(t, g.fill(t.Context(), testBoard, s.scan))
 	version := uint64(1)
-	eventually(t, "the generation is freed", func(ctx context.Context) error {
+	eventually(t, "the dead generation is freed", func(ctx context.Context) error {
 		version++
 		s.update(t, x, entry("user 5", version, 10, "F"))
 		now, err := names(ctx, x)
-		if err == nil && len(now) > len(before)+6 { // outboxes come and go
-			err = fmt.Errorf("%d keys, %d before: %q", len(now), len(before), now)
+		if err == nil && len(now) > len(before)+6 { // outboxes appear and disappear
+			err = fmt.Errorf("%d keys, want about %d: %q", len(now), len(before), now)
 		}
 		return err
 	})
 	agrees(t, x, s.entries)
 }
 
-// A Rebuild whose process ends once it has decided is finished by readers.
+// If a process ends after it flipped shard 0, readers finish its Rebuild.
 func TestReadersFinishAFlip(t *testing.T) {
 	x, s := opened(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
@@ -488,27 +489,27 @@ func TestReadersFinishAFlip(t *testing.T) {
 	}
 	flipFirst()
 	agrees(t, x, s.entries)
-	// So does a Rebuild, before it begins a generation of its own.
+	// A new Rebuild also finishes the flip, before it begins a generation of its own.
 	flipFirst()
-	err := x.Rebuild(t.Context(), testBoard, testScope, epoch, func(yield func(leaderboard.Entry, error) bool) {
+	err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
 		agrees(t, x, s.entries)
 		yield(leaderboard.Entry{}, errors.New("no store"))
 	})
 	if err == nil {
-		t.Error("no error of a Rebuild whose entries end in one")
+		t.Error("Rebuild returned nil, want the error of its entries")
 	}
 	agrees(t, x, s.entries)
-	// And so does whoever gives it up.
+	// So does the process that abandons the generation.
 	g := flipFirst()
 	must(t, x.abandon(t.Context(), g.control, g.name))
 	agrees(t, x, s.entries)
 }
 
-// A writer that dies before it has told the homes of rank keys: a reader does.
-func TestReadersTellWhatAWriterLeftUntold(t *testing.T) {
+// If a writer dies before it delivered its outboxes, a reader delivers them.
+func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	x, s := opened(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
-	control := *x.scope(testScope).control.Load()
+	control := *x.season(testSeason).control.Load()
 	for i := range 20 {
 		e := entry(fmt.Sprint("user ", i), 2, int64(1000+i), "F")
 		s.put(e)
@@ -519,8 +520,8 @@ func TestReadersTellWhatAWriterLeftUntold(t *testing.T) {
 	for _, e := range s.entries {
 		distinct[e.Key] = true
 	}
-	eventually(t, "dense ranks", func(ctx context.Context) error {
-		got, _, err := x.Count(ctx, leaderboard.Ladder{Scope: testScope}, []leaderboard.RankKey{"\xff"})
+	eventually(t, "all rank keys are counted", func(ctx context.Context) error {
+		got, _, err := x.Count(ctx, leaderboard.Ladder{SeasonKey: testSeason}, []leaderboard.RankKey{"\xff"})
 		if err == nil && got[0].Distinct != int64(len(distinct)) {
 			err = fmt.Errorf("%d different rank keys, want %d", got[0].Distinct, len(distinct))
 		}
@@ -529,22 +530,22 @@ func TestReadersTellWhatAWriterLeftUntold(t *testing.T) {
 	agrees(t, x, s.entries)
 }
 
-// A shard that hears of what it was told before, and no longer knows, has lost it.
-func TestAShardThatWentBackIsNotBelieved(t *testing.T) {
-	for _, side := range []string{"i", "o"} { // the one that was told, the one that told
+// If a shard knows less than it sent or acknowledged, it has lost data.
+func TestAShardThatLostItemsIsEmptied(t *testing.T) {
+	for _, side := range []string{"i", "o"} { // the receiver, the sender
 		x, s := opened(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
 		s.rebuild(t, x)
-		control := *x.scope(testScope).control.Load()
-		eventually(t, "acknowledgements", func(ctx context.Context) error {
+		control := *x.season(testSeason).control.Load()
+		eventually(t, "both shards have acknowledgements", func(ctx context.Context) error {
 			for shard, other := range []string{"1", "0"} {
 				live, err := x.client.HGet(ctx, control[shard], "live").Result()
 				if err != nil {
 					return err
 				}
 				w := control[shard] + ":" + live + ":w"
-				told, err := x.client.HGet(ctx, w, "o"+other).Int()
-				if err != nil || told == 0 {
-					return fmt.Errorf("told %d, error %w", told, err)
+				acked, err := x.client.HGet(ctx, w, "o"+other).Int()
+				if err != nil || acked == 0 {
+					return fmt.Errorf("%d items acknowledged, error %w", acked, err)
 				}
 			}
 			return nil
@@ -556,13 +557,13 @@ func TestAShardThatWentBackIsNotBelieved(t *testing.T) {
 			must(t, x.client.HSet(t.Context(), w, side+fmt.Sprint(1-shard), 0).Err())
 		}
 		version := uint64(1)
-		eventually(t, "notice", func(ctx context.Context) error {
+		eventually(t, "the loss is detected", func(ctx context.Context) error {
 			version++
 			for i := range 10 {
 				s.update(t, x, entry(fmt.Sprint("user ", i), version, int64(version*20)+int64(i), ""))
 			}
-			if loaded, err := x.Loaded(ctx, testScope); loaded || err != nil {
-				return fmt.Errorf("side %q: loaded %v, error %v", side, loaded, err)
+			if loaded, err := x.Loaded(ctx, testSeason); loaded || err != nil {
+				return fmt.Errorf("side %q: Loaded = %v, %v, want false, nil", side, loaded, err)
 			}
 			return nil
 		})
@@ -571,14 +572,14 @@ func TestAShardThatWentBackIsNotBelieved(t *testing.T) {
 	}
 }
 
-// Processes that believe in other numbers of shards go by the one recorded.
-func TestTheNumberOfShardsIsTheRecordedOne(t *testing.T) {
+// A process that is configured with another number of shards uses the recorded one.
+func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 4)
 	x, s := opened(t, o), newStore(100)
 	s.rebuild(t, x)
 	for i, shards := range []int{1, 2, 16} {
 		o.Shards = shards
-		for n := range 10 { // each the first thing that a process does
+		for n := range 10 { // the update is the first call of its process
 			y := opened(t, o)
 			s.update(t, y, entry(fmt.Sprint("user ", n), uint64(2+i), int64(50*i+n), "F"))
 		}
@@ -586,7 +587,7 @@ func TestTheNumberOfShardsIsTheRecordedOne(t *testing.T) {
 		agrees(t, y, s.entries)
 		agrees(t, x, s.entries)
 		y = opened(t, o)
-		if _, _, err := y.Around(t.Context(), leaderboard.Ladder{Scope: testScope}, "user 3", 1, 1); err != nil {
+		if _, _, err := y.Around(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "user 3", 1, 1); err != nil {
 			t.Error(err)
 		}
 		s.rebuild(t, opened(t, o))
@@ -594,10 +595,10 @@ func TestTheNumberOfShardsIsTheRecordedOne(t *testing.T) {
 	}
 	o.Shards = 2
 	y := opened(t, o)
-	must(t, y.Drop(t.Context(), testScope))
+	must(t, y.Drop(t.Context(), testSeason))
 	unavailable(t, x)
 	if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
-		t.Errorf("keys left by Drop: %q, %v", left, err)
+		t.Errorf("Drop left keys %q, error %v", left, err)
 	}
 	s.rebuild(t, y)
 	agrees(t, x, s.entries)
@@ -611,50 +612,50 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	if _, err := Open(t.Context(), x.o); err == nil || !strings.Contains(err.Error(), "allkeys-lru") {
 		t.Errorf("error %v, want one about allkeys-lru", err)
 	}
-	// It may be found so only later, if it did not answer at first.
+	// A server that did not answer at first is inspected later.
 	late, err := newIndex(x.o)
 	must(t, err)
 	defer late.Close()
 	gone := errors.New("it did not answer")
 	late.unfit.Store(&gone)
-	late.background.Go(late.inspectLater)
-	eventually(t, "a server that answers late is found unfit", func(ctx context.Context) error {
-		_, err := late.Loaded(ctx, testScope)
+	late.background.Go(late.inspectUntilFit)
+	eventually(t, "a server that answers late is rejected", func(ctx context.Context) error {
+		_, err := late.Loaded(ctx, testSeason)
 		if !errors.Is(err, leaderboard.ErrRankUnavailable) || !strings.Contains(err.Error(), "allkeys-lru") {
 			return fmt.Errorf("error %w", err)
 		}
 		return nil
 	})
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	eventually(t, "it is fit now", func(ctx context.Context) error {
-		_, err := late.Loaded(ctx, testScope)
+	eventually(t, "the server is accepted", func(ctx context.Context) error {
+		_, err := late.Loaded(ctx, testSeason)
 		return err
 	})
 	opened(t, x.o)
 }
 
-// An index may be opened before Redis is there. It is used once it answers.
+// Open succeeds while Redis is down. The index uses Redis once it answers.
 func TestOpenBeforeRedis(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 1)
 	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
 	must(t, c.Servers[0].Kill())
 	x, s := opened(t, o), newStore(50)
-	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v of a page, want ErrRankUnavailable", err)
+	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
 	}
 	must(t, c.Servers[0].Start(t.Context()))
-	eventually(t, "Redis is used", func(ctx context.Context) error {
-		_, err := x.Loaded(ctx, testScope)
+	eventually(t, "the index uses Redis", func(ctx context.Context) error {
+		_, err := x.Loaded(ctx, testSeason)
 		return err
 	})
 	s.rebuild(t, x)
 	agrees(t, x, s.entries)
 }
 
-// While an update is missing of which nobody else can know, the index is not
-// settled, so that whoever brought it may keep it to bring it again.
-func TestSettled(t *testing.T) {
+// While Redis and the other processes do not know of a failed update, the index
+// is not synced, so that the caller keeps the result and can redeliver it.
+func TestSynced(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
 	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
@@ -665,25 +666,25 @@ func TestSettled(t *testing.T) {
 	update := func(version uint64) error {
 		e := entry("user 1", version, int64(version), "F")
 		s.put(e)
-		return x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e})
+		return x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e})
 	}
 	must(t, update(2))
-	if !x.Settled() {
-		t.Error("not settled after an update that was made")
+	if !x.Synced() {
+		t.Error("not synced after an update that succeeded")
 	}
 	must(t, c.Servers[0].Pause())
 	for version := uint64(3); version < 6; version++ {
-		if err := update(version); !errors.Is(err, leaderboard.ErrRankUnavailable) || x.Settled() {
-			t.Errorf("update %d of a server that hangs: %v, settled %v", version, err, x.Settled())
+		if err := update(version); !errors.Is(err, leaderboard.ErrRankUnavailable) || x.Synced() {
+			t.Errorf("update %d on a paused server: error %v, synced %v, want ErrRankUnavailable, false", version, err, x.Synced())
 		}
 	}
-	if !y.Settled() {
-		t.Error("another process is not settled")
+	if !y.Synced() {
+		t.Error("another process is not synced")
 	}
 	must(t, c.Servers[0].Resume())
-	eventually(t, "settled", func(context.Context) error {
-		if !x.Settled() {
-			return errors.New("it is not")
+	eventually(t, "the index is synced", func(context.Context) error {
+		if !x.Synced() {
+			return errors.New("not synced")
 		}
 		return nil
 	})
@@ -694,9 +695,9 @@ func TestSettled(t *testing.T) {
 	agrees(t, y, s.entries)
 }
 
-// A Redis without room refuses updates; that is noticed as a lost one is. What it
-// refuses it refuses whole.
-func TestAFullServer(t *testing.T) {
+// A Redis without free memory rejects updates, each as a whole. The index treats
+// a rejected update as a lost one.
+func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 3)
 	o.UpdateTimeout = 100 * time.Millisecond
@@ -704,28 +705,28 @@ func TestAFullServer(t *testing.T) {
 	s.rebuild(t, x)
 	x.background.Wait()
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	control := *x.scope(testScope).control.Load()
+	control := *x.season(testSeason).control.Load()
 	live, err := x.client.HGet(t.Context(), control[0], "live").Result()
 	must(t, err)
-	for shard := range control { // a rank key that is let go, which needs no memory
+	for shard := range control { // release a rank key, which needs no memory
 		keys, err := x.client.ZRange(t.Context(), control[shard]+":"+live+":d:", 0, 0).Result()
 		must(t, err)
 		w := control[shard] + ":" + live + ":w"
 		from := (shard + 1) % len(control)
-		heard, err := x.client.HGet(t.Context(), w, fmt.Sprint("i", from)).Int()
+		received, err := x.client.HGet(t.Context(), w, fmt.Sprint("i", from)).Int()
 		must(t, err)
-		tell := newCall(tellScript, control, shard, live, from, heard, 1, "-\x00"+keys[0])
-		if err := x.run(t.Context(), []*call{tell}); err == nil {
-			t.Errorf("shard %d heard: status %d", shard, tell.status)
+		c := newCall(deliverScript, control, shard, live, from, received, 1, "-\x00"+keys[0])
+		if err := x.run(t.Context(), []*call{c}); err == nil {
+			t.Errorf("shard %d took a delivery without memory: status %d", shard, c.status)
 		}
 	}
-	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // until the server is looked at again
+	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // until the scripts check the server again
 		agrees(t, x, s.entries)
 	}
 	e := entry("user 1", 2, 99, "F")
 	s.put(e)
-	if err := x.Update(t.Context(), testScope, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("error %v, want ErrRankUnavailable", err)
+	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	unavailable(t, x)
@@ -733,11 +734,11 @@ func TestAFullServer(t *testing.T) {
 	agrees(t, x, s.entries)
 }
 
-// envRebuild makes the test binary rebuild, in a process of its own.
+// envRebuild makes the test binary rebuild a season in a process of its own.
 const envRebuild = "REDIS_TEST_REBUILD"
 
-// rebuildSlowly rebuilds from entries that are not in the store, says so half
-// way, and goes on when it is told to.
+// rebuildSlowly rebuilds from entries that are not in the store. Half way it
+// prints a line and waits for one on its standard input.
 func rebuildSlowly(args string) error {
 	addr, prefix, _ := strings.Cut(args, " ")
 	ctx := context.Background()
@@ -746,7 +747,7 @@ func rebuildSlowly(args string) error {
 		return err
 	}
 	defer x.Close()
-	err = x.Rebuild(ctx, testBoard, testScope, epoch, func(yield func(leaderboard.Entry, error) bool) {
+	err = x.Rebuild(ctx, testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
 		for i := range 2000 {
 			if i == 1000 {
 				fmt.Println("half way")
@@ -755,7 +756,7 @@ func rebuildSlowly(args string) error {
 					return
 				}
 			}
-			if !yield(entry(fmt.Sprint("ghost ", i), 1, int64(i), ""), nil) {
+			if !yield(entry(fmt.Sprint("orphan ", i), 1, int64(i), ""), nil) {
 				return
 			}
 		}
@@ -764,9 +765,9 @@ func rebuildSlowly(args string) error {
 	return nil
 }
 
-// A process that is stopped while it rebuilds wakes up to find that another has
-// done it.
-func TestAStoppedProcessWakesUp(t *testing.T) {
+// A process that is stopped during its Rebuild changes nothing after another
+// process has rebuilt the season.
+func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := opened(t, o), newStore(100)
 	s.rebuild(t, x)
@@ -782,32 +783,32 @@ func TestAStoppedProcessWakesUp(t *testing.T) {
 	must(t, cmd.Start())
 	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); line != "half way\n" {
-		t.Fatalf("%q, %v", line, err)
+		t.Fatalf("the process printed %q, %v, want \"half way\"", line, err)
 	}
 	must(t, cmd.Process.Signal(syscall.SIGSTOP))
 	s.update(t, x, entry("user 3", 2, 555, "F"))
-	s.rebuild(t, x) // waits until the lease runs out
+	s.rebuild(t, x) // waits until the lease expires
 	agrees(t, x, s.entries)
 	_, err = io.WriteString(in, "\n")
 	must(t, err)
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
 	line, err := lines.ReadString('\n')
 	if !strings.Contains(line, leaderboard.ErrRankUnavailable.Error()) {
-		t.Errorf("the process that was stopped %q, %v, want an error", line, err)
+		t.Errorf("the stopped process printed %q, %v, want ErrRankUnavailable", line, err)
 	}
 	must(t, cmd.Wait())
 	agrees(t, x, s.entries)
 	left, err := names(t.Context(), x)
 	must(t, err)
-	live, err := x.client.HGet(t.Context(), (*x.scope(testScope).control.Load())[0], "live").Result()
+	live, err := x.client.HGet(t.Context(), (*x.season(testSeason).control.Load())[0], "live").Result()
 	must(t, err)
 	if i := slices.IndexFunc(left, func(k string) bool { return strings.Contains(k, "}:") && !strings.Contains(k, live) }); i >= 0 {
 		t.Errorf("key %q is not of generation %s", left[i], live)
 	}
 }
 
-// Processes that all find the index gone at once do not all rebuild it.
-func TestRebuildsOfManyProcessesAreJoined(t *testing.T) {
+// If several processes find the index gone at once, only two rebuild it.
+func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 2)
 	s := newStore(100)
 	var reads sync.Map
@@ -817,10 +818,10 @@ func TestRebuildsOfManyProcessesAreJoined(t *testing.T) {
 		others[i] = opened(t, o)
 	}
 	var all sync.WaitGroup
-	err := first.Rebuild(t.Context(), testBoard, testScope, epoch, func(yield func(leaderboard.Entry, error) bool) {
+	err := first.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
 		for i, x := range others {
 			all.Go(func() {
-				err := x.Rebuild(t.Context(), testBoard, testScope, epoch, func(yield func(leaderboard.Entry, error) bool) {
+				err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
 					reads.Store(i, true)
 					s.scan(yield)
 				})
@@ -829,11 +830,11 @@ func TestRebuildsOfManyProcessesAreJoined(t *testing.T) {
 				}
 			})
 		}
-		// All of them have found the lease taken when they have asked once.
-		eventually(t, "all wait", func(context.Context) error {
+		// A process that made a round trip has found the lease taken.
+		eventually(t, "all processes wait for the lease", func(context.Context) error {
 			for _, x := range others {
 				if x.trips.Load() == 0 {
-					return errors.New("not all have asked")
+					return errors.New("not all have asked for the lease")
 				}
 			}
 			return nil
@@ -845,13 +846,13 @@ func TestRebuildsOfManyProcessesAreJoined(t *testing.T) {
 	n := 0
 	reads.Range(func(any, any) bool { n++; return true })
 	if n != 1 {
-		t.Errorf("%d of %d read the store, want 1", n, len(others))
+		t.Errorf("%d of %d waiting rebuilds read the store, want 1", n, len(others))
 	}
 	agrees(t, first, s.entries)
 	agrees(t, others[3], s.entries)
 }
 
-// Sentinel says who is master now.
+// The index finds the master through Sentinel.
 func TestBehindSentinel(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	program, err := exec.LookPath("redis-server")
@@ -874,7 +875,7 @@ func TestBehindSentinel(t *testing.T) {
 	})
 	o := options([]string{addr}, 0)
 	o.Redis.MasterName = "board"
-	eventually(t, "sentinel", func(ctx context.Context) error {
+	eventually(t, "Sentinel answers", func(ctx context.Context) error {
 		x, err := Open(ctx, o)
 		if err != nil {
 			return err
@@ -883,7 +884,7 @@ func TestBehindSentinel(t *testing.T) {
 	})
 	x, s := opened(t, o), newStore(30)
 	if x.o.Shards != 1 {
-		t.Errorf("%d shards by default, want 1", x.o.Shards)
+		t.Errorf("default of %d shards, want 1", x.o.Shards)
 	}
 	s.rebuild(t, x)
 	agrees(t, x, s.entries)

@@ -1,10 +1,10 @@
 // Package redis is a rank index in Redis: on one server, behind Sentinel, or in
-// a Redis Cluster. It is exact, shared by any number of processes, and filled
-// anew from the store whenever what Redis holds is gone or may be old.
+// a Redis Cluster. The index is exact, and any number of processes share it. It
+// is rebuilt from the store when Redis lost its data or may hold old data.
 //
-// A scope is split into shards by the hash of the user, each with a hash slot of
-// its own. README.md says what a shard holds, what each question costs, and what
-// is noticed when Redis loses data.
+// A season is split into shards by the hash of the user. Each shard has a hash
+// slot of its own. README.md describes what a shard holds, what each question
+// costs, and which losses of data are detected.
 package redis
 
 import (
@@ -26,25 +26,25 @@ import (
 
 // Options are the settings of an [Index].
 type Options struct {
-	// Redis says where Redis is: one address for a server, several for a cluster,
-	// a master's name for Sentinel; with password, TLS, timeouts and pool. Reads
-	// always go to masters.
+	// Redis configures the client: one address for a server, several for a cluster,
+	// a master's name for Sentinel; password, TLS, timeouts and pool. Reads always
+	// go to masters.
 	Redis *goredis.UniversalOptions
-	// Shards is the number of shards of scopes to come, 1 to 256; it is recorded
-	// with a scope, and stays while the scope is there. A scope of one shard
-	// answers every question in one trip, about one moment; one of several uses
-	// several servers. Default 1, in a cluster 8.
+	// Shards is the number of shards of a season that is filled for the first time,
+	// 1 to 256. Redis records it with the season, and it stays until Drop. A season
+	// of one shard answers every question in one round trip, from one moment. A
+	// season of several shards uses several servers. Default 1, in a cluster 8.
 	Shards int
-	// Prefix begins the name of every key. Default "leaderboard:".
+	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string
-	// UpdateTimeout bounds an Update with its retries. An update that is not done
-	// by then makes its scope unavailable until it is rebuilt. Default 5 s.
+	// UpdateTimeout bounds an Update and its retries. If an Update fails for that
+	// long, its season becomes unavailable until it is rebuilt. Default 5 s.
 	UpdateTimeout time.Duration
-	// LeaseTTL is after how long a Rebuild whose process has died may be followed
-	// by another. Default 15 s.
+	// LeaseTTL is the lifetime of a rebuild's lease. After it, another process may
+	// take over from one that died during Rebuild. Default 15 s.
 	LeaseTTL time.Duration
-	// Hints is how many users' sort keys a process remembers, to spare a trip
-	// where there are several shards. Default 65,536.
+	// Hints is the number of users' sort keys that a process caches. With several
+	// shards, a cached sort key saves a round trip. Default 65,536.
 	Hints int
 }
 
@@ -55,26 +55,26 @@ const (
 	defaultUpdateTimeout = 5 * time.Second
 	defaultLeaseTTL      = 15 * time.Second
 	defaultHints         = 1 << 16
-	// namedScopes bounds the scopes that are remembered for readers alone.
-	namedScopes = 1 << 10
+	// maxQueried bounds the cache of seasons that only readers asked about.
+	maxQueried = 1 << 10
 )
 
 // Index is a [leaderboard.Index] in Redis.
 type Index struct {
-	client goredis.UniversalClient
-	o      Options
-	scopes sync.Map // leaderboard.Scope -> *scope, of those that are there
-	// named has scopes that readers named, so that what is known of one is not
-	// made anew by each.
-	named *lru.Cache[leaderboard.Scope, *scope]
-	hints *lru.Cache[hint, string]
-	trips atomic.Int64
-	// unfit is why Redis may not be asked; nil if it was inspected and found fit.
+	client  goredis.UniversalClient
+	o       Options
+	seasons sync.Map // leaderboard.SeasonKey -> *seasonIndex, of seasons that were written or found in Redis
+	// queried caches the state of seasons that readers asked about, so that
+	// concurrent readers share it.
+	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
+	hints   *lru.Cache[hint, string]
+	trips   atomic.Int64
+	// unfit is the reason why this Redis must not be used; nil if it passed inspection.
 	unfit atomic.Pointer[error]
-	// unsettled is how many scopes lack an Update, in Redis and in what others know.
-	unsettled atomic.Int64
+	// unsynced is the number of seasons with a failed Update that is not repaired.
+	unsynced atomic.Int64
 
-	ctx        context.Context // ends with Close
+	ctx        context.Context // done after Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
@@ -82,30 +82,30 @@ type Index struct {
 var _ leaderboard.Index = (*Index)(nil)
 
 type hint struct {
-	scope *scope
-	user  leaderboard.UserID
+	season *seasonIndex
+	user   leaderboard.UserID
 }
 
-// Open returns an index in Redis. It refuses servers that would evict keys, and
-// those that do not say who they are. Where Redis does not answer, the index is
-// not available until it does.
+// Open returns an index in Redis. It returns an error if a server would evict
+// keys or does not report its identity. If Redis does not answer, Open succeeds,
+// and the index is unavailable until Redis answers and passes inspection.
 func Open(ctx context.Context, o Options) (*Index, error) {
 	x, err := newIndex(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.inspect(ctx); isAway(err) {
+	if err := x.inspect(ctx); isUnreachable(err) {
 		x.unfit.Store(&err)
-		x.background.Go(x.inspectLater)
+		x.background.Go(x.inspectUntilFit)
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis: open: %w", err), x.Close())
 	}
 	return x, nil
 }
 
-// inspectLater inspects Redis as soon as it answers. What it finds unfit then is
-// not used; every question says why.
-func (x *Index) inspectLater() {
+// inspectUntilFit inspects Redis until it answers and passes inspection. Until
+// then every question fails with the reason.
+func (x *Index) inspectUntilFit() {
 	_ = retry(x.ctx, func() error {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 		defer cancel()
@@ -119,8 +119,8 @@ func (x *Index) inspectLater() {
 	})
 }
 
-// isAway says whether err is that of a Redis which may answer later.
-func isAway(err error) bool {
+// isUnreachable reports whether err means that Redis may answer later.
+func isUnreachable(err error) bool {
 	var reply goredis.Error
 	if err == nil || errors.Is(err, errUnfit) {
 		return false
@@ -130,14 +130,14 @@ func isAway(err error) bool {
 	})
 }
 
-var errUnfit = errors.New("this Redis is not fit to hold a ranking")
+var errUnfit = errors.New("this Redis server cannot hold a rank index")
 
 func newIndex(o Options) (*Index, error) {
 	if o.Redis == nil {
-		return nil, errors.New("redis: open: Options.Redis is missing")
+		return nil, errors.New("redis: open: Options.Redis must be set")
 	}
 	r := *o.Redis
-	// A deadline is kept, and no replica is asked, which may be behind.
+	// Honor deadlines. Never read from a replica, because it may be behind.
 	r.ContextTimeoutEnabled, r.ReadOnly, r.RouteByLatency, r.RouteRandomly = true, false, false, false
 	client := goredis.NewUniversalClient(&r)
 	if _, cluster := client.(*goredis.ClusterClient); o.Shards == 0 {
@@ -149,7 +149,7 @@ func newIndex(o Options) (*Index, error) {
 		o.Prefix = defaultPrefix
 	}
 	if o.Shards < 1 || o.Shards > maxShards || strings.ContainsAny(o.Prefix, "{}") {
-		return nil, errors.Join(fmt.Errorf("redis: open: %d shards, want 1 to %d, or prefix %q, want one without braces", o.Shards, maxShards, o.Prefix), client.Close())
+		return nil, errors.Join(fmt.Errorf("redis: open: %d shards, prefix %q: shards must be 1 to %d and the prefix must not contain braces", o.Shards, o.Prefix, maxShards), client.Close())
 	}
 	if o.UpdateTimeout == 0 {
 		o.UpdateTimeout = defaultUpdateTimeout
@@ -162,18 +162,18 @@ func newIndex(o Options) (*Index, error) {
 	}
 	hints, err := lru.New[hint, string](o.Hints)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("redis: open: %d hints: %w", o.Hints, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("redis: open: cache of %d hints: %w", o.Hints, err), client.Close())
 	}
-	named, err := lru.New[leaderboard.Scope, *scope](namedScopes)
+	queried, err := lru.New[leaderboard.SeasonKey, *seasonIndex](maxQueried)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	x := &Index{client: client, o: o, hints: hints, named: named}
+	x := &Index{client: client, o: o, hints: hints, queried: queried}
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }
 
-// inspect checks every master.
+// inspect inspects every master.
 func (x *Index) inspect(ctx context.Context) error {
 	if c, ok := x.client.(*goredis.ClusterClient); ok {
 		return c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { return inspect(ctx, m) })
@@ -192,79 +192,80 @@ func inspect(ctx context.Context, c goredis.Cmdable) error {
 		fields[name] = value
 	}
 	if fields["run_id"] == "" || fields["master_replid2"] == "" {
-		return fmt.Errorf("%w: INFO names no run_id and master_replid2: a server that restarts or fails over could not be told from one that did not; Redis 7 or later is needed", errUnfit)
+		return fmt.Errorf("%w: INFO lacks run_id or master_replid2, which detect restarts and failovers: use Redis 7 or later", errUnfit)
 	}
 	if policy := fields["maxmemory_policy"]; fields["maxmemory"] != "0" && strings.HasPrefix(policy, "allkeys") {
-		return fmt.Errorf("%w: maxmemory-policy %s may evict a part of it: set it to noeviction or to one of volatile", errUnfit, policy)
+		return fmt.Errorf("%w: maxmemory-policy %s may evict keys of the index: set it to noeviction or to a volatile policy", errUnfit, policy)
 	}
 	return nil
 }
 
-// Close implements [leaderboard.Index]. It waits for what was begun.
+// Close implements [leaderboard.Index]. It waits for background work.
 func (x *Index) Close() error {
 	x.stop()
 	x.background.Wait()
 	return x.client.Close()
 }
 
-// scope is what a process knows of a scope.
-type scope struct {
-	id      leaderboard.Scope
+// seasonIndex is what a process knows about one season's index.
+type seasonIndex struct {
+	key     leaderboard.SeasonKey
 	control atomic.Pointer[[]string] // the shards' control keys
-	rebuild chan struct{}            // holds a token while no Rebuild runs here
+	rebuild chan struct{}            // holds a token while no Rebuild of this process runs
 
-	mu        sync.Mutex
-	told      map[telling]int64 // what is to be acknowledged, and how far
-	flushing  bool
-	failures  int // Updates that failed, of which
-	settled   int // so many are made up for
-	settling  bool
-	lastSwept time.Time
+	mu           sync.Mutex
+	acks         map[channel]int64 // positions to acknowledge to the sending shards
+	flushing     bool
+	failures     int // Updates that failed
+	repaired     int // failures repaired by a Rebuild, or made known to every process by an invalidation
+	invalidating bool
+	lastSwept    time.Time
 }
 
-// telling is what one shard says to another.
-type telling struct {
+// channel identifies the outbox of one shard for another, in one generation.
+type channel struct {
 	generation string
 	from, to   int
 }
 
-// scope returns what is known of a scope, for one that changes it.
-func (x *Index) scope(s leaderboard.Scope) *scope { return x.keep(x.peek(s)) }
+// season returns the state of a season for a caller that changes it.
+func (x *Index) season(s leaderboard.SeasonKey) *seasonIndex { return x.keep(x.peek(s)) }
 
-// peek returns what is known of a scope, for a reader, who may name any number of
-// scopes that there are not.
-func (x *Index) peek(s leaderboard.Scope) *scope {
-	if sc, ok := x.scopes.Load(s); ok {
-		return sc.(*scope)
+// peek returns the state of a season for a reader. Readers may ask about any
+// number of seasons that do not exist, so the cache is bounded.
+func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
+	if season, ok := x.seasons.Load(s); ok {
+		return season.(*seasonIndex)
 	}
-	if sc, ok := x.named.Get(s); ok {
-		return sc
+	if season, ok := x.queried.Get(s); ok {
+		return season
 	}
-	sc := &scope{id: s, rebuild: make(chan struct{}, 1), told: map[telling]int64{}}
-	sc.rebuild <- struct{}{}
-	x.setShards(sc, x.o.Shards)
-	x.named.Add(s, sc)
-	return sc
+	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]int64{}}
+	season.rebuild <- struct{}{}
+	x.setShards(season, x.o.Shards)
+	x.queried.Add(s, season)
+	return season
 }
 
-// keep keeps a scope, unless another came first, and returns the one that is kept.
-func (x *Index) keep(sc *scope) *scope {
-	have, _ := x.scopes.LoadOrStore(sc.id, sc)
-	return have.(*scope)
+// keep stores the state of a season permanently and returns the stored one,
+// which is another if a concurrent call was first.
+func (x *Index) keep(season *seasonIndex) *seasonIndex {
+	have, _ := x.seasons.LoadOrStore(season.key, season)
+	return have.(*seasonIndex)
 }
 
-// setShards notes the number of shards that a scope turned out to have.
-func (x *Index) setShards(sc *scope, n int) {
+// setShards records the actual number of shards of a season.
+func (x *Index) setShards(season *seasonIndex, n int) {
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = controlKey(x.o.Prefix, sc.id, i, n)
+		keys[i] = controlKey(x.o.Prefix, season.key, i, n)
 	}
-	sc.control.Store(&keys)
+	season.control.Store(&keys)
 }
 
-func (x *Index) leaseKey(sc *scope) string { return (*sc.control.Load())[0] + ":lease" }
+func (x *Index) leaseKey(season *seasonIndex) string { return (*season.control.Load())[0] + ":lease" }
 
-// each returns a call of a script for each shard.
+// each returns one call of a script per shard.
 func each(s *script, control []string, args ...any) []*call {
 	calls := make([]*call, len(control))
 	for i := range control {
@@ -286,20 +287,20 @@ func shardOf(user leaderboard.UserID, shards int) int {
 	return int(hash(string(user)) % uint32(shards))
 }
 
-// suspect says whether an Update failed that was not made up for.
-func (sc *scope) suspect() bool {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	return sc.failures > sc.settled
+// unsynced reports whether an Update failed that is not repaired.
+func (s *seasonIndex) unsynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures > s.repaired
 }
 
-// Settled implements [leaderboard.Index].
-func (x *Index) Settled() bool { return x.unsettled.Load() == 0 }
+// Synced implements [leaderboard.Index].
+func (x *Index) Synced() bool { return x.unsynced.Load() == 0 }
 
-// Loaded implements [leaderboard.Index]. A scope of which any shard is gone, or
-// may have lost updates, is not loaded.
-func (x *Index) Loaded(ctx context.Context, s leaderboard.Scope) (bool, error) {
-	_, _, err := x.Standings(ctx, leaderboard.Ladder{Scope: s}, nil)
+// Loaded implements [leaderboard.Index]. A season is not loaded if any of its
+// shards is gone or may have lost updates.
+func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
+	_, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: s}, nil)
 	if errors.Is(err, errNotLoaded) {
 		return false, nil
 	}
@@ -307,33 +308,33 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.Scope) (bool, error) {
 }
 
 // Drop implements [leaderboard.Index].
-func (x *Index) Drop(ctx context.Context, s leaderboard.Scope) error {
-	sc := x.scope(s)
-	if err := x.drop(ctx, sc); err != nil {
+func (x *Index) Drop(ctx context.Context, s leaderboard.SeasonKey) error {
+	season := x.season(s)
+	if err := x.drop(ctx, season); err != nil {
 		return fmt.Errorf("redis: drop %v: %w", s, err)
 	}
 	return nil
 }
 
-func (x *Index) drop(ctx context.Context, sc *scope) error {
-	// Shard 0 first, and alone: from then on the scope is not loaded, and no
-	// Rebuild can finish. It also knows how many others there are.
-	first := newCall(dropScript, *sc.control.Load(), 0, "all")
-	first.keys = append(first.keys, x.leaseKey(sc))
+func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
+	// Shard 0 is dropped first and alone: from then on the season is not loaded, and
+	// no Rebuild can finish. Shard 0 also knows the number of shards.
+	first := newCall(dropScript, *season.control.Load(), 0, "all")
+	first.keys = append(first.keys, x.leaseKey(season))
 	if err := x.run(ctx, []*call{first}); err != nil {
 		return err
 	}
-	if n := int(first.int()); n > 0 && n != len(*sc.control.Load()) {
-		x.setShards(sc, n)
+	if n := int(first.int()); n > 0 && n != len(*season.control.Load()) {
+		x.setShards(season, n)
 	}
-	if err := x.run(ctx, each(dropScript, *sc.control.Load(), "all")); err != nil {
+	if err := x.run(ctx, each(dropScript, *season.control.Load(), "all")); err != nil {
 		return err
 	}
-	x.setShards(sc, x.o.Shards)
+	x.setShards(season, x.o.Shards)
 	return nil
 }
 
-// instant returns t as bytes that compare as instants do.
+// instant encodes t as bytes that compare as instants do.
 func instant(t time.Time) string { return bigEndian(uint64(t.UnixMicro()) ^ 1<<63) }
 
 func instantOf(b string) time.Time {
@@ -352,5 +353,5 @@ func bigEndian(v uint64) string {
 	return string(b[:])
 }
 
-// maxPosition is far behind the end of every ladder, and exact as a number of Lua.
+// maxPosition is beyond the end of every ladder and is exact as a number in Lua.
 const maxPosition = math.MaxInt64 >> 12

@@ -29,16 +29,19 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(m))
 }
 
-// mixed is why several shards cannot show one moment: a question is read from
-// each of them at a moment of its own, and Redis has no snapshot across slots.
+// mixed is the reason why answers of several shards mix moments: each shard answers
+// at a moment of its own, because Redis has no snapshot across slots.
 const mixed = "shards are read side by side, not at one moment"
 
-// few makes the suite's random tests fit an index behind a network.
-func few(histories int, mixed string) cachetest.Limits {
-	return cachetest.Limits{Histories: histories, Changes: 40, Moves: 1000, MixedMoments: mixed}
+// suites runs the suites of the contract, with sizes that suit an index behind a network.
+func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
+	open := func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, shards)) }
+	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 1000}
+	cachetest.Run(t, open, limits, sizes)
+	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, sizes) })
 }
 
-// options are those of a test's own keys on the servers.
+// options returns options with a key prefix of the test's own.
 func options(addrs []string, shards int) Options {
 	return Options{
 		Redis:  &goredis.UniversalOptions{Addrs: addrs, DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second},
@@ -46,7 +49,7 @@ func options(addrs []string, shards int) Options {
 	}
 }
 
-// seeded returns the seed of a random test, which LEADERBOARD_TEST_SEED repeats.
+// seeded returns the seed of a random test. LEADERBOARD_TEST_SEED repeats a seed.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
 	seed, err := strconv.ParseUint(os.Getenv("LEADERBOARD_TEST_SEED"), 10, 64)
@@ -57,7 +60,7 @@ func seeded(t *testing.T) uint64 {
 	return seed
 }
 
-// opened returns an index with options, whose keys are removed when tb ends.
+// opened returns an open index. Its keys are removed when tb ends.
 func opened(tb testing.TB, o Options) *Index {
 	tb.Helper()
 	x, err := Open(tb.Context(), o)
@@ -88,7 +91,7 @@ func names(ctx context.Context, x *Index) ([]string, error) {
 	if !ok {
 		return all, scan(ctx, x.client.(*goredis.Client))
 	}
-	var mu sync.Mutex // masters are asked side by side
+	var mu sync.Mutex // masters are scanned concurrently
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -101,7 +104,7 @@ func remove(tb testing.TB, x *Index) {
 	ctx := context.Background()
 	all, err := names(ctx, x)
 	if err != nil {
-		tb.Logf("keys are left behind: %v", err) // as when the test has ended the server
+		tb.Logf("cannot remove the test's keys: %v", err) // as when the test has ended the server
 		return
 	}
 	for _, name := range all {
@@ -111,7 +114,7 @@ func remove(tb testing.TB, x *Index) {
 	}
 }
 
-// local returns an index in a Redis of this process, which cannot say who it is.
+// local returns an index in a miniredis, which does not report its identity.
 func local(tb testing.TB, shards int) *Index {
 	tb.Helper()
 	s := miniredis.RunT(tb)
@@ -130,19 +133,19 @@ func local(tb testing.TB, shards int) *Index {
 func TestIndexOnAServer(t *testing.T) {
 	addrs := []string{cluster.Redis(t)}
 	t.Run("OneShard", func(t *testing.T) {
-		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 1)) }, few(6, ""))
+		suites(t, addrs, 1, 6, cachetest.Limits{})
 	})
 	t.Run("Shards", func(t *testing.T) {
-		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 4)) }, few(4, mixed))
+		suites(t, addrs, 4, 4, cachetest.Limits{MixedMoments: mixed})
 	})
 }
 
 func TestIndexOnACluster(t *testing.T) {
 	addrs := cluster.RedisCluster(t)
 	t.Run("OneShard", func(t *testing.T) {
-		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 1)) }, few(2, ""))
+		suites(t, addrs, 1, 2, cachetest.Limits{})
 	})
 	t.Run("Shards", func(t *testing.T) {
-		cachetest.Run(t, func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, 6)) }, few(2, mixed))
+		suites(t, addrs, 6, 2, cachetest.Limits{MixedMoments: mixed})
 	})
 }

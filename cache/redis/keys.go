@@ -12,13 +12,13 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// hash spreads users over shards.
+// hash distributes users over shards.
 func hash(s string) uint32 {
 	sum := sha1.Sum([]byte(s))
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// escape makes a part of a key's hash tag, legible and without the characters
+// escape returns a readable part of a key's hash tag, without the characters
 // that end a part or the tag.
 func escape(s string) string {
 	var b strings.Builder
@@ -33,11 +33,12 @@ func escape(s string) string {
 	return b.String()
 }
 
-// controlKey returns the key that a shard's other keys begin with. Shard 0's
-// does not depend on the number of shards, which is recorded there. The others'
-// slots follow at equal distances, so that servers, which have runs of slots,
-// get equal numbers of a scope's shards.
-func controlKey(prefix string, s leaderboard.Scope, shard, shards int) string {
+// controlKey returns a shard's control key. The shard's other keys begin with it.
+// The control key of shard 0 does not depend on the number of shards, because
+// that number is recorded there. The slots of the other shards lie at equal
+// distances. Servers own ranges of slots, so they get equal numbers of a
+// season's shards.
+func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) string {
 	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
 	zero := fmt.Sprintf("%s{%s/0}", prefix, name)
 	if shard == 0 {
@@ -53,7 +54,7 @@ func controlKey(prefix string, s leaderboard.Scope, shard, shards int) string {
 	}
 }
 
-// slot returns the hash slot of a hash tag: CRC-16/XMODEM.
+// slot returns the hash slot of a hash tag, its CRC-16/XMODEM modulo [slots].
 func slot(tag string) int {
 	var crc uint16
 	for i := range len(tag) {

@@ -9,11 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-func TestSlotIsThatOfRedis(t *testing.T) {
-	// The check value of CRC-16/XMODEM, and slots that CLUSTER KEYSLOT gives.
+func TestSlotEqualsClusterKeyslot(t *testing.T) {
+	// The check value of CRC-16/XMODEM, and slots that CLUSTER KEYSLOT returns.
 	for tag, want := range map[string]int{"123456789": 0x31c3 % slots, "": 0, "foo": 12182, "user1000": 3443} {
 		if got := slot(tag); got != want {
-			t.Errorf("slot of %q: %d, want %d", tag, got, want)
+			t.Errorf("slot(%q) = %d, want %d", tag, got, want)
 		}
 	}
 }
@@ -22,7 +22,7 @@ func TestShardsAreSpreadOverSlots(t *testing.T) {
 	for _, shards := range []int{2, 3, 8, 64, maxShards} {
 		const nodes = 3
 		for board := range 20 {
-			s := leaderboard.Scope{Board: leaderboard.BoardID(fmt.Sprint("board ", board)), Season: "202611"}
+			s := leaderboard.SeasonKey{Board: leaderboard.BoardID(fmt.Sprint("board ", board)), Season: "202611"}
 			var perNode [nodes]int
 			seen := map[int]bool{}
 			for i := range shards {
@@ -30,7 +30,7 @@ func TestShardsAreSpreadOverSlots(t *testing.T) {
 				_, rest, _ := strings.Cut(key, "{")
 				tag, after, _ := strings.Cut(rest, "}")
 				if after != "" || seen[slot(tag)] {
-					t.Fatalf("key %q: more behind the tag, or the slot of another shard", key)
+					t.Fatalf("key %q has text behind its tag, or shares its slot with another shard", key)
 				}
 				seen[slot(tag)] = true
 				perNode[slot(tag)*nodes/slots]++
@@ -57,17 +57,17 @@ func TestUsersAreSpreadOverShards(t *testing.T) {
 	}
 }
 
-func FuzzKeysOfScopesAreApart(f *testing.F) {
+func FuzzSeasonsHaveDistinctKeys(f *testing.F) {
 	f.Add("a", "b/0", "a/b", "0")
 	f.Add("{", "}", "%7B", "%7D")
 	f.Add("a}", "{b", "a%7D", "{b")
 	f.Fuzz(func(t *testing.T, board1, season1, board2, season2 string) {
-		one := leaderboard.Scope{Board: leaderboard.BoardID(board1), Season: leaderboard.SeasonID(season1)}
-		two := leaderboard.Scope{Board: leaderboard.BoardID(board2), Season: leaderboard.SeasonID(season2)}
+		one := leaderboard.SeasonKey{Board: leaderboard.BoardID(board1), Season: leaderboard.SeasonID(season1)}
+		two := leaderboard.SeasonKey{Board: leaderboard.BoardID(board2), Season: leaderboard.SeasonID(season2)}
 		for i := range 2 {
 			k1, k2 := controlKey("p:", one, i, 2), controlKey("p:", two, i, 2)
 			if one != two && k1 == k2 {
-				t.Fatalf("%v and %v have key %q", one, two, k1)
+				t.Fatalf("%v and %v share key %q", one, two, k1)
 			}
 			if strings.Count(k1, "{") != 1 || strings.Count(k1, "}") != 1 || !strings.HasSuffix(k1, "}") {
 				t.Fatalf("key %q: want one hash tag, at its end", k1)
@@ -82,10 +82,10 @@ func FuzzInstant(f *testing.F) {
 	f.Fuzz(func(t *testing.T, x, y int64) {
 		a, b := time.UnixMicro(x).UTC(), time.UnixMicro(y).UTC()
 		if !instantOf(instant(a)).Equal(a) {
-			t.Errorf("%v became %v", a, instantOf(instant(a)))
+			t.Errorf("instant %v decodes as %v", a, instantOf(instant(a)))
 		}
 		if got := strings.Compare(instant(a), instant(b)); got != a.Compare(b) {
-			t.Errorf("%v and %v compare as %d", a, b, got)
+			t.Errorf("instants %v and %v compare as %d, want %d", a, b, got, a.Compare(b))
 		}
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// windows asks every shard for a stretch around a cut. It also returns the sort
-// key of a user, "" without one or for one who does not stand; by 'u' the
-// stretch is then nil.
-func (r *reader) windows(by, cut string, above, below int, user leaderboard.UserID) (*stretch, string, error) {
+// window asks every shard for its part of a window around a cut. It also returns
+// the sort key of user, or "" if user is empty or does not stand in the ladder.
+// If by is "u" and the user does not stand, the window is nil.
+func (r *reader) window(by, cut string, above, below int, user leaderboard.UserID) (*window, string, error) {
 	calls := make([]*call, r.shards())
 	for i := range calls {
 		of := leaderboard.UserID("")
@@ -26,7 +26,7 @@ func (r *reader) windows(by, cut string, above, below int, user leaderboard.User
 		return nil, "", err
 	}
 	mine := ""
-	parts := make([]window, len(calls))
+	parts := make([]part, len(calls))
 	for i, c := range calls {
 		if k := c.str(); k != "" {
 			mine = k
@@ -34,7 +34,7 @@ func (r *reader) windows(by, cut string, above, below int, user leaderboard.User
 		if by == "u" && mine == "" {
 			return nil, "", fault(calls)
 		}
-		parts[i] = window{
+		parts[i] = part{
 			size: sizes[i], cut: c.int(), better: c.int(), smaller: c.int(), equal: c.int(),
 			first: c.int(), start: c.int(), distinct: c.int(), keys: c.strings(),
 		}
@@ -43,12 +43,12 @@ func (r *reader) windows(by, cut string, above, below int, user leaderboard.User
 	case "u":
 		cut = mine
 	case "i":
-		cut = "" // the keys begin at it
+		cut = "" // the keys begin at the cut
 	}
 	return join(cut, r.keyBytes, parts), mine, fault(calls)
 }
 
-// Page implements [leaderboard.Ranker]. A position before the first is the first.
+// Page implements [leaderboard.Ranker]. It treats a position below 1 as 1.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	from := min(max(position, 1), maxPosition) - 1
 	n = min(max(n, 0), math.MaxInt32)
@@ -56,9 +56,9 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	v, err := x.answer(ctx, l, func(r *reader) (err error) {
 		switch {
 		case r.shards() == 1:
-			var s *stretch
-			if s, _, err = r.windows("i", fmt.Sprint(from), 0, n, ""); err == nil {
-				out, _, err = s.standings(r, 0, n)
+			var w *window
+			if w, _, err = r.window("i", fmt.Sprint(from), 0, n, ""); err == nil {
+				out, _, err = w.standings(r, 0, n)
 			}
 		case from <= int64(max(n, nearTop)):
 			out, err = r.after("", int(from), n)
@@ -73,30 +73,30 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return out, v, nil
 }
 
-// nearTop is the number of standings that may be read and passed over.
+// nearTop is the number of standings that a page may read only to skip them.
 const nearTop = 100
 
-// after returns n standings behind a cut, after skipping some.
+// after returns n standings behind a cut, after it skipped some.
 func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) {
 	for _, ask := range []int{share(skip+n, r.shards()), skip + n} {
-		s, _, err := r.windows("k", cut, 0, ask, "")
+		w, _, err := r.window("k", cut, 0, ask, "")
 		if err != nil {
 			return nil, err
 		}
-		out, ok, err := s.standings(r, s.search(cut)+skip, n)
+		out, ok, err := w.standings(r, w.search(cut)+skip, n)
 		if ok || err != nil {
 			return out, err
 		}
 	}
-	return nil, errUnsettled
+	return nil, errUnstable
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key is before all, and
-// the beginning of a sort key is before those that begin with it.
+// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
+// a proper prefix of a sort key precedes every key that begins with it.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	var out []leaderboard.Standing
 	v, err := x.answer(ctx, l, func(r *reader) (err error) {
-		out, err = r.after(string(after)+"\x00", 0, min(max(n, 0), math.MaxInt32)) // the least key behind it
+		out, err = r.after(string(after)+"\x00", 0, min(max(n, 0), math.MaxInt32)) // the least key behind after
 		return err
 	})
 	if err != nil {
@@ -119,13 +119,13 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return out, v, nil
 }
 
-// around returns the standings around a user: above of them, and below from the
-// user on.
+// around returns the standings around a user: up to above before the user, and
+// up to below beginning with the user.
 func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboard.Standing, error) {
 	by, cut := "u", ""
 	if r.shards() > 1 {
 		by = "k"
-		cut, _ = r.x.hints.Get(hint{r.sc, user})
+		cut, _ = r.x.hints.Get(hint{r.season, user})
 	}
 	full := false
 	for range attempts {
@@ -134,9 +134,9 @@ func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboar
 			up, down = above, below
 		}
 		if by == "k" && cut == "" {
-			up, down = 0, 0 // only the user's key is wanted
+			up, down = 0, 0 // only the user's sort key is needed
 		}
-		s, mine, err := r.windows(by, cut, up, down, user)
+		w, mine, err := r.window(by, cut, up, down, user)
 		if err != nil {
 			return nil, err
 		}
@@ -145,41 +145,42 @@ func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboar
 		}
 		if by == "k" && mine != cut {
 			cut = mine
-			r.x.hints.Add(hint{r.sc, user}, cut)
+			r.x.hints.Add(hint{r.season, user}, cut)
 			continue
 		}
-		at := s.search(mine)
+		at := w.search(mine)
 		first := max(at-above, 0)
-		if s.base+int64(at) > int64(above) && at < above {
-			full = true // there is more above than was read
+		if w.base+int64(at) > int64(above) && at < above {
+			full = true // the ladder has more above the user than was read
 			continue
 		}
-		out, ok, err := s.standings(r, first, at-first+below)
+		out, ok, err := w.standings(r, first, at-first+below)
 		if ok || err != nil {
 			return out, err
 		}
 		full = true
 	}
-	return nil, errUnsettled
+	return nil, errUnstable
 }
 
 const (
 	pivotsAShard = 16
-	guesses      = 4    // rounds before a search no longer guesses
-	reach        = 4096 // how far from a pivot a window is looked through
+	guesses      = 4    // rounds in which a search estimates positions
+	reach        = 4096 // the distance from a pivot that a window may cover
 )
 
-// deep returns n standings from a position on, from 0, of several shards. The
-// standings before it are spread over the shards by a hash, so that the position
-// is nearly known in each: pivots around there, then a window at the best of
-// them, whose position is exact since all shards count up to it in one trip. If
-// the window misses, what it says narrows the search. After a few rounds the
-// search no longer guesses but takes pivots all over what is left, of which a
-// round then leaves about a quarter at most, whoever stands where.
+// deep returns n standings of a ladder of several shards, beginning at a
+// position from 0. A hash distributes the standings before the position, so the
+// position within each shard is nearly known. A round reads pivots near these
+// positions and then a window at the best pivot. The position of the window is
+// exact, because all shards count up to its cut in one round trip. If the window
+// misses the position, its counts narrow the search. After guesses rounds, deep
+// stops estimating and reads pivots evenly over the remaining range. Each further
+// round then leaves at most about a quarter of that range, for any distribution.
 func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 	shards := r.shards()
-	bounds := make([]bracket, shards) // what is known of how many of position are in each shard
-	aim := make([]bracket, shards)    // where to look
+	bounds := make([]bracket, shards) // proven bounds of how many of the standings before position each shard has
+	aim := make([]bracket, shards)    // where to read pivots
 	mean := float64(position) / float64(shards)
 	spread := 5*math.Sqrt(mean) + 1
 	for i := range bounds {
@@ -199,27 +200,27 @@ func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 		}
 		cut, estimate, doubt := choose(pivots, bounds, position)
 		off := position - estimate
-		up, down := 0, 1 // to learn the pivot's position, at least
+		up, down := 0, 1 // at least the pivot, for its exact position
 		if doubt+max(off, -off) <= reach {
 			up, down = int(max(-off, 0)+doubt), int(max(off, 0)+doubt)+n
 			if round < guesses {
 				up, down = share(up, shards), share(down, shards)
 			}
 		}
-		s, _, err := r.windows("k", cut, up, down, "")
+		w, _, err := r.window("k", cut, up, down, "")
 		if err != nil {
 			return nil, err
 		}
-		out, ok, err := s.standings(r, int(position-s.base), n)
+		out, ok, err := w.standings(r, int(position-w.base), n)
 		if ok || err != nil {
 			return out, err
 		}
-		r.narrow(bounds, aim, s, position, round)
+		r.narrow(bounds, aim, w, position, round)
 	}
-	return nil, errUnsettled
+	return nil, errUnstable
 }
 
-// bracket holds a number: from lo to hi.
+// bracket is a range that contains a number: lo to hi, both included.
 type bracket struct{ lo, hi int64 }
 
 func (b bracket) within(o bracket) bracket {
@@ -227,13 +228,13 @@ func (b bracket) within(o bracket) bracket {
 	return bracket{lo, max(min(b.hi, o.hi), lo)}
 }
 
-// pivot is a standing at a position, from 0, of its shard.
+// pivot is a standing at a position of its shard, from 0.
 type pivot struct {
 	at  int64
 	key string
 }
 
-// pivots asks each shard for standings spread evenly over where to look.
+// pivots reads standings of each shard at even distances within aim.
 func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	calls := make([]*call, r.shards())
 	for i, b := range aim {
@@ -259,9 +260,9 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	return out, sizes, fault(calls)
 }
 
-// choose returns the pivot whose position in the ladder is likely nearest to the
-// one wanted, an estimate of it, and how far off that may well be. It narrows
-// bounds by what the pivots prove.
+// choose returns the pivot whose position in the ladder is likely nearest to
+// position, an estimate of the pivot's position, and the likely error of the
+// estimate. It narrows bounds by what the pivots prove.
 func choose(pivots [][]pivot, bounds []bracket, position int64) (string, int64, int64) {
 	var all []string
 	for _, list := range pivots {
@@ -302,7 +303,7 @@ func choose(pivots [][]pivot, bounds []bracket, position int64) (string, int64, 
 			gap := float64(highs[i] - lows[i])
 			switch {
 			case j == 0 && len(list) > 0:
-				guess += min(highs[i], list[0].at) // likely near, since outside of where it was looked
+				guess += min(highs[i], list[0].at) // likely near, because it is outside of the range that was read
 				variance += 1
 			case j == len(list) && len(list) > 0:
 				guess += lows[i]
@@ -312,7 +313,7 @@ func choose(pivots [][]pivot, bounds []bracket, position int64) (string, int64, 
 				variance += gap * gap / 12
 			}
 		}
-		if high <= position { // so many at most are before k: k is before the position, or at it
+		if high <= position { // at most high standings precede k: k is at the position or before it
 			for i := range bounds {
 				bounds[i].lo = min(max(bounds[i].lo, lows[i]), bounds[i].hi)
 			}
@@ -328,18 +329,19 @@ func choose(pivots [][]pivot, bounds []bracket, position int64) (string, int64, 
 	return best, estimate, doubt
 }
 
-// narrow takes up what a window that missed the position says of it.
-func (r *reader) narrow(bounds, aim []bracket, s *stretch, position int64, round int) {
+// narrow tightens bounds by the counts of a window that missed the position, and
+// sets aim for the next round.
+func (r *reader) narrow(bounds, aim []bracket, w *window, position int64, round int) {
 	var cut, left int64
-	for i := range s.parts {
-		cut += s.parts[i].cut
+	for i := range w.parts {
+		cut += w.parts[i].cut
 	}
 	off := position - cut
 	for i := range bounds {
 		if off >= 0 {
-			bounds[i] = bounds[i].within(bracket{s.parts[i].cut, s.parts[i].size})
+			bounds[i] = bounds[i].within(bracket{w.parts[i].cut, w.parts[i].size})
 		} else {
-			bounds[i] = bounds[i].within(bracket{0, s.parts[i].cut})
+			bounds[i] = bounds[i].within(bracket{0, w.parts[i].cut})
 		}
 		left += bounds[i].hi - bounds[i].lo
 	}
@@ -348,10 +350,10 @@ func (r *reader) narrow(bounds, aim []bracket, s *stretch, position int64, round
 			aim[i] = bounds[i]
 			continue
 		}
-		// As much of the way as the shard has of what is left.
+		// The shard's share of the distance is its share of the remaining range.
 		way := float64(off) * float64(bounds[i].hi-bounds[i].lo) / float64(left)
 		spread := 5*math.Sqrt(math.Abs(way)) + 8
-		at := float64(s.parts[i].cut) + way
+		at := float64(w.parts[i].cut) + way
 		aim[i] = bracket{int64(at - spread), int64(at + spread)}.within(bounds[i])
 	}
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// Pages deep in a ladder of several shards are exact, whatever users the shards
-// have, and do not read what is before them.
-func TestPagesDeepInALadder(t *testing.T) {
+// Pages deep in a ladder of several shards are exact for any distribution of users,
+// and take few round trips.
+func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	const users, shards = 12_000, 8
 	seed := seeded(t)
 	for name, shape := range map[string]struct {
 		score func(rng *rand.Rand, i, shard int) int64
-		trips int64 // at most, on average
+		trips int64 // upper bound of the average
 	}{
 		"even": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
 		"ties": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
-		// As no hash makes it: one shard has the top half, and in the rest
-		// shards follow one another.
+		// A hash never distributes users like this: one shard has the top half, and
+		// the other shards follow one another.
 		"uneven": {func(rng *rand.Rand, i, shard int) int64 {
 			if shard == 3 {
 				return 1<<40 + rng.Int64N(1<<30)
@@ -42,7 +42,7 @@ func TestPagesDeepInALadder(t *testing.T) {
 			}
 			s.rebuild(t, x)
 			want := ladder(t, s.entries, leaderboard.Division{})
-			l := leaderboard.Ladder{Scope: testScope}
+			l := leaderboard.Ladder{SeasonKey: testSeason}
 			check := func(position int64, n int) {
 				t.Helper()
 				got, v, err := x.Page(t.Context(), l, position, n)
@@ -50,7 +50,7 @@ func TestPagesDeepInALadder(t *testing.T) {
 				from := min(int(position)-1, users)
 				page := want[from:min(from+n, users)]
 				if diff := cmp.Diff(page, got); diff != "" && len(page)+len(got) > 0 || v.Size != users {
-					t.Fatalf("%d from %d of %d (-want +got)\n%s", n, position, v.Size, diff)
+					t.Fatalf("page of %d from position %d of %d (-want +got)\n%s", n, position, v.Size, diff)
 				}
 			}
 			before := x.trips.Load()
@@ -59,7 +59,7 @@ func TestPagesDeepInALadder(t *testing.T) {
 				check(1+rng.Int64N(users), 1+rng.IntN(100))
 			}
 			if trips := x.trips.Load() - before; trips > pages*shape.trips {
-				t.Errorf("%d trips for %d pages, want at most %d a page", trips, pages, shape.trips)
+				t.Errorf("%d trips for %d pages, want at most %d per page", trips, pages, shape.trips)
 			}
 			check(users, 10)
 			check(users-5, 1000)
@@ -69,10 +69,10 @@ func TestPagesDeepInALadder(t *testing.T) {
 	}
 }
 
-// The trips of each question, as README.md has them.
+// Each question takes the number of round trips that README.md states.
 func TestTrips(t *testing.T) {
 	const users = 2000
-	l := leaderboard.Ladder{Scope: testScope}
+	l := leaderboard.Ladder{SeasonKey: testSeason}
 	s := newStore(users)
 	mid := s.entries["user 700"]
 	version := uint64(1)
@@ -88,12 +88,12 @@ func TestTrips(t *testing.T) {
 	}
 	questions := []struct {
 		name         string
-		one, several int64 // trips, with one shard and with several
+		one, several int64 // round trips, with one shard and with several
 		ask          func(ctx context.Context, x *Index) error
 	}{
 		{"standings of users unknown", 1, 2, standings("user 1", "user 2")},
 		{"standings of users known", 1, 1, standings("user 2", "user 1")},
-		{"standings of who does not stand", 1, 1, standings("nobody")},
+		{"standings of a user without an entry", 1, 1, standings("nobody")},
 		{"around a user unknown", 1, 2, around},
 		{"around a user known", 1, 1, around},
 		{"count", 1, 1, func(ctx context.Context, x *Index) error {
@@ -114,7 +114,7 @@ func TestTrips(t *testing.T) {
 		}},
 		{"update that changes no set of rank keys", 1, 1, func(ctx context.Context, x *Index) error {
 			version++
-			return x.Update(ctx, testScope, epoch, []leaderboard.Entry{entry("user 9", version, 3, "F")})
+			return x.Update(ctx, testSeason, epoch, []leaderboard.Entry{entry("user 9", version, 3, "F")})
 		}},
 		{"update to new scores", 1, 2, func(ctx context.Context, x *Index) error {
 			version++
@@ -122,25 +122,25 @@ func TestTrips(t *testing.T) {
 			for i := range 10 {
 				entries = append(entries, entry(fmt.Sprint("user ", 10+i), version, int64(i)+int64(version)*10_000, "F"))
 			}
-			return x.Update(ctx, testScope, epoch, entries)
+			return x.Update(ctx, testSeason, epoch, entries)
 		}},
 		{"standings of users updated", 1, 1, standings("user 14", "user 15")},
 		{"loaded", 1, 1, func(ctx context.Context, x *Index) error {
-			_, err := x.Loaded(ctx, testScope)
+			_, err := x.Loaded(ctx, testSeason)
 			return err
 		}},
 	}
 	for _, shards := range []int{1, 4} {
 		o := options([]string{cluster.Redis(t)}, shards)
 		o.Hints = users
-		// The first to ask sends the scripts.
+		// The first index to ask sends the scripts, so only the second one is checked.
 		for i, x := range []*Index{opened(t, o), opened(t, o)} {
 			s.rebuild(t, x)
 			for _, q := range questions {
 				before := x.trips.Load()
 				must(t, q.ask(t.Context(), x))
 				got := x.trips.Load() - before
-				x.background.Wait() // acknowledgements are no part of it
+				x.background.Wait() // acknowledgements do not count
 				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
 					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)
 				}

@@ -12,51 +12,51 @@ import (
 )
 
 var (
-	// errNotLoaded: Redis answers, and does not hold the scope.
+	// errNotLoaded: Redis answers but does not hold the season.
 	errNotLoaded = fmt.Errorf("not loaded: %w", leaderboard.ErrRankUnavailable)
-	// errAgain: the question was not answered and is to be asked again.
-	errAgain = fmt.Errorf("the generation changes too often: %w", leaderboard.ErrRankUnavailable)
-	// errUnsettled: it was asked again many times, of one generation.
-	errUnsettled = fmt.Errorf("the standings change faster than they are read: %w", leaderboard.ErrRankUnavailable)
+	// errAgain: the attempt gave no answer, and the caller must repeat the question.
+	errAgain = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
+	// errUnstable: many attempts on one generation gave no consistent answer.
+	errUnstable = fmt.Errorf("the standings changed during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 )
 
 const (
-	// attempts bounds how often a question is asked again.
+	// attempts bounds the attempts at one question.
 	attempts = 32
-	// tellingAge is after how long a reader tells what a writer left untold.
-	// Writers do so at once, unless they die.
-	tellingAge = 250 * time.Millisecond
-	// batchUsers bounds the users of one trip where there are several shards.
+	// outboxAge is the age at which a reader delivers what a writer left in an
+	// outbox. Writers deliver at once unless they die.
+	outboxAge = 250 * time.Millisecond
+	// batchUsers bounds the users of one round trip if there are several shards.
 	batchUsers = 256
 )
 
-// reader asks about one ladder.
+// reader answers one question about one ladder.
 type reader struct {
 	x       *Index
-	sc      *scope
+	season  *seasonIndex
 	ctx     context.Context
 	ladder  string
 	control []string
-	told    bool // others' tellings once
+	drained bool // old outboxes were delivered once
 
 	keyBytes int // of a rank key
 	view     leaderboard.View
 }
 
-// answer calls f until it does not return errAgain.
+// answer calls f until it returns no errAgain, or attempts are used up.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, f func(*reader) error) (leaderboard.View, error) {
-	r := &reader{x: x, sc: x.peek(l.Scope), ctx: ctx, ladder: l.Division.String()}
+	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: l.Division.String()}
 	var err error
 	for attempt := range attempts {
-		if r.sc.suspect() {
+		if r.season.unsynced() {
 			err = errNotLoaded
 			break
 		}
-		r.control = *r.sc.control.Load()
+		r.control = *r.season.control.Load()
 		if err = f(r); !errors.Is(err, errAgain) {
 			break
 		}
-		if attempt > 2 { // as when another process replaces a generation
+		if attempt > 2 { // for example while another process replaces generations
 			if err := sleep(ctx, time.Duration(attempt)*time.Millisecond); err != nil {
 				return leaderboard.View{}, fmt.Errorf("redis: %v: %w: %w", l, leaderboard.ErrRankUnavailable, err)
 			}
@@ -65,7 +65,7 @@ func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, f func(*reader
 	if err != nil {
 		return leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, err)
 	}
-	x.keep(r.sc)
+	x.keep(r.season)
 	return r.view, nil
 }
 
@@ -86,7 +86,7 @@ func (r *reader) call(s *script, shard int, args ...any) *call {
 	return newCall(s, r.control, shard, append([]any{r.ladder}, args...)...)
 }
 
-// sizes are the sizes of a ladder's parts, by shard.
+// sizes are the numbers of standings of a ladder in each shard.
 type sizes []int64
 
 func (s sizes) total() int64 {
@@ -97,15 +97,15 @@ func (s sizes) total() int64 {
 	return n
 }
 
-// ask makes one call for each shard, in one trip, and reads what every answer
-// begins with. Answers are of one generation, or the error is errAgain.
+// ask makes one call per shard in one round trip and reads the header of every
+// answer. If the answers are not of one generation, it returns errAgain.
 func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return nil, err
 	}
 	for _, c := range calls {
 		if c.status == statusShards {
-			r.x.setShards(r.sc, int(c.int()))
+			r.x.setShards(r.season, int(c.int()))
 			return nil, errAgain
 		}
 	}
@@ -123,21 +123,21 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 		if at := instantOf(c.str()); at.After(v.AsOf) {
 			v.AsOf = at
 		}
-		if c.int() > tellingAge.Microseconds() {
+		if c.int() > outboxAge.Microseconds() {
 			forgotten = append(forgotten, i)
 		}
 		r.keyBytes = int(c.int())
 		parts[i] = c.int()
 		if c.fault {
-			return nil, fmt.Errorf("%s: an answer without a header: %w", c.script.name, leaderboard.ErrRankUnavailable)
+			return nil, fmt.Errorf("%s: unexpected answer header: %w", c.script.name, leaderboard.ErrRankUnavailable)
 		}
 	}
 	if slices.ContainsFunc(generations, func(g string) bool { return g != generations[0] }) {
 		return nil, r.rollForward(generations)
 	}
-	if len(forgotten) > 0 && !r.told {
-		r.told = true
-		if err := r.x.drain(r.ctx, r.sc, r.control, "", forgotten); err != nil {
+	if len(forgotten) > 0 && !r.drained {
+		r.drained = true
+		if err := r.x.drain(r.ctx, r.season, r.control, "", forgotten); err != nil {
 			return nil, err
 		}
 		return nil, errAgain
@@ -147,8 +147,9 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	return parts, nil
 }
 
-// rollForward makes the generation of shard 0, which decides, live in the others:
-// whoever began that is still at it, or is no more.
+// rollForward makes the live generation of shard 0 live in the other shards too,
+// because shard 0 decides. The process that began to do so is still at work, or
+// it died.
 func (r *reader) rollForward(generations []string) error {
 	var calls []*call
 	for i, g := range generations {
@@ -162,17 +163,17 @@ func (r *reader) rollForward(generations []string) error {
 	return errAgain
 }
 
-// fault returns an error if an answer was not read to its end as it should be.
+// fault returns an error if an answer had missing, surplus or mistyped elements.
 func fault(calls []*call) error {
 	for _, c := range calls {
 		if c.fault || len(c.rest) > 0 {
-			return fmt.Errorf("%s: an answer of another form: %w", c.script.name, leaderboard.ErrRankUnavailable)
+			return fmt.Errorf("%s: unexpected answer: %w", c.script.name, leaderboard.ErrRankUnavailable)
 		}
 	}
 	return nil
 }
 
-// before is what lies before a sort key.
+// before counts what precedes a sort key.
 type before struct{ standings, better, distinct int64 }
 
 func (b *before) add(c *call) {
@@ -181,8 +182,8 @@ func (b *before) add(c *call) {
 	b.distinct += c.int()
 }
 
-// standings asks what is before each of keys, and for the sort keys of users.
-// With one shard, what is before each user who stands is known too.
+// standings reads the sort keys of users and counts what precedes each of keys.
+// With one shard, it also counts what precedes each ranked user.
 func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string, map[string]*before, error) {
 	calls := make([]*call, r.shards())
 	where := make([][]int, r.shards())
@@ -231,9 +232,9 @@ func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string,
 	return found, counted, nil
 }
 
-// reconcile makes counts of rank keys agree with those of standings. Their homes
-// are told of rank keys a moment after the standings have moved, so that a count
-// may be of the moment before.
+// reconcile makes counts of rank keys consistent with counts of standings. The
+// home of a rank key learns of a change shortly after the standings have moved,
+// so the count of rank keys may be of an earlier moment.
 func reconcile(counted map[string]*before) {
 	last := &before{}
 	for _, k := range slices.Sorted(maps.Keys(counted)) {
@@ -243,7 +244,7 @@ func reconcile(counted map[string]*before) {
 	}
 }
 
-// within returns distinct brought to what is possible of so many standings.
+// within returns distinct, limited to what is possible for so many standings.
 func within(distinct, standings int64) int64 { return max(min(distinct, standings), min(standings, 1)) }
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }
@@ -254,13 +255,13 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	var view leaderboard.View
 	for {
 		batch := users
-		if len(*x.peek(l.Scope).control.Load()) > 1 {
+		if len(*x.peek(l.SeasonKey).control.Load()) > 1 {
 			batch = users[:min(len(users), batchUsers)]
 		}
 		var err error
 		n := len(out)
 		view, err = x.answer(ctx, l, func(r *reader) (err error) {
-			out, err = r.settle(out[:n], batch)
+			out, err = r.lookup(out[:n], batch)
 			return err
 		})
 		if err != nil {
@@ -272,14 +273,14 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	}
 }
 
-// settle appends the standings of users. Where there are several shards, a
-// user's sort key must be known before the others can say what is before it: it
-// is guessed, and asked again if the guess was wrong.
-func (r *reader) settle(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
+// lookup appends the standings of users to out. With several shards, the other
+// shards need a user's sort key to count what precedes it. lookup therefore
+// guesses the sort keys from the cache and repeats the question if one is wrong.
+func (r *reader) lookup(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
 	guess := make([]string, len(users))
 	if r.shards() > 1 {
 		for i, user := range users {
-			guess[i], _ = r.x.hints.Get(hint{r.sc, user})
+			guess[i], _ = r.x.hints.Get(hint{r.season, user})
 		}
 	}
 	for range attempts {
@@ -296,14 +297,14 @@ func (r *reader) settle(out []leaderboard.Standing, users []leaderboard.UserID) 
 			return nil, err
 		}
 		if r.shards() > 1 {
-			settled := true
+			stable := true
 			for i, k := range found {
 				if k != "" && k != guess[i] {
-					settled = false
-					r.x.hints.Add(hint{r.sc, users[i]}, k)
+					stable = false
+					r.x.hints.Add(hint{r.season, users[i]}, k)
 				}
 			}
-			if !settled {
+			if !stable {
 				guess = found
 				continue
 			}
@@ -321,17 +322,17 @@ func (r *reader) settle(out []leaderboard.Standing, users []leaderboard.UserID) 
 		}
 		return out, nil
 	}
-	return nil, errUnsettled
+	return nil, errUnstable
 }
 
-// standing returns the standing of a sort key, without ranks.
+// standing returns the standing of a sort key without its ranks.
 func (r *reader) standing(k string) (leaderboard.Standing, error) {
 	key, at, user, err := leaderboard.SortKey(k).Split(r.keyBytes)
 	return leaderboard.Standing{User: user, Key: key, AchievedAt: at}, err
 }
 
-// Count implements [leaderboard.Ranker]. A key longer than the board's rank
-// keys is no key, and an error.
+// Count implements [leaderboard.Ranker].
+// Errors: [leaderboard.ErrFormat] if a key is longer than the board's rank keys.
 func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
 	distinct := make([]string, len(keys))
 	for i, k := range keys {
@@ -347,7 +348,7 @@ func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderbo
 		}
 		for i, k := range keys {
 			if len(k) > r.keyBytes {
-				return fmt.Errorf("count: rank key of %d bytes, not %d: %w", len(k), r.keyBytes, leaderboard.ErrFormat)
+				return fmt.Errorf("count: rank key has %d bytes, want at most %d: %w", len(k), r.keyBytes, leaderboard.ErrFormat)
 			}
 			b := counted[string(k)]
 			out[i] = leaderboard.Counts{Standings: b.better, Distinct: b.distinct}

@@ -12,52 +12,54 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// errOvertaken: a Drop, a newer Rebuild or a loss of data came in between.
-var errOvertaken = fmt.Errorf("overtaken: %w", leaderboard.ErrRankUnavailable)
+// errOvertaken: a Drop, a newer Rebuild or a loss of data interrupted a Rebuild.
+var errOvertaken = fmt.Errorf("overtaken by a drop, a newer rebuild or a loss of data: %w", leaderboard.ErrRankUnavailable)
 
-// leasePoll is how often a Rebuild looks whether another process's is over.
+// leasePoll is the interval at which a Rebuild checks another process's lease.
 const leasePoll = 50 * time.Millisecond
 
-// Rebuild implements [leaderboard.Index]. Processes that share the Redis take
-// turns, and a process that dies is followed by another after
-// [Options.LeaseTTL]. One that had to wait for another process is content with a
-// Rebuild that began after it was called, and then does not read entries: all
-// read one store. A Rebuild that was overtaken by a Drop, by a newer Rebuild
-// after its lease ran out, or by a loss of data changes nothing, and returns
-// [leaderboard.ErrRankUnavailable].
-func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.Scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
-	sc := x.scope(s)
+// Rebuild implements [leaderboard.Index]. Processes that share a Redis take turns
+// by a lease. If a process dies, another takes over after [Options.LeaseTTL].
+//
+// All processes read one store. A Rebuild that waited for another process
+// therefore accepts a Rebuild that began after the call, and then does not read
+// entries.
+//
+// Errors: [leaderboard.ErrRankUnavailable] if a Drop, a loss of data, or a newer
+// Rebuild after the lease ran out overtakes this one, which then changes nothing.
+func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	season := x.season(s)
 	select {
-	case <-sc.rebuild:
-		defer func() { sc.rebuild <- struct{}{} }()
+	case <-season.rebuild:
+		defer func() { season.rebuild <- struct{}{} }()
 	case <-ctx.Done():
 		return fmt.Errorf("redis: rebuild %v: %w", s, ctx.Err())
 	}
-	if err := x.rebuild(ctx, b, sc, at, entries); err != nil {
+	if err := x.rebuild(ctx, b, season, at, entries); err != nil {
 		return fmt.Errorf("redis: rebuild %v: %w", s, err)
 	}
 	return nil
 }
 
-// generation is one that is being built.
+// generation is a generation that this process is building.
 type generation struct {
 	x       *Index
-	sc      *scope
+	season  *seasonIndex
 	control []string
-	token   string // of the lease
+	token   string // owner of the lease
 	name    string
 	fence   int64
 
-	pending [][]any // entries, by shard
-	batches []int64 // sent, by shard
-	held    int     // entries that are pending
+	pending [][]any // arguments of entries to send, by shard
+	batches []int64 // number of batches sent, by shard
+	held    int     // number of entries in pending
 }
 
-func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, sc *scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
-	sc.mu.Lock()
-	failures := sc.failures
-	sc.mu.Unlock()
-	g := &generation{x: x, sc: sc, token: rand.Text()}
+func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seasonIndex, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
+	season.mu.Lock()
+	failures := season.failures
+	season.mu.Unlock()
+	g := &generation{x: x, season: season, token: rand.Text()}
 	if err := g.begin(ctx, b, at); err != nil || g.name == "" {
 		return err
 	}
@@ -68,10 +70,10 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, sc *scope, at
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.o.UpdateTimeout)
 		defer cancel()
 		if err != nil {
-			// If that fails too, the next Rebuild, Drop or Update frees what is there.
+			// If this fails too, the next Rebuild, Drop or Update frees the generation.
 			_ = x.abandon(ctx, g.control, g.name)
 		}
-		_ = x.run(ctx, []*call{g.lease(0)}) // or it runs out
+		_ = x.run(ctx, []*call{g.lease(0)}) // if this fails, the lease expires
 	}()
 	if err := g.fill(ctx, b, entries); err != nil {
 		return err
@@ -82,21 +84,21 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, sc *scope, at
 	if err := g.flip(ctx); err != nil {
 		return err
 	}
-	x.settle(sc, failures)
+	x.markRepaired(season, failures)
 	return nil
 }
 
-// begin takes the lease and begins the generation in every shard. The name is
-// empty if another process's Rebuild will do.
+// begin takes the lease and begins the generation in every shard. It leaves the
+// name empty if another process's Rebuild is recent enough.
 func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Time) error {
 	x, nonce := g.x, rand.Text()[:8]
 	var above, newest int64 = 0, math.MaxInt64 >> 12
 	for waited := false; ; {
-		g.control = *g.sc.control.Load()
+		g.control = *g.season.control.Load()
 		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), above, newest)
-		acquire.keys = append(acquire.keys, x.leaseKey(g.sc))
-		patience, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
-		err := retry(patience, func() error { return x.run(patience, []*call{acquire}) })
+		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
+		bounded, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
+		err := retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
 		cancel()
 		if err != nil {
 			return err
@@ -112,18 +114,18 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		}
 		name, fence, shards, live := acquire.str(), acquire.int(), int(acquire.int()), acquire.str()
 		if acquire.status != statusOK || acquire.fault {
-			return fmt.Errorf("acquire: an answer of another form: %w", leaderboard.ErrRankUnavailable)
+			return fmt.Errorf("acquire: unexpected answer: %w", leaderboard.ErrRankUnavailable)
 		}
 		if name == "" {
-			if loaded, err := x.Loaded(ctx, g.sc.id); loaded || err != nil {
+			if loaded, err := x.Loaded(ctx, g.season.key); loaded || err != nil {
 				return err
 			}
-			newest = math.MaxInt64 >> 12 // not good enough
+			newest = math.MaxInt64 >> 12 // the recent generation is not loaded any more
 			continue
 		}
 		if shards != len(g.control) {
-			x.setShards(g.sc, shards)
-			g.control = *g.sc.control.Load()
+			x.setShards(g.season, shards)
+			g.control = *g.season.control.Load()
 		}
 		g.name, g.fence = name, fence
 		g.pending, g.batches = make([][]any, shards), make([]int64, shards)
@@ -137,7 +139,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		above = 0
 		for _, c := range calls {
 			if c.status == statusFenced {
-				// Shard 0 was lost and counts anew.
+				// Shard 0 lost its data, and its fences began again at 1.
 				above = max(above, c.int())
 			}
 		}
@@ -149,16 +151,16 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 
 func (g *generation) lease(ttl time.Duration) *call {
 	c := newCall(leaseScript, g.control, 0, g.token, ttl.Milliseconds())
-	c.keys = []string{g.x.leaseKey(g.sc)}
+	c.keys = []string{g.x.leaseKey(g.season)}
 	return c
 }
 
-// prolong holds the lease until ctx is done, and ends ctx if it is lost.
+// prolong keeps the lease until ctx is done. If the lease is lost, it cancels ctx.
 func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc) {
 	for sleep(ctx, g.x.o.LeaseTTL/3) == nil {
 		c := g.lease(g.x.o.LeaseTTL)
 		if err := g.x.run(ctx, []*call{c}); err == nil && c.status == statusFenced {
-			cancel(fmt.Errorf("the lease is lost: %w", errOvertaken))
+			cancel(fmt.Errorf("the lease expired: %w", errOvertaken))
 		}
 	}
 }
@@ -174,7 +176,7 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 			return context.Cause(ctx)
 		}
 		if e.Ranked() && len(e.Key) != keyBytes {
-			return fmt.Errorf("entry of %q: a rank key of %d bytes, not %d: %w", e.User, len(e.Key), keyBytes, leaderboard.ErrFormat)
+			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), keyBytes, leaderboard.ErrFormat)
 		}
 		shard := shardOf(e.User, len(g.control))
 		g.pending[shard] = append(g.pending[shard], entryArgs(&e)...)
@@ -214,12 +216,12 @@ func (g *generation) send(ctx context.Context) error {
 	return g.write(ctx, calls)
 }
 
-// write makes calls of the update script, and tells other shards what they say.
+// write makes calls of the update script and delivers the outboxes they return.
 func (g *generation) write(ctx context.Context, calls []*call) error {
-	patience, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+	bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
 	defer cancel()
-	return retry(patience, func() error {
-		if err := g.x.run(patience, calls); err != nil {
+	return retry(bounded, func() error {
+		if err := g.x.run(bounded, calls); err != nil {
 			if ctx.Err() != nil {
 				return errors.Join(err, context.Cause(ctx))
 			}
@@ -230,18 +232,18 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 				return errOvertaken
 			}
 		}
-		tellings, _ := outboxes(calls)
-		return g.x.tell(patience, g.sc, g.control, tellings)
+		outgoing, _ := deliveries(calls)
+		return g.x.deliver(bounded, g.season, g.control, outgoing)
 	})
 }
 
-// verify makes sure that every shard was told everything, holds what was
-// written, and still is on the server that it was written to.
+// verify checks that all outboxes are delivered, and that every shard holds what
+// was written and is still on the server that it was written to.
 func (g *generation) verify(ctx context.Context) error {
 	if len(g.control) > 1 {
 		var all []*call
 		for shard := range g.control {
-			acks := g.sc.acknowledgements(shard)
+			acks := g.season.acknowledgements(shard)
 			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / 3}, acks...)...))
 		}
 		if err := g.write(ctx, all); err != nil {
@@ -258,26 +260,26 @@ func (g *generation) verify(ctx context.Context) error {
 		}
 		for _, what := range []string{"users", "standings", "rank keys"} {
 			if written, there := c.int(), c.int(); written != there {
-				return fmt.Errorf("shard %d: %d %s written, %d there: %w", i, written, what, there, leaderboard.ErrRankUnavailable)
+				return fmt.Errorf("shard %d: wrote %d %s, found %d: %w", i, written, what, there, leaderboard.ErrRankUnavailable)
 			}
 		}
 		if batches := c.int(); batches != g.batches[i] {
-			return fmt.Errorf("shard %d: %d batches sent, %d there: %w", i, g.batches[i], batches, leaderboard.ErrRankUnavailable)
+			return fmt.Errorf("shard %d: sent %d batches, found %d: %w", i, g.batches[i], batches, leaderboard.ErrRankUnavailable)
 		}
 	}
 	return fault(calls)
 }
 
-// flip makes the generation live: in shard 0, which decides, and then in the
-// others. Should this process end in between, readers do the rest.
+// flip makes the generation live: first in shard 0, which decides, then in the
+// others. If this process ends between the two steps, readers finish the flip.
 func (g *generation) flip(ctx context.Context) error {
 	calls := each(flipScript, g.control, g.name)
 	for _, part := range [][]*call{calls[:1], calls[1:]} {
 		if len(part) == 0 {
 			continue
 		}
-		patience, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
-		err := retry(patience, func() error { return g.x.run(patience, part) })
+		bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+		err := retry(bounded, func() error { return g.x.run(bounded, part) })
 		cancel()
 		if err != nil {
 			return err
@@ -291,8 +293,8 @@ func (g *generation) flip(ctx context.Context) error {
 	return nil
 }
 
-// abandon frees a generation that was being built. If shard 0 has it live, it is
-// made live in the others instead.
+// abandon frees a generation that was being built. If the generation is already
+// live in shard 0, abandon makes it live in the other shards instead.
 func (x *Index) abandon(ctx context.Context, control []string, name string) error {
 	first := newCall(dropScript, control, 0, "abort", name)
 	if err := x.run(ctx, []*call{first}); err != nil || len(control) == 1 {

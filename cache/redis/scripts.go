@@ -15,8 +15,8 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is a Lua script that works on one shard. A server that has not seen it
-// since its start is sent the text.
+// script is a Lua script that works on one shard. Its text is sent to a server
+// only if the server does not know its hash.
 type script struct{ name, text, sha string }
 
 func load(kind, name string) *script {
@@ -24,7 +24,7 @@ func load(kind, name string) *script {
 	for _, file := range []string{"base", kind, name} {
 		b, err := luaFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
-			panic(err) // embedded: no such file is a fault of the build
+			panic(err) // the file is embedded, so the build is faulty
 		}
 		text += string(b)
 	}
@@ -34,7 +34,7 @@ func load(kind, name string) *script {
 
 var (
 	updateScript    = load("write", "update")
-	tellScript      = load("write", "tell")
+	deliverScript   = load("write", "deliver")
 	standingsScript = load("read", "standings")
 	windowScript    = load("read", "window")
 	pivotsScript    = load("read", "pivots")
@@ -47,14 +47,14 @@ var (
 	ownerScript     = load("write", "owner")
 )
 
-// The first element of every answer of a script.
+// The first element of every script's answer.
 const (
 	statusOK     = iota
 	statusNone   // the shard holds nothing
-	statusShards // the scope has another number of shards, which follows
-	statusLost   // the server is not the one that was written to
-	statusFenced // a newer generation is there; its fence follows
-	statusFormat // a rank key is not as long as the board's
+	statusShards // the season has another number of shards, which follows
+	statusLost   // the server is not the one that the shard was written on
+	statusFenced // a newer generation exists; its fence follows
+	statusFormat // the length of a rank key is not that of the board's
 )
 
 // call is one run of a script on one shard, and its answer.
@@ -69,8 +69,8 @@ type call struct {
 	reply
 }
 
-// reply is read from front to back. What is not there or of another type is
-// remembered as a fault.
+// reply is read from front to back. Reading a missing element, or one of another
+// type, sets fault.
 type reply struct {
 	rest  []any
 	fault bool
@@ -114,9 +114,9 @@ func (r *reply) strings() []string {
 	return out
 }
 
-// run makes calls in one trip: calls to one server in one pipeline, the servers
-// side by side. A second trip sends the text of scripts to servers that do not
-// know them. It returns the first error, but every call that has none is done.
+// run makes calls in one round trip: one pipeline per server, all servers
+// concurrently. If servers do not know a script, a second round trip sends its
+// text. run returns the first error; calls without an error are complete.
 func (x *Index) run(ctx context.Context, calls []*call) error {
 	if why := x.unfit.Load(); why != nil {
 		for _, c := range calls {
@@ -140,7 +140,7 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 		c.status, c.reply = statusNone, reply{rest: v}
 		if err == nil {
 			if c.status = int(c.int()); c.fault {
-				err = fmt.Errorf("answer %v", v)
+				err = fmt.Errorf("unexpected answer %v", v)
 			}
 		}
 		if c.failed = err != nil; c.failed && first == nil {
@@ -148,7 +148,7 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 		}
 	}
 	if first != nil {
-		// After a failover the client would learn late who has the slots now.
+		// After a failover, the client would otherwise learn the new masters late.
 		if c, ok := x.client.(*goredis.ClusterClient); ok {
 			c.ReloadState(ctx)
 		}
@@ -164,7 +164,7 @@ func (c *call) text(ctx context.Context, to goredis.Cmdable) *goredis.Cmd {
 	return to.Eval(ctx, c.script.text, c.keys, c.args...)
 }
 
-// send makes calls in one trip and leaves the outcome of each in it.
+// send makes calls in one round trip and stores the outcome of each in it.
 func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.Context, goredis.Cmdable) *goredis.Cmd) {
 	x.trips.Add(1)
 	if len(calls) == 1 {
@@ -175,6 +175,6 @@ func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.
 	for _, c := range calls {
 		c.cmd = do(c, ctx, pipe)
 	}
-	// Its error is that of one of the calls.
+	// Exec returns the error of one of the calls, and each call has its own.
 	_, _ = pipe.Exec(ctx)
 }

@@ -11,49 +11,54 @@ import (
 )
 
 const (
-	batchEntries = 64   // that a script moves at a time, so that it is soon done
-	mostItems    = 1000 // that a script hands out at a time for one shard; as in update.lua
+	batchEntries = 64   // most entries of one script call, which blocks the server
+	maxItems     = 1000 // most items of one outbox in a script's answer; equal to ITEMS in update.lua
 	flushDelay   = 20 * time.Millisecond
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
-	// shortPatience bounds an Update of a scope that lacks one already.
-	shortPatience = 100 * time.Millisecond
+	// unsyncedTimeout bounds an Update of a season that already lacks one.
+	unsyncedTimeout = 100 * time.Millisecond
 )
 
-// Update implements [leaderboard.Index]. The store has the entries already, so
-// that the end of ctx does not stop it. Should Redis not take them in
-// [Options.UpdateTimeout], it returns [leaderboard.ErrRankUnavailable], and the
-// scope is made unavailable, for everyone, until it is rebuilt.
-func (x *Index) Update(ctx context.Context, s leaderboard.Scope, at time.Time, entries []leaderboard.Entry) error {
-	sc := x.scope(s)
+// Update implements [leaderboard.Index]. The end of ctx does not stop it, because
+// the store already has the entries.
+//
+// Errors: [leaderboard.ErrRankUnavailable] if Redis does not take the entries
+// within [Options.UpdateTimeout]. The season is then unavailable to all processes
+// until it is rebuilt.
+func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+	season := x.season(s)
 	args := make([][]any, len(entries))
 	for i := range entries {
 		args[i] = entryArgs(&entries[i])
 	}
-	patience := x.o.UpdateTimeout
-	if sc.suspect() { // it will be made anew, and writers need not wait for it
-		patience = min(patience, shortPatience)
+	timeout := x.o.UpdateTimeout
+	if season.unsynced() { // a Rebuild will follow, so writers need not wait
+		timeout = min(timeout, unsyncedTimeout)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	err := retry(ctx, func() error { return x.update(ctx, sc, instant(at), entries, args) })
+	err := retry(ctx, func() error { return x.update(ctx, season, instant(at), entries, args) })
 	if err != nil {
 		if !errors.Is(err, leaderboard.ErrFormat) {
-			x.fail(sc)
+			x.fail(season)
 		}
 		return fmt.Errorf("redis: update %v: %w", s, err)
 	}
-	if len(*sc.control.Load()) > 1 {
-		for i := range entries { // whose ranks will be asked for next
+	if len(*season.control.Load()) > 1 {
+		for i := range entries { // their ranks are likely to be read next
 			if e := &entries[i]; e.Ranked() {
-				x.hints.Add(hint{sc, e.User}, string(e.SortKey()))
+				x.hints.Add(hint{season, e.User}, string(e.SortKey()))
 			}
 		}
 	}
 	return nil
 }
 
-// retry calls f until it succeeds, for as long as Redis is not available.
+// retry calls f until it succeeds, fails for good, or ctx is done, with
+// exponential backoff. Only [leaderboard.ErrRankUnavailable] is retried, and
+// errOvertaken is not. Unlike a retry that returns the error of ctx, it returns
+// the last error of f.
 func retry(ctx context.Context, f func() error) error {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		err := f()
@@ -63,7 +68,7 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// entryArgs returns what a script is told of an entry.
+// entryArgs returns the arguments of the update script for an entry.
 func entryArgs(e *leaderboard.Entry) []any {
 	prefix, divisions := "", []byte(nil)
 	if e.Ranked() {
@@ -76,14 +81,14 @@ func entryArgs(e *leaderboard.Entry) []any {
 	return []any{string(e.User), bigEndian(e.Version), prefix, divisions}
 }
 
-// update writes entries to their shards: in one trip, and another if homes of
-// rank keys must be told.
-func (x *Index) update(ctx context.Context, sc *scope, at string, entries []leaderboard.Entry, args [][]any) error {
-	control := *sc.control.Load()
-	groups := make([][]any, len(control)) // of the shard's call to come
+// update writes entries to their shards in one round trip. If homes of rank keys
+// must be notified, it makes a second round trip.
+func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
+	control := *season.control.Load()
+	groups := make([][]any, len(control)) // arguments of each shard's next call
 	var calls []*call
 	flush := func(shard int) {
-		acks := sc.acknowledgements(shard)
+		acks := season.acknowledgements(shard)
 		head := append([]any{"", 0, at, len(acks) / 3}, acks...)
 		calls = append(calls, newCall(updateScript, control, shard, append(head, groups[shard]...)...))
 		groups[shard] = nil
@@ -106,47 +111,49 @@ func (x *Index) update(ctx context.Context, sc *scope, at string, entries []lead
 	for _, c := range calls {
 		switch c.status {
 		case statusShards:
-			x.setShards(sc, int(c.int()))
+			x.setShards(season, int(c.int()))
 			again = true
 		case statusFormat:
-			return fmt.Errorf("a rank key of the board has %d bytes: %w", c.int(), leaderboard.ErrFormat)
+			return fmt.Errorf("a rank key of this board must have %d bytes: %w", c.int(), leaderboard.ErrFormat)
 		case statusNone, statusLost:
-			// Nothing to update, unless it is that the shard does not exist.
+			// There is nothing to update, unless the season has fewer shards than
+			// expected and this shard does not exist.
 			if c.shard != 0 && !again {
 				first := newCall(standingsScript, control, 0, "", 0)
 				if err := x.run(ctx, []*call{first}); err != nil {
 					return err
 				}
 				if first.status == statusShards {
-					x.setShards(sc, int(first.int()))
+					x.setShards(season, int(first.int()))
 					again = true
 				}
 			}
 		}
 	}
 	if again {
-		return x.update(ctx, sc, at, entries, args)
+		return x.update(ctx, season, at, entries, args)
 	}
-	tellings, building := outboxes(calls)
-	if err := x.tell(ctx, sc, control, tellings); err != nil {
+	outgoing, building := deliveries(calls)
+	if err := x.deliver(ctx, season, control, outgoing); err != nil {
 		return err
 	}
 	if building != "" {
-		x.sweep(sc, control, building)
+		x.sweep(season, control, building)
 	}
 	return nil
 }
 
-// news is what a shard has for another.
-type news struct {
-	telling
-	told  int64 // items before these
-	items []string
+// delivery is a run of items from one shard's outbox for another shard. An item
+// is a rank key that the sender gained or lost.
+type delivery struct {
+	channel
+	before int64 // number of items that precede these in the outbox
+	items  []string
 }
 
-// outboxes reads what scripts answered that other shards must be told, and the
-// generation that is being built.
-func outboxes(calls []*call) (all []news, building string) {
+// deliveries reads the outboxes from the answers of the update script, and the
+// name of the generation that is being built.
+func deliveries(calls []*call) (all []delivery, building string) {
 	for _, c := range calls {
 		if c.status != statusOK {
 			continue
@@ -154,9 +161,9 @@ func outboxes(calls []*call) (all []news, building string) {
 		building = c.str()
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
-			n := news{telling{r.str(), c.shard, int(r.int())}, r.int(), r.strings()}
-			// Calls of one shard may hand out the same items: the last has them all.
-			if i := slices.IndexFunc(all, func(o news) bool { return o.telling == n.telling }); i >= 0 {
+			n := delivery{channel{r.str(), c.shard, int(r.int())}, r.int(), r.strings()}
+			// Calls of one shard may return the same items; the last call returns all.
+			if i := slices.IndexFunc(all, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
 				all[i] = n
 			} else {
 				all = append(all, n)
@@ -166,38 +173,39 @@ func outboxes(calls []*call) (all []news, building string) {
 	return all, building
 }
 
-// tell tells rank keys' homes, in one trip unless there is very much to tell.
-func (x *Index) tell(ctx context.Context, sc *scope, control []string, all []news) error {
+// deliver sends deliveries to the homes of their rank keys. It makes one round
+// trip, unless an outbox has more than maxItems.
+func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []string, all []delivery) error {
 	if len(all) == 0 {
 		return nil
 	}
 	byShard := map[int]*call{}
-	told := map[int][]news{}
+	sent := map[int][]delivery{}
 	var calls []*call
 	more := map[int]bool{}
 	for _, n := range all {
 		c := byShard[n.to]
 		if c == nil {
-			c = newCall(tellScript, control, n.to)
+			c = newCall(deliverScript, control, n.to)
 			byShard[n.to] = c
 			calls = append(calls, c)
 		}
-		c.args = append(c.args, n.generation, n.from, n.told, len(n.items))
+		c.args = append(c.args, n.generation, n.from, n.before, len(n.items))
 		for _, item := range n.items {
 			c.args = append(c.args, item)
 		}
-		told[n.to] = append(told[n.to], n)
-		more[n.from] = more[n.from] || len(n.items) == mostItems
+		sent[n.to] = append(sent[n.to], n)
+		more[n.from] = more[n.from] || len(n.items) == maxItems
 	}
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
 	for _, c := range calls {
 		if c.status != statusOK {
-			continue // the shard is gone or another's: the scope is not loaded, and not told of
+			continue // the shard is gone, so the season is not loaded and its items are obsolete
 		}
-		for _, n := range told[c.shard] {
-			x.acknowledge(sc, n.telling, c.int())
+		for _, n := range sent[c.shard] {
+			x.acknowledge(season, n.channel, c.int())
 		}
 	}
 	var from []int
@@ -207,73 +215,73 @@ func (x *Index) tell(ctx context.Context, sc *scope, control []string, all []new
 		}
 	}
 	if len(from) > 0 {
-		return x.drain(ctx, sc, control, "", from)
+		return x.drain(ctx, season, control, "", from)
 	}
 	return nil
 }
 
-// drain tells what shards have left to tell, of a generation that is being
-// built or, without one, of all.
-func (x *Index) drain(ctx context.Context, sc *scope, control []string, generation string, shards []int) error {
+// drain delivers the outboxes of shards: of the given generation, which must be
+// the one being built, or of all generations if generation is empty.
+func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) error {
 	calls := make([]*call, len(shards))
 	for i, shard := range shards {
-		acks := sc.acknowledgements(shard)
+		acks := season.acknowledgements(shard)
 		calls[i] = newCall(updateScript, control, shard, append([]any{generation, 0, "", len(acks) / 3}, acks...)...)
 	}
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	tellings, _ := outboxes(calls)
-	return x.tell(ctx, sc, control, tellings)
+	outgoing, _ := deliveries(calls)
+	return x.deliver(ctx, season, control, outgoing)
 }
 
-// acknowledge notes how far a shard was heard by another, to be said with the
-// next update of it, or soon.
-func (x *Index) acknowledge(sc *scope, t telling, heard int64) {
-	if heard < 0 {
+// acknowledge records how many items of a channel were received. The next update
+// of the sending shard, or a flush soon after, reports it there.
+func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
+	if received < 0 {
 		return
 	}
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	sc.told[t] = max(sc.told[t], heard)
-	if !sc.flushing && x.ctx.Err() == nil {
-		sc.flushing = true
-		x.background.Go(func() { x.flush(sc) })
+	season.mu.Lock()
+	defer season.mu.Unlock()
+	season.acks[c] = max(season.acks[c], received)
+	if !season.flushing && x.ctx.Err() == nil {
+		season.flushing = true
+		x.background.Go(func() { x.flush(season) })
 	}
 }
 
-// acknowledgements takes what is to be said to a shard: generation, other shard,
-// how far.
-func (sc *scope) acknowledgements(shard int) []any {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
+// acknowledgements removes and returns what to acknowledge to a shard: pairs of
+// channel and position, as arguments of the update script.
+func (s *seasonIndex) acknowledgements(shard int) []any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out []any
-	for t, heard := range sc.told {
-		if t.from == shard {
-			out = append(out, t.generation, t.to, heard)
-			delete(sc.told, t)
+	for c, received := range s.acks {
+		if c.from == shard {
+			out = append(out, c.generation, c.to, received)
+			delete(s.acks, c)
 		}
 	}
 	return out
 }
 
-// flush says what no update has said. What cannot be said is not lost: the items
-// are told again, and not heard twice.
-func (x *Index) flush(sc *scope) {
-	_ = sleep(x.ctx, flushDelay) // at the end, at once
+// flush sends the acknowledgements that no update has sent. A lost acknowledgement
+// is harmless: the items are delivered again, and their home ignores them.
+func (x *Index) flush(season *seasonIndex) {
+	_ = sleep(x.ctx, flushDelay) // ends early on Close
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), x.o.UpdateTimeout)
 	defer cancel()
-	sc.mu.Lock()
-	sc.flushing = false
+	season.mu.Lock()
+	season.flushing = false
 	shards := map[int]bool{}
-	for t := range sc.told {
-		shards[t.from] = true
+	for c := range season.acks {
+		shards[c.from] = true
 	}
-	sc.mu.Unlock()
+	season.mu.Unlock()
 	var calls []*call
 	for shard := range shards {
-		if acks := sc.acknowledgements(shard); len(acks) > 0 {
-			calls = append(calls, newCall(updateScript, *sc.control.Load(), shard, append([]any{"", 0, "", len(acks) / 3}, acks...)...))
+		if acks := season.acknowledgements(shard); len(acks) > 0 {
+			calls = append(calls, newCall(updateScript, *season.control.Load(), shard, append([]any{"", 0, "", len(acks) / 3}, acks...)...))
 		}
 	}
 	if len(calls) > 0 {
@@ -281,84 +289,84 @@ func (x *Index) flush(sc *scope) {
 	}
 }
 
-// fail makes a scope unavailable of which Redis lacks an update: here at once,
-// and for others as soon as a shard of it can be reached.
-func (x *Index) fail(sc *scope) {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	if sc.failures++; sc.failures == sc.settled+1 {
-		x.unsettled.Add(1)
+// fail makes a season unavailable because Redis lacks an update of it: in this
+// process at once, in others as soon as one of its shards can be reached.
+func (x *Index) fail(season *seasonIndex) {
+	season.mu.Lock()
+	defer season.mu.Unlock()
+	if season.failures++; season.failures == season.repaired+1 {
+		x.unsynced.Add(1)
 	}
-	if !sc.settling && x.ctx.Err() == nil {
-		sc.settling = true
-		x.background.Go(func() { x.condemn(sc) })
+	if !season.invalidating && x.ctx.Err() == nil {
+		season.invalidating = true
+		x.background.Go(func() { x.invalidate(season) })
 	}
 }
 
-// condemn drops what Redis holds of a scope that lacks an update, unless a
-// Rebuild comes first.
-func (x *Index) condemn(sc *scope) {
+// invalidate drops what Redis holds of a season that lacks an update, unless a
+// Rebuild repairs the season first.
+func (x *Index) invalidate(season *seasonIndex) {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		select {
-		case <-sc.rebuild: // while none runs here: it may yet make up for the update
+		case <-season.rebuild: // not during a Rebuild of this process, which may repair the season
 		case <-x.ctx.Done():
 			return
 		}
-		done := x.condemnOnce(sc)
-		sc.rebuild <- struct{}{}
+		done := x.invalidateOnce(season)
+		season.rebuild <- struct{}{}
 		if done || sleep(x.ctx, backoff) != nil {
 			return
 		}
 	}
 }
 
-func (x *Index) condemnOnce(sc *scope) bool {
-	sc.mu.Lock()
-	failures := sc.failures
-	if failures == sc.settled {
-		sc.settling = false
-		sc.mu.Unlock()
+func (x *Index) invalidateOnce(season *seasonIndex) bool {
+	season.mu.Lock()
+	failures := season.failures
+	if failures == season.repaired {
+		season.invalidating = false
+		season.mu.Unlock()
 		return true
 	}
-	sc.mu.Unlock()
+	season.mu.Unlock()
 	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 	defer cancel()
-	calls := each(dropScript, *sc.control.Load(), "lose")
+	calls := each(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
-	// One shard that is gone makes the scope unavailable.
+	// One empty shard makes the whole season unavailable.
 	if slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
-		x.settle(sc, failures)
+		x.markRepaired(season, failures)
 	}
-	return false // it is, if no other has failed meanwhile
+	return false // the next call ends the loop, unless another Update failed meanwhile
 }
 
-// settle notes that what failed so far is made up for.
-func (x *Index) settle(sc *scope, failures int) {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	if failures > sc.settled {
-		if sc.settled = failures; sc.settled == sc.failures {
-			x.unsettled.Add(-1)
+// markRepaired records that the first failures of the season are repaired.
+func (x *Index) markRepaired(season *seasonIndex, failures int) {
+	season.mu.Lock()
+	defer season.mu.Unlock()
+	if failures > season.repaired {
+		if season.repaired = failures; season.repaired == season.failures {
+			x.unsynced.Add(-1)
 		}
 	}
 }
 
-// sweep frees a generation whose Rebuild is no more, or finishes its work if all
-// that was left to do is to make it live. It looks at most once in a lease's time.
-func (x *Index) sweep(sc *scope, control []string, generation string) {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	if time.Since(sc.lastSwept) < x.o.LeaseTTL || x.ctx.Err() != nil {
+// sweep frees a generation whose Rebuild died. If the generation is already live
+// in shard 0, sweep makes it live in the others. It runs at most once per LeaseTTL.
+func (x *Index) sweep(season *seasonIndex, control []string, generation string) {
+	season.mu.Lock()
+	defer season.mu.Unlock()
+	if time.Since(season.lastSwept) < x.o.LeaseTTL || x.ctx.Err() != nil {
 		return
 	}
-	sc.lastSwept = time.Now()
+	season.lastSwept = time.Now()
 	x.background.Go(func() {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 		defer cancel()
 		owner := newCall(ownerScript, control, 0)
-		owner.keys = append(owner.keys, x.leaseKey(sc))
+		owner.keys = append(owner.keys, x.leaseKey(season))
 		if x.run(ctx, []*call{owner}) == nil && owner.int() == 0 {
-			_ = x.abandon(ctx, control, generation) // or the next to look will
+			_ = x.abandon(ctx, control, generation) // the next sweep retries
 		}
 	})
 }

@@ -6,13 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// parsed reads the JSON that a command printed.
+// parsed returns the JSON object that a command printed.
 func parsed(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -22,8 +25,8 @@ func parsed(t *testing.T, text string) map[string]any {
 	return v
 }
 
-// standings are user, score and rank of what top or export said.
-func standings(t *testing.T, s *server, args ...string) []string {
+// standings returns the entries that top prints, each as JSON.
+func standings(t *testing.T, s *testServer, args ...string) []string {
 	t.Helper()
 	data := parsed(t, s.ok(t, append([]string{"top", "--limit", "1000", "--json"}, args...)...))["data"].(map[string]any)
 	var list []string
@@ -37,11 +40,12 @@ func standings(t *testing.T, s *server, args ...string) []string {
 	return list
 }
 
+// contains fails the test if text lacks one of want.
 func contains(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		if !strings.Contains(text, w) {
-			t.Errorf("nothing of %q in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }
@@ -96,8 +100,8 @@ func TestBoards(t *testing.T) {
 	contains(t, s.ok(t, "board", "create", "marathon", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender",
 		"--title", "City marathon", "--min", "1", "--max", "100000"), "LOWER_FIRST", "gender", "City marathon", "100000")
 	s.ok(t, "board", "create", "marathon", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender",
-		"--title", "City marathon", "--min", "1", "--max", "100000") // again changes nothing
-	s.fails(t, exitFailure, []string{"board exists with other rules"}, "board", "create", "marathon", "--policy", "latest")
+		"--title", "City marathon", "--min", "1", "--max", "100000") // repeating it changes nothing
+	s.fails(t, exitFailure, []string{"board exists with other rules", "policy (BEST, not LATEST)", "min_score (1, not none)"}, "board", "create", "marathon", "--policy", "latest")
 
 	contains(t, s.ok(t, "board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--tie-breaker", "losses:lower-first",
 		"--season", "explicit", "--window", "2026=2026-01-01/2027-01-01", "--window", "2027=2027-01-01/2028-01-01T00:00:00Z", "--grace", "48h"),
@@ -106,7 +110,7 @@ func TestBoards(t *testing.T) {
 		"DECAY", "24h0m0s", "Europe/Berlin")
 	contains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
 
-	// What show prints as JSON, create reads; YAML too.
+	// create reads the JSON that show prints, and YAML.
 	shown := s.ok(t, "board", "show", "cup", "--json")
 	cup := parsed(t, shown)
 	delete(cup, "created_at")
@@ -127,7 +131,7 @@ func TestBoards(t *testing.T) {
 	again := parsed(t, s.ok(t, "board", "show", "cup2", "--json"))
 	delete(again, "created_at")
 	if diff := cmp.Diff(cup, again); diff != "" {
-		t.Errorf("a board made of another's JSON (-want +got):\n%s", diff)
+		t.Errorf("a board created from the JSON of another (-want +got):\n%s", diff)
 	}
 	yaml := write("y.yaml", `
 policy: SUM
@@ -142,21 +146,21 @@ divisions: [country]
 
 	contains(t, s.ok(t, "board", "update", "marathon", "--title", "Marathon", "--decimals", "1", "--grace", "1h"), "Marathon", "1h0m0s")
 	shown = s.ok(t, "board", "show", "marathon")
-	contains(t, shown, "Marathon", "100000", "gender") // and the rest as it was
+	contains(t, shown, "Marathon", "100000", "gender") // the other fields are unchanged
 	contains(t, s.ok(t, "board", "update", "from-yaml", "-f", write("u.yaml", "title: Spring cup\nunit: points\n")), "Spring cup", "spring")
 
-	s.fails(t, exitFailure, []string{"window"}, "board", "update", "cup", "--window", "2027=2027-01-01/2028-01-01") // 2026 removed
+	s.fails(t, exitFailure, []string{"window"}, "board", "update", "cup", "--window", "2027=2027-01-01/2028-01-01") // would remove 2026
 	s.fails(t, exitFailure, []string{"half_life"}, "board", "create", "bad", "--policy", "decay")
 	s.fails(t, exitFailure, []string{"policyy", "is unknown"}, "board", "create", "bad", "-f", write("bad.yaml", "policyy: SUM\n"))
 	s.fails(t, exitFailure, []string{"bad2.yaml", "yaml"}, "board", "create", "bad", "-f", write("bad2.yaml", "a: [\n"))
-	s.fails(t, exitUsage, []string{"is of board"}, "board", "create", "other", "-f", write("cup3.json", string(asJSON)))
+	s.fails(t, exitUsage, []string{"describes board"}, "board", "create", "other", "-f", write("cup3.json", string(asJSON)))
 	s.fails(t, exitFailure, []string{"no such file"}, "board", "create", "bad", "-f", filepath.Join(dir, "none"))
 
 	contains(t, s.ok(t, "board", "delete", "cup", "--yes"), "cup is deleted")
 	s.fails(t, exitFailure, []string{"board not found"}, "board", "show", "cup")
 }
 
-func TestScoresShowAsTimesAndTieBreakers(t *testing.T) {
+func TestTopShowsTimesAndTieBreakers(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "run", "--policy", "best", "--order", "lower-first", "--unit", "s", "--tie-breaker", "shots", "--division", "gender")
 	contains(t, s.ok(t, "submit", "ann", "--board", "run", "--score", "7717", "--tie-breakers", "4", "--attribute", "gender=F", "--achieved-at", "2026-04-20"), "ann has 2:08:37")
@@ -164,7 +168,7 @@ func TestScoresShowAsTimesAndTieBreakers(t *testing.T) {
 	top := s.ok(t, "top", "--board", "run")
 	contains(t, top, "TIME", "SHOTS", "2:08:37", "2026-04-20 00:00:00")
 	if strings.Index(top, "bob") > strings.Index(top, "ann") {
-		t.Errorf("bob hit more, and stands after ann:\n%s", top)
+		t.Errorf("bob has more shots, but ranks below ann:\n%s", top)
 	}
 	contains(t, s.ok(t, "top", "--board", "run", "--division", "gender:F"), "gender:F", "1 entry")
 	s.fails(t, exitFailure, []string{"division"}, "top", "--board", "run", "--division", "age:7")
@@ -176,7 +180,7 @@ func TestModeration(t *testing.T) {
 	s.ok(t, "submit", "bob", "--points", "1", "--match", "m1")
 	contains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")
 	if got := s.ok(t, "top"); strings.Contains(got, "ada") {
-		t.Errorf("a banned user stands on the board:\n%s", got)
+		t.Errorf("a banned user is on the board:\n%s", got)
 	}
 	contains(t, s.ok(t, "user", "ada"), "ada is banned")
 	contains(t, s.ok(t, "unban", "ada"), "ada is not banned")
@@ -191,9 +195,9 @@ func TestVerifyRebuildAndBackup(t *testing.T) {
 	for _, user := range []string{"ada", "bob", "eve"} {
 		s.ok(t, "submit", user, "--points", "3", "--match", "m1")
 	}
-	contains(t, s.ok(t, "verify"), "3 entries in 1 season compared from 3 results: 0 differences, 0 mended")
+	contains(t, s.ok(t, "verify"), "compared 3 entries in 1 season with 3 results: 0 differences, 0 repaired")
 	contains(t, s.ok(t, "verify", "--board", "default", "--repair", "--json"), `"summary"`)
-	contains(t, s.ok(t, "rebuild"), "3 entries remade")
+	contains(t, s.ok(t, "rebuild"), "rebuilt 3 entries")
 	s.fails(t, exitFailure, []string{"board not found"}, "verify", "--board", "nope")
 	before := standings(t, s)
 	contains(t, s.ok(t, "backup", "first"), "backup first is complete")
@@ -207,7 +211,7 @@ func TestVerifyRebuildAndBackup(t *testing.T) {
 
 	restored := startServer(t, filepath.Join(data, "backups", "first"), nil, "--insecure")
 	if diff := cmp.Diff(before, standings(t, restored)); diff != "" {
-		t.Errorf("the backup's board (-then +now):\n%s", diff)
+		t.Errorf("the board of the restored backup (-want +got):\n%s", diff)
 	}
 }
 
@@ -216,7 +220,7 @@ func TestKeys(t *testing.T) {
 	s := startServer(t, data, nil)
 	_, rest, ok := strings.Cut(s.stdout.String(), "export LEADERBOARD_KEY=")
 	if !ok {
-		t.Fatalf("the first start shows no key: %q", s.stdout)
+		t.Fatalf("the first start prints no key: %q", s.stdout)
 	}
 	key := strings.Fields(rest)[0]
 	with := func(key string, args ...string) commandResult {
@@ -255,7 +259,7 @@ func TestKeys(t *testing.T) {
 	with(key, "key", "revoke", id).mustFail(t, exitFailure, []string{"api key not found", "key list"}, []string{"key", "revoke"})
 	s.stop()
 
-	// The key shows once, and neither log nor folder hold it.
+	// The key is printed once. Neither the log nor the folder holds it.
 	if strings.Contains(s.stderr.String(), key) || strings.Contains(s.stderr.String(), readKey) {
 		t.Error("the log holds a key")
 	}
@@ -267,7 +271,7 @@ func TestKeys(t *testing.T) {
 	const chosen = "an-admin-key-of-my-own"
 	second := startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + chosen})
 	if out := second.stdout.String(); strings.Contains(out, "LEADERBOARD_KEY") {
-		t.Errorf("the second start shows a key again: %s", out)
+		t.Errorf("the second start prints a key again: %s", out)
 	}
 	for _, k := range []string{key, chosen} {
 		if r := command(t, "", []string{"LEADERBOARD_SERVER=" + second.grpc, "LEADERBOARD_KEY=" + k}, "key", "list"); r.code != exitOK {
@@ -280,7 +284,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// fileWith returns a file under dir that holds text.
+// fileWith returns the path of a file under dir that contains text, or "".
 func fileWith(t *testing.T, dir, text string) string {
 	t.Helper()
 	found := ""
@@ -300,7 +304,7 @@ func fileWith(t *testing.T, dir, text string) string {
 	return found
 }
 
-// hasRow says whether a table has a row that begins with these fields.
+// hasRow reports whether a table has a row that begins with fields.
 func hasRow(text string, fields ...string) bool {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) >= len(fields) && slices.Equal(f[:len(fields)], fields) {
@@ -310,7 +314,7 @@ func hasRow(text string, fields ...string) bool {
 	return false
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchShowsChangesAndReconnects(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
@@ -318,7 +322,7 @@ func TestWatch(t *testing.T) {
 	watch := func(args ...string) (*output, chan int) {
 		out, done := &output{}, make(chan int, 1)
 		go func() {
-			done <- run(ctx, &world{stdin: strings.NewReader(""), stdout: out, stderr: out, environ: []string{"LEADERBOARD_SERVER=" + s.grpc}}, append([]string{"watch"}, args...))
+			done <- run(ctx, &cli.App{Stdin: strings.NewReader(""), Stdout: out, Stderr: out, Environ: []string{"LEADERBOARD_SERVER=" + s.grpc}}, append([]string{"watch"}, args...))
 		}()
 		return out, done
 	}
@@ -328,20 +332,20 @@ func TestWatch(t *testing.T) {
 		return strings.Contains(human.String(), "ada") && strings.Contains(lines.String(), `"user_id":"ada"`)
 	})
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m1")
-	eventually(t, "bob overtakes", func() bool {
+	eventually(t, "bob overtakes ada", func() bool {
 		return hasRow(human.String(), "★", "1", "bob") && hasRow(human.String(), "▼1", "2", "ada") && strings.Contains(lines.String(), `"user_id":"bob"`)
 	})
 	for line := range strings.Lines(lines.String()) {
 		parsed(t, line)
 	}
 
-	// The server goes, and comes back at the same address.
+	// The server stops and restarts at the same address.
 	s.stop()
-	eventually(t, "the lost connection is told", func() bool { return strings.Contains(human.String(), "connection lost, trying again") })
+	eventually(t, "the lost connection is reported", func() bool { return strings.Contains(human.String(), "connection lost, reconnecting") })
 	old := s.grpc
 	s = startServer(t, data, nil, "--insecure", "--grpc", old)
 	s.ok(t, "submit", "eve", "--points", "50", "--match", "m1")
-	eventually(t, "eve shows after the restart", func() bool {
+	eventually(t, "eve is shown after the restart", func() bool {
 		return strings.Contains(human.String(), "eve") && strings.Contains(lines.String(), `"user_id":"eve"`)
 	})
 	cancel()
@@ -374,4 +378,73 @@ func TestExportEntries(t *testing.T) {
 	}
 	s.fails(t, exitFailure, []string{"board not found"}, "export", "results", "--board", "nope")
 	s.fails(t, exitFailure, []string{"no such file or directory"}, "export", "entries", "-o", "/no/such/dir/x")
+}
+
+func TestStatsAndFriends(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "run", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender")
+	contains(t, s.ok(t, "stats", "--board", "run"), "no entries yet")
+	for i, user := range []string{"ada", "bob", "cyd", "dan"} {
+		s.ok(t, "submit", user, "--board", "run", "--score", strconv.Itoa(7000+100*i), "--attribute", "gender=F")
+	}
+	friends := s.ok(t, "friends", "dan", "bob", "zed", "--board", "run")
+	contains(t, friends, "1     2  bob   1:58:20", "2     4  dan   2:01:40", "without an entry: zed", "4 entries")
+	contains(t, s.ok(t, "friends", "zed", "--board", "run"), "without an entry: zed")
+	stats := s.ok(t, "stats", "--board", "run", "--rank", "3", "--score", "7150", "--buckets", "2", "--division", "gender:F")
+	contains(t, stats, "best", "1:56:40", "worst", "2:01:40", "not worse than 50 %", "█", "position 3 has 2:00:00", "1:59:10 would have rank 3", "gender:F")
+	contains(t, s.ok(t, "stats", "--board", "run", "--rank", "9"), "no entry is at position 9")
+	if answer := parsed(t, s.ok(t, "stats", "--board", "run", "--json")); answer["status"] != "success" {
+		t.Errorf("stats --json = %v", answer)
+	}
+	s.fails(t, exitUsage, []string{"USER is missing"}, "friends")
+}
+
+func TestShellsCompleteWhatTheServerKnows(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "run", "--policy", "best", "--division", "gender", "--title", "City run",
+		"--season", "explicit", "--window", "2025=2025-01-01/2026-01-01", "--grace", "100000h")
+	s.ok(t, "submit", "ada", "--board", "run", "--score", "1", "--attribute", "gender=F", "--achieved-at", "2025-05-01")
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"top", "--board", ""}, []string{"default\tLeaderboard", "run\tCity run"}},
+		{[]string{"top", "--board", "r"}, []string{"run\tCity run"}},
+		{[]string{"top", "-b", "run", "--season", ""}, []string{"2025\t", "latest\t"}},
+		{[]string{"top", "-b", "run", "-s", "latest", "--division", ""}, []string{"gender:F"}},
+		{[]string{"stats", "--method", ""}, []string{"competition\t", "dense\t", "ordinal\t"}},
+		{[]string{"board", "show", ""}, []string{"default\t", "run\t"}},
+		{[]string{"export", ""}, []string{"entries", "results"}},
+		{[]string{"verify", "--board", "r"}, []string{"run\t"}},
+		{[]string{"rank", ""}, nil},
+	} {
+		lines := strings.Split(strings.TrimSpace(s.ok(t, append([]string{"__complete"}, tt.args...)...)), "\n")
+		lines = lines[:len(lines)-1] // the last line is a directive for the shell
+		if len(lines) != len(tt.want) {
+			t.Errorf("%q completes to %q, want %q", tt.args, lines, tt.want)
+			continue
+		}
+		for i, want := range tt.want {
+			if !strings.HasPrefix(lines[i], want) {
+				t.Errorf("%q completes to %q, want %q", tt.args, lines, tt.want)
+			}
+		}
+	}
+	// Without a server there is nothing to complete, and no error.
+	r := command(t, "", []string{"LEADERBOARD_SERVER=127.0.0.1:1"}, "__complete", "top", "--board", "")
+	if r.code != exitOK || strings.Contains(r.stdout, "run") {
+		t.Errorf("completion without a server exited with %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+func TestExportTakesTheFormatFromTheFilesEnding(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
+	for name, want := range map[string]string{"x.csv": "rank,user_id", "X.CSV": "rank,user_id", "x.ndjson": "{", "x": "{"} {
+		file := filepath.Join(t.TempDir(), name)
+		s.ok(t, "export", "entries", "-o", file)
+		if b, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(b), want) {
+			t.Errorf("export -o %s wrote %q, %v; want %q", name, b, err, want)
+		}
+	}
 }

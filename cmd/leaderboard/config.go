@@ -7,22 +7,23 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-func configCommand(w *world) *cobra.Command {
+func configCommand(app *cli.App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "config", Short: "Show the settings that serve would run with", Args: exactly(),
-		Long: `Show every setting with its value and where it comes from: the default, the file,
-the environment or a flag. Takes the flags of leaderboard serve. Secrets are hidden.`,
+		Use: "config", Short: "Show the settings of the server", Args: cli.Exactly(),
+		Long: `Show every setting with its value and its source: the default, the file, the
+environment or a flag. The command has the flags of "leaderboard serve". Secrets are hidden.`,
 		Example: `  leaderboard config
   leaderboard config --config leaderboard.yaml --http 0.0.0.0:8080`,
 	}
 	config.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for scripts")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := w.loadConfig(cmd)
+		c, err := loadConfig(app, cmd)
 		if err != nil {
 			return err
 		}
@@ -36,27 +37,27 @@ the environment or a flag. Takes the flags of leaderboard serve. Secrets are hid
 			for _, s := range c.Settings() {
 				list = append(list, setting{s.Key, s.String(), c.Source(s.Key)})
 			}
-			return json.NewEncoder(w.stdout).Encode(list)
+			return json.NewEncoder(app.Stdout).Encode(list)
 		}
-		t := newTable(table.Row{"setting", "value", "from"})
+		t := cli.NewTable(table.Row{"setting", "value", "source"})
 		for _, s := range c.Settings() {
 			t.AppendRow(table.Row{s.Key, s.String(), c.Source(s.Key)})
 		}
-		writeTable(w.stdout, t)
+		cli.WriteTable(app.Stdout, t)
 		return nil
 	}
 	return cmd
 }
 
-// loadConfig puts the settings together for a command that has their flags.
-func (w *world) loadConfig(cmd *cobra.Command) (config.Effective, error) {
-	c, err := config.Load(cmd.Flags(), w.environ)
+// loadConfig returns the settings, for a command that has their flags.
+func loadConfig(app *cli.App, cmd *cobra.Command) (config.Effective, error) {
+	c, err := config.Load(cmd.Flags(), app.Environ)
 	if err != nil {
-		faults := "this fault"
+		settings := "this setting"
 		if strings.Contains(err.Error(), "\n") {
-			faults = "these faults"
+			settings = "these settings"
 		}
-		return c, usagef("%w\nmend %s; docs/configuration.md and leaderboard serve --help list every setting", err, faults)
+		return c, cli.Usagef("%w\ncorrect %s; docs/configuration.md and leaderboard serve --help list every setting", err, settings)
 	}
 	return c, nil
 }

@@ -2,36 +2,22 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/demo"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-func TestDemoData(t *testing.T) {
-	matches, err := readMatches(football)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(matches) != 26260 || len(football) > 400<<10 {
-		t.Errorf("%d matches in %d bytes", len(matches), len(football))
-	}
-	if !slices.IsSortedFunc(matches, func(x, y match) int { return x.date.Compare(y.date) }) {
-		t.Error("the matches are not in order of date")
-	}
-	if first, last := matches[0].date.Year(), matches[len(matches)-1].date.Year(); first != 1990 || last != 2019 {
-		t.Errorf("matches of %d to %d", first, last)
-	}
-}
-
-// startDemo plays matches and returns once all are played.
-func startDemo(t *testing.T, data string, matches []match) (out *output, stop func() error) {
+// startDemo runs the demo and returns once all matches are played.
+func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, stop func() error) {
 	t.Helper()
 	c := config.Default()
 	c.Data, c.HTTP, c.GRPC = data, "127.0.0.1:0", "127.0.0.1:0"
@@ -39,8 +25,8 @@ func startDemo(t *testing.T, data string, matches []match) (out *output, stop fu
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		w := &world{stdin: strings.NewReader(""), stdout: out, stderr: out}
-		ended <- w.demo(ctx, &c, matches, 1e6)
+		app := &cli.App{Stdin: strings.NewReader(""), Stdout: out, Stderr: out}
+		ended <- runDemo(ctx, app, &c, matches, 1e6)
 	}()
 	eventually(t, "all matches are played", func() bool {
 		select {
@@ -54,32 +40,32 @@ func startDemo(t *testing.T, data string, matches []match) (out *output, stop fu
 }
 
 func TestDemo(t *testing.T) {
-	all, err := readMatches(football)
+	all, err := demo.Matches()
 	if err != nil {
 		t.Fatal(err)
 	}
-	matches := slices.DeleteFunc(all, func(m match) bool { return m.date.Year() < 2019 && m.date.Year() != 1990 })
+	matches := slices.DeleteFunc(all, func(m demo.Match) bool { return m.Date.Year() < 2019 && m.Date.Year() != 1990 })
 	data := filepath.Join(t.TempDir(), "data")
 	out, stop := startDemo(t, data, matches)
 
-	// The boards are those of an independent recount.
+	// The boards equal an independent recount.
 	points, wins, december, ever := map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range matches {
 		for _, side := range []struct {
-			team      string
-			for_, agn int64
-		}{{m.home, m.homeGoals, m.awayGoals}, {m.away, m.awayGoals, m.homeGoals}} {
+			team             string
+			scored, conceded int64
+		}{{m.Home, m.HomeGoals, m.AwayGoals}, {m.Away, m.AwayGoals, m.HomeGoals}} {
 			p, w := int64(0), int64(0)
-			if side.for_ > side.agn {
+			if side.scored > side.conceded {
 				p, w = 3, 1
-			} else if side.for_ == side.agn {
+			} else if side.scored == side.conceded {
 				p = 1
 			}
 			ever[side.team] += p
-			if m.date.Year() == 2019 {
+			if m.Date.Year() == 2019 {
 				points[side.team] += p
 				wins[side.team] += w
-				if m.date.Month() == 12 {
+				if m.Date.Month() == 12 {
 					december[side.team] += p
 				}
 			}
@@ -89,9 +75,14 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("the recount of 2019 gives Japan %d points, and has %d teams", points["Japan"], len(points))
 	}
 	text := out.String()
-	contains(t, text, "web page   http://127.0.0.1:", "leaderboard watch --server", "1990  1. ", "2019  1. Japan 48  2. Mexico 46  3. Qatar 44  4. Algeria 40")
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("a line of the demo is %d columns wide, want at most 80: %s", n, line)
+		}
+	}
+	contains(t, text, "    http://127.0.0.1:", "/#board=football-yearly&season=latest", "leaderboard watch --server", "1990  1. ", "2019  1. Japan 48  2. Mexico 46  3. Qatar 44  4. Algeria 40")
 	_, rest, _ := strings.Cut(text, "leaderboard watch --server ")
-	s := &server{grpc: strings.Fields(rest)[0]}
+	s := &testServer{grpc: strings.Fields(rest)[0]}
 	same := func(want map[string]int64, args ...string) {
 		t.Helper()
 		got := map[string]int64{}
@@ -103,51 +94,50 @@ func TestDemo(t *testing.T) {
 			t.Errorf("%v (-want +got):\n%s", args, diff)
 		}
 	}
-	same(points, "--board", demoYearly, "--season", "2019")
-	same(wins, "--board", demoWins, "--season", "2019")
-	same(december, "--board", demoMonthly, "--season", "201912")
+	same(points, "--board", "football-yearly", "--season", "2019")
+	same(wins, "--board", "football-wins", "--season", "2019")
+	same(december, "--board", "football-monthly", "--season", "201912")
 	same(ever)
 
-	// What a newcomer opens shows the board without another word.
+	// The first URL that the demo prints shows the default board.
 	_, rest, _ = strings.Cut(text, "curl ")
 	if code, body := get(t, http.DefaultClient, strings.Fields(rest)[0]); code != http.StatusOK || strings.Count(body, `"user_id"`) != 10 {
 		t.Errorf("GET /v1/scores = %d %s", code, body)
 	}
-	before := s.ok(t, "export", "results", "--board", demoYearly)
+	_, rest, _ = strings.Cut(text, "curl '")
+	link, _, _ := strings.Cut(rest, "'")
+	if code, body := get(t, http.DefaultClient, link); code != http.StatusOK || !strings.Contains(body, `"season":"2019"`) || strings.Count(body, `"user_id"`) != 10 {
+		t.Errorf("GET %s = %d %s", link, code, body)
+	}
+	before := s.ok(t, "export", "results", "--board", "football-yearly")
 	if err := stop(); err != nil {
 		t.Errorf("the demo ended with %v", err)
 	}
 
-	// Played once more in the same folder, nothing changes.
+	// A second demo in the same folder changes nothing.
 	out, stop = startDemo(t, data, matches)
 	_, rest, _ = strings.Cut(out.String(), "leaderboard watch --server ")
 	s.grpc = strings.Fields(rest)[0]
-	same(points, "--board", demoYearly, "--season", "2019")
+	same(points, "--board", "football-yearly", "--season", "2019")
 	same(ever)
-	if diff := cmp.Diff(before, s.ok(t, "export", "results", "--board", demoYearly)); diff != "" {
-		t.Errorf("results after the second time (-before +after):\n%s", diff)
+	if diff := cmp.Diff(before, s.ok(t, "export", "results", "--board", "football-yearly")); diff != "" {
+		t.Errorf("results after the second demo (-before +after):\n%s", diff)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("the demo ended with %v", err)
 	}
 }
 
-func TestDemoTakesAFreePort(t *testing.T) {
+func TestDemoUsesAFreePortIfTheDefaultIsInUse(t *testing.T) {
 	s := startInsecure(t)
 	if got := freeAddress(false, s.http); got != "127.0.0.1:0" {
 		t.Errorf("freeAddress of a default in use = %q", got)
 	}
 	if got := freeAddress(true, s.http); got != s.http {
-		t.Errorf("freeAddress of an address asked for = %q", got)
+		t.Errorf("freeAddress of a chosen address = %q", got)
 	}
 	s.stop()
 	if got := freeAddress(false, s.http); got != s.http {
-		t.Errorf("freeAddress of a free one = %q", got)
-	}
-}
-
-func TestPlural(t *testing.T) {
-	if got := fmt.Sprint(plural(1, "row", "rows"), ", ", plural(0, "row", "rows")); got != "1 row, 0 rows" {
-		t.Error(got)
+		t.Errorf("freeAddress of a free address = %q", got)
 	}
 }

@@ -5,35 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"golang.org/x/net/netutil"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/api"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 	"github.com/open-leaderboard/leaderboard/cache/redis"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/producer"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// clientID is what the program calls itself to its servers.
+// clientID is the client name that the program gives to Redis and Kafka.
 const clientID = "leaderboard"
 
-// openDistributed connects to Cassandra, Redis and Kafka. Submits go into the
-// log, and a consumer, of this process or another, applies them. Kafka may be
-// down: submits fail until it is there, and reads do not need it.
-func (n *node) openDistributed(ctx context.Context) error {
-	c := n.config
+// openDistributed connects to Cassandra, Redis and Kafka. A submit is written to
+// Kafka, and a consumer of this process or of another one applies it. Kafka may be
+// down: submits fail until Kafka is available, and reads do not need it.
+func (s *server) openDistributed(ctx context.Context) error {
+	c := s.config
 	store, err := cql.Open(ctx, cqlOptions(&c.Cassandra))
 	if err != nil {
 		return err
 	}
-	n.store = store
-	n.closeLater(store.Close)
+	s.store = store
+	s.closeLater(store.Close)
 	index, err := redis.Open(ctx, redis.Options{
 		Redis: &goredis.UniversalOptions{
 			Addrs: c.Redis.Addresses, MasterName: c.Redis.MasterName, Username: c.Redis.Username, Password: string(c.Redis.Password),
@@ -44,48 +45,50 @@ func (n *node) openDistributed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.closeLater(index.Close)
+	s.closeLater(index.Close)
 
 	topics := topicsOf(&c.Kafka)
-	p, err := producer.New(c.Kafka.Brokers, producer.Config(clientID))
+	p, err := producer.New(c.Kafka.Brokers, kafka.Config(clientID))
 	if err != nil {
 		return err
 	}
-	n.closeLater(p.Close)
-	applying := ranking.New(store, index, ranking.Options{Log: n.log})
-	n.closeLater(func() error { applying.Close(); return nil })
-	n.service = applying
+	s.closeLater(p.Close)
+	options := ranking.Options{Log: s.log}
+	var submitter *producer.Submitter
 	if c.Has(config.RoleAPI) {
-		if err := n.submitToLog(store, index, p); err != nil {
+		submitter = producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)
+		options.Results = submitter
+	}
+	s.service = ranking.New(store, index, options)
+	s.closeLater(s.finishWrites)
+	if submitter != nil {
+		if err := s.followUpdates(submitter); err != nil {
 			return err
 		}
 	}
 	if !c.Has(config.RoleConsumer) {
 		return nil
 	}
-	n.consumer, err = consumer.New(consumer.Options{
+	s.consumer, err = consumer.New(consumer.Options{
 		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID,
 		SessionTimeout: c.Kafka.SessionTimeout, BatchResults: c.Kafka.Batch,
-		Log: n.log, Registerer: n.metrics,
-	}, applying, p)
+		Log: s.log, Registerer: s.metrics,
+	}, s.service.Applier, p)
 	return err
 }
 
-// submitToLog makes the service one that submits into the log, and learns from
-// the updates what became of results.
-func (n *node) submitToLog(store leaderboard.Store, index leaderboard.Index, p *producer.Producer) error {
-	c, topics := n.config, topicsOf(&n.config.Kafka)
-	submitter := producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)
-	n.service = ranking.New(store, index, ranking.Options{Log: n.log, Submit: submitter.Submit, Accept: submitter.Accept})
-	n.closeLater(n.finishWrites)
-	follower, err := producer.Follow(c.Kafka.Brokers, producer.Config(clientID), topics, n.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
-		n.service.Notify(leaderboard.Scope{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
+// followUpdates follows the topic leaderboard-updates. It passes the outcomes of
+// submitted results to submitter, and notifies the watchers of changed seasons.
+func (s *server) followUpdates(submitter *producer.Submitter) error {
+	c, topics := s.config, topicsOf(&s.config.Kafka)
+	follower, err := consumer.Follow(c.Kafka.Brokers, kafka.Config(clientID), topics, s.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
+		s.service.Notify(leaderboard.SeasonKey{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w; leaderboard topics makes the topics", err)
+		return fmt.Errorf("%w; if a topic is missing, create it with `leaderboard topics`", err)
 	}
-	n.closeLater(follower.Close)
+	s.closeLater(follower.Close)
 	return nil
 }
 
@@ -96,16 +99,15 @@ func cqlOptions(c *config.Cassandra) cql.Options {
 	}
 }
 
-func topicsOf(c *config.Kafka) producer.Topics { return producer.Topics{Prefix: c.TopicPrefix} }
+func topicsOf(c *config.Kafka) kafka.Topics { return kafka.Topics{Prefix: c.TopicPrefix} }
 
-// serveProbes answers probes and metrics only, as a node does that is no API.
-func (n *node) serveProbes(ctx context.Context) error {
-	mux := http.NewServeMux()
-	api.HandleProbes(mux, n.ready, n.metrics)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+// serveProbes answers health probes and metrics only, for a server without the
+// API role.
+func (s *server) serveProbes(ctx context.Context) error {
+	server := apiserver.NewProbeServer(s.ready, s.metrics, s.log)
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
-	err := ignoreClosed(server.Serve(n.rest))
+	err := ignoreClosed(server.Serve(netutil.LimitListener(s.rest, s.config.Limits.Connections)))
 	<-ctx.Done()
 	return err
 }

@@ -11,26 +11,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// healthTimeout is how long a server may take to say how it is.
+// healthTimeout is how long to wait for the server's answer.
 const healthTimeout = 5 * time.Second
 
-func healthCommand(w *world) *cobra.Command {
+func healthCommand(app *cli.App) *cobra.Command {
 	var ready bool
 	cmd := &cobra.Command{
-		Use: "health", Short: "Ask the server on this machine whether it runs", Args: exactly(),
-		Long: `Ask the server on this machine whether it runs, as a container's health check does
-where there is no curl: the exit code is 0 if it does. Takes the settings that the
-server was started with, and asks where they say that HTTP is served. It needs no key.`,
+		Use: "health", Short: "Check the server on this machine", Args: cli.Exactly(),
+		Long: `Check whether the server on this machine runs. The exit code is 0 if it does, so the
+command can be the health check of a container. Give the command the settings of the
+server: it calls the server's HTTP address. It needs no key.`,
 		Example: `  leaderboard health
   leaderboard health --ready --http 127.0.0.1:9000`,
 	}
 	config.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether the rank index is filled too")
+	cmd.Flags().BoolVar(&ready, "ready", false, "check also that the rank index is filled and that a consumer has joined its consumer group")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := w.loadConfig(cmd)
+		c, err := loadConfig(app, cmd)
 		if err != nil {
 			return err
 		}
@@ -40,19 +41,19 @@ server was started with, and asks where they say that HTTP is served. It needs n
 		}
 		answer, err := probe(cmd.Context(), &c.Config, path)
 		if err == nil {
-			fmt.Fprintln(w.stdout, answer)
+			fmt.Fprintln(app.Stdout, answer)
 		}
 		return err
 	}
 	return cmd
 }
 
-// probe asks a server on this machine, and returns what it says.
+// probe calls a health probe of the server on this machine and returns the answer.
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	scheme, transport := "http", &http.Transport{}
 	if c.TLS.Cert != "" && c.ServesAPI() {
-		// The certificate is for the names that others know the server by, and
-		// nothing secret is said.
+		// The certificate has the server's name on other machines, so it need not match
+		// this address. The request holds no secret.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
 		if c.TLS.ClientCA != "" {
 			pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)

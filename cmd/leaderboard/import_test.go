@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
 func writeFile(t *testing.T, name, content string) string {
@@ -49,10 +51,15 @@ func zipped(t *testing.T, content string) string {
 	return b.String()
 }
 
-// counted reads the summary of import --json.
-func counted(t *testing.T, r commandResult) tally {
+// importCounts is what import --json prints.
+type importCounts struct {
+	Rows, Filtered, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
+}
+
+// counted returns the summary that import --json prints.
+func counted(t *testing.T, r commandResult) importCounts {
 	t.Helper()
-	var c tally
+	var c importCounts
 	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
 		t.Fatalf("import --json printed %q: %v; %s", r.stdout, err, r.stderr)
 	}
@@ -70,7 +77,7 @@ func TestImportMapsColumns(t *testing.T) {
 	args := []string{"import", file, "--board", "race", "--user", "bib", "--score", "net", "--score-format", "decimal", "--attribute", "gender=sex", "--attribute", "club=team",
 		"--tie-breaker", "shots=hits", "--achieved-at", "day", "--time-format", "02.01.2006 15:04", "--time-zone", "Europe/Berlin",
 		"--filter", "kind=run", "--filter", "net!=", "--metadata", "day=day", "--const", "metadata.source=mat", "--match-prefix", "race-7", "--json"}
-	if got, want := counted(t, s.do(t, args...)), (tally{Rows: 4, Filtered: 2, Applied: 2}); got != want {
+	if got, want := counted(t, s.do(t, args...)), (importCounts{Rows: 4, Filtered: 2, Applied: 2}); got != want {
 		t.Errorf("import = %+v, want %+v", got, want)
 	}
 	got := s.ok(t, "export", "results", "--board", "race")
@@ -80,7 +87,7 @@ func TestImportMapsColumns(t *testing.T) {
 	if diff := cmp.Diff(sortLines(want), sortLines(got)); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
-	if got, want := counted(t, s.do(t, args...)), (tally{Rows: 4, Filtered: 2, Duplicate: 2}); got != want {
+	if got, want := counted(t, s.do(t, args...)), (importCounts{Rows: 4, Filtered: 2, Duplicate: 2}); got != want {
 		t.Errorf("the second import = %+v, want %+v", got, want)
 	}
 	if left, err := filepath.Glob(filepath.Dir(file) + "/*"); err != nil || len(left) != 1 {
@@ -132,14 +139,14 @@ func TestImportFormats(t *testing.T) {
 		t.Errorf("standard input, three times:\n%s", top)
 	}
 	in("user_id,points\nada,3\n").mustFail(t, exitUsage, []string{"--match-prefix"}, []string{"import", "-"})
-	in(`{"user_id":"ada","points":3}`).mustFail(t, exitFailure, []string{"1 row was not taken"}, []string{"import", "-"})
+	in(`{"user_id":"ada","points":3}`).mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import", "-"})
 	if r := in("user_id,points\neve,9\n", "--match-prefix", "day-7"); r.code != exitOK {
 		t.Errorf("import with --match-prefix: %s", r.stderr)
 	}
 	contains(t, s.ok(t, "result", "eve", "day-7:2"), "applied")
 }
 
-func TestImportReportsWhatItDoesNotTake(t *testing.T) {
+func TestImportReportsRejectedRows(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "b", "--policy", "sum", "--min", "0", "--max", "100", "--tie-breaker", "wins")
 	s.ok(t, "submit", "ada", "--board", "b", "--points", "3", "--match", "known")
@@ -163,14 +170,14 @@ func TestImportReportsWhatItDoesNotTake(t *testing.T) {
 		"ada,3",
 		strings.Repeat("x", 200) + ",3,m,,,,,,",
 		`ada"da,3,m,,,,,,`,
-		strings.Repeat("x", maxRecordBytes) + ",3,m,,,,,,",
+		strings.Repeat("x", records.MaxBytes) + ",3,m,,,,,,",
 		"ada,9,known,,,,,,",
-		"ada,,ghost,3,,,,,true",
+		"ada,,gone,3,,,,,true",
 		"",
 	}, "\n"))
 	r := s.do(t, "import", file, "--board", "b", "--json")
-	r.mustFail(t, exitFailure, []string{"19 rows were not taken as they are", file + ".rejected.csv"}, []string{"import"})
-	if got, want := counted(t, r), (tally{Rows: 21, Applied: 2, Rejected: 18, Conflict: 1}); got != want {
+	r.mustFail(t, exitFailure, []string{"19 rows were not applied as given", file + ".rejected.csv"}, []string{"import"})
+	if got, want := counted(t, r), (importCounts{Rows: 21, Applied: 2, Rejected: 18, Conflict: 1}); got != want {
 		t.Errorf("import = %+v, want %+v", got, want)
 	}
 	report, err := os.ReadFile(file + ".rejected.csv")
@@ -182,9 +189,9 @@ func TestImportReportsWhatItDoesNotTake(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"3": "user_id: is empty", "4": `"NaN" is not a number`, "5": `"1.5" is not a whole number`, "6": "points: is empty", "7": "101 is not 0 to 100",
-		"8": "revision", "9": `revision: "x" is not a number`, "10": `"yesterday" is not a time`, "11": "attributes: is not the JSON", "12": "2 given, the board has 1",
-		"13": "tie_breakers", "14": "metadata: is not a JSON object", "15": `retracted: "maybe"`, "16": "not valid UTF-8", "17": "has 2 fields, the header 9",
+		"3": "user_id: is empty", "4": `"NaN" is not a number`, "5": `"1.5" is not a whole number`, "6": "points: is empty", "7": "101 is not in the range 0 to 100",
+		"8": "revision", "9": `revision: "x" is not a number`, "10": `"yesterday" is not a time`, "11": "attributes: is not valid JSON", "12": "2 given, but the board has 1",
+		"13": "tie_breakers", "14": "metadata: is not a JSON object", "15": `retracted: "maybe"`, "16": "not valid UTF-8", "17": "has 2 instead of 9 columns",
 		"18": "200 bytes long", "19": "bare", "20": "is longer than", "21": "CONFLICT",
 	}
 	if len(rows) != 1+len(want) || !slices.Equal(rows[0], []string{"line", "reason", "row"}) {
@@ -195,22 +202,22 @@ func TestImportReportsWhatItDoesNotTake(t *testing.T) {
 			t.Errorf("line %s is rejected because %q, want %q", row[0], row[1], w)
 		}
 	}
-	contains(t, s.ok(t, "result", "ada", "ghost", "--board", "b"), "retracted")
+	contains(t, s.ok(t, "result", "ada", "gone", "--board", "b"), "retracted")
 
 	far := writeFile(t, "far.csv", "user_id,points,achieved_at\nada,1,99999999999999\nada,1,-99999999999999999\nada,1,1.5\nada,1,0\n")
 	r = s.do(t, "import", far, "--board", "b", "--time-format", "unix", "--json")
-	if got, want := counted(t, r), (tally{Rows: 4, Applied: 1, Rejected: 3}); got != want {
-		t.Errorf("import of times outside the calendar = %+v, want %+v", got, want)
+	if got, want := counted(t, r), (importCounts{Rows: 4, Applied: 1, Rejected: 3}); got != want {
+		t.Errorf("import of times outside the years 1 to 9999 = %+v, want %+v", got, want)
 	}
 
-	// A wrong mapping is noticed before, or soon.
-	s.fails(t, exitUsage, []string{`no column "score" but user_id, points`}, "import", file, "--board", "b", "--score", "score")
+	// A wrong mapping fails before the first row, or after 1000 rows.
+	s.fails(t, exitUsage, []string{`no column "score"; its columns are user_id, points`}, "import", file, "--board", "b", "--score", "score")
 	s.fails(t, exitUsage, []string{`--tie-breaker goals`}, "import", file, "--board", "b", "--tie-breaker", "goals=points")
-	hopelessFile := writeFile(t, "hopeless.ndjson", strings.Repeat(`{"user":"ada","points":1}`+"\n", 200_000))
-	s.fails(t, exitFailure, []string{"none of the first", "user_id: is empty", "check the flags"}, "import", hopelessFile, "--board", "b")
+	allRejected := writeFile(t, "all_rejected.ndjson", strings.Repeat(`{"user":"ada","points":1}`+"\n", 200_000))
+	s.fails(t, exitFailure, []string{"all of the first", "user_id: is empty", "check the flags"}, "import", allRejected, "--board", "b")
 
 	s.fails(t, exitFailure, []string{"no such file"}, "import", filepath.Join(t.TempDir(), "none.csv"))
-	s.fails(t, exitFailure, []string{"not a file"}, "import", t.TempDir())
+	s.fails(t, exitFailure, []string{"not a regular file"}, "import", t.TempDir())
 	s.fails(t, exitFailure, []string{"is empty"}, "import", writeFile(t, "e.csv", ""))
 	s.fails(t, exitFailure, []string{"UTF-16"}, "import", writeFile(t, "e.csv", "\xff\xfeu\x00"))
 	s.fails(t, exitFailure, []string{"board not found"}, "import", file, "--board", "nope")
@@ -228,12 +235,13 @@ func TestImportDryRunSendsNothing(t *testing.T) {
 	s := startInsecure(t)
 	file := writeFile(t, "x.csv", "user_id,points\nada,3\nbob,x\n")
 	r := s.do(t, "import", file, "--dry-run")
-	r.mustFail(t, exitFailure, []string{"1 row was not taken"}, []string{"import"})
+	r.mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import"})
 	contains(t, r.stdout, "2 rows read: 1 would be sent, 0 filtered out, 1 rejected; nothing was sent")
-	contains(t, s.ok(t, "top"), "nobody stands here yet")
+	contains(t, s.ok(t, "top"), "no entries yet")
 }
 
-// forward is a server that passes calls on, and may fail batches on the way.
+// forward is a server that forwards calls. It can fail a batch before or after it
+// forwards the batch.
 type forward struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores pb.LeaderboardServiceClient
@@ -256,15 +264,15 @@ func (f *forward) BatchSubmitScores(ctx context.Context, r *pb.BatchSubmitScores
 	return res, err
 }
 
-// startProxy serves a forward to s.
-func startProxy(t *testing.T, s *server, before func(*pb.BatchSubmitScoresRequest) error, after func(*pb.BatchSubmitScoresResponse) error) *server {
+// startProxy starts a forward to s.
+func startProxy(t *testing.T, s *testServer, before func(*pb.BatchSubmitScoresRequest) error, after func(*pb.BatchSubmitScoresResponse) error) *testServer {
 	t.Helper()
-	c, closeConn, err := testWorld().dial(connection{server: s.grpc, timeout: waitLimit})
+	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(closeConn)
-	p := &forward{scores: c.scores, before: before, after: after}
+	p := &forward{scores: c.Scores, before: before, after: after}
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
 	pb.RegisterLeaderboardServiceServer(g, p)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,7 +281,7 @@ func startProxy(t *testing.T, s *server, before func(*pb.BatchSubmitScoresReques
 	}
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
-	return &server{grpc: l.Addr().String()}
+	return &testServer{grpc: l.Addr().String()}
 }
 
 func manyRows(users, rows int) string {
@@ -285,24 +293,24 @@ func manyRows(users, rows int) string {
 	return b.String()
 }
 
-// An import that is interrupted at any call goes on where it was, and in the end
-// the board is the one of an import without interruption.
-func TestImportGoesOn(t *testing.T) {
+// An import can be interrupted at any call. The same command continues it, and the
+// board at the end equals that of an import without interruption.
+func TestImportContinuesAfterInterruptions(t *testing.T) {
 	const rows = 3000
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "whole", "--policy", "sum")
 	s.ok(t, "board", "create", "parts", "--policy", "sum")
 	file := writeFile(t, "x.csv", manyRows(100, rows)+"user-1,bad,m\n")
-	s.fails(t, exitFailure, []string{"1 row was not taken"}, "import", file, "--board", "whole")
+	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", file, "--board", "whole")
 
-	var sent, allowed atomic.Int64 // an import that stopped may leave calls under way
+	var sent, allowed atomic.Int64 // calls of a stopped import may still be in flight
 	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
 		if sent.Add(1) > allowed.Load() {
 			return status.Error(codes.PermissionDenied, "the submit scope is required")
 		}
 		return nil
 	}, nil)
-	var got tally
+	var got importCounts
 	interruptions := 0
 	for {
 		sent.Store(0)
@@ -312,12 +320,12 @@ func TestImportGoesOn(t *testing.T) {
 			got = counted(t, r)
 			break
 		}
-		r.mustFail(t, exitFailure, []string{"stopped after", "submit scope is required", "run the same command again to go on"}, []string{"import"})
+		r.mustFail(t, exitFailure, []string{"stopped after", "submit scope is required", "run the same command again to continue"}, []string{"import"})
 		if interruptions++; interruptions > 2*rows/100 {
-			t.Fatal("the import never ends")
+			t.Fatal("the import does not finish")
 		}
 		if interruptions > 1 {
-			contains(t, r.stderr, "going on after")
+			contains(t, r.stderr, "continuing after")
 		}
 	}
 	if interruptions < 3 {
@@ -327,21 +335,21 @@ func TestImportGoesOn(t *testing.T) {
 		t.Errorf("import in %d parts = %+v", interruptions+1, got)
 	}
 	if diff := cmp.Diff(scoresOf(t, s, "whole"), scoresOf(t, s, "parts")); diff != "" {
-		t.Errorf("the board in one import and in parts (-one +parts):\n%s", diff)
+		t.Errorf("the board of the import in parts (-want +got):\n%s", diff)
 	}
-	// The state of another import does not count.
+	// The state of another import is ignored.
 	allowed.Store(1)
 	sent.Store(0)
 	p.fails(t, exitFailure, []string{"stopped after"}, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "1")
 	allowed.Store(rows)
 	r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--filter", "points!=6", "--json")
-	contains(t, r.stderr, "is of another import; beginning at the first row")
+	contains(t, r.stderr, "belongs to another import; starting at the first row")
 	if c := counted(t, r); c.Rows != rows+1 {
 		t.Errorf("an import with another mapping = %+v", c)
 	}
 }
 
-func scoresOf(t *testing.T, s *server, board string) map[string]float64 {
+func scoresOf(t *testing.T, s *testServer, board string) map[string]float64 {
 	t.Helper()
 	scores := map[string]float64{}
 	for _, line := range standings(t, s, "--board", board) {
@@ -351,8 +359,8 @@ func scoresOf(t *testing.T, s *server, board string) map[string]float64 {
 	return scores
 }
 
-// Calls that fail for the moment are made again, and results that the server
-// could not apply are sent again, they alone.
+// The import retries calls that fail temporarily. Of a batch it retries only the
+// results that the server could not apply.
 func TestImportRetries(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -362,7 +370,7 @@ func TestImportRetries(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if calls++; calls%3 == 1 && calls < 8 {
-				return status.Error(codes.Unavailable, "not now") // before anything was applied
+				return status.Error(codes.Unavailable, "not now") // before the batch is applied
 			}
 			return nil
 		},
@@ -375,7 +383,7 @@ func TestImportRetries(t *testing.T) {
 				o.Reset()
 				o.Status = pb.Outcome_FAILED
 			case 2:
-				return status.Error(codes.DeadlineExceeded, "too late") // after it was applied
+				return status.Error(codes.DeadlineExceeded, "too late") // after the batch is applied
 			}
 			return nil
 		})
@@ -386,10 +394,11 @@ func TestImportRetries(t *testing.T) {
 	if calls < 8 || answers < 3 {
 		t.Errorf("only %d calls and %d answers", calls, answers)
 	}
-	contains(t, s.ok(t, "verify"), "compared from 200 results: 0 differences")
+	contains(t, s.ok(t, "verify"), "with 200 results: 0 differences")
 }
 
-// Results of one user arrive in the file's order, whatever is in flight.
+// The results of one user arrive in the order of the file, even if several calls are
+// in flight.
 func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -416,15 +425,15 @@ func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	})
 	p.ok(t, "import", writeFile(t, "x.csv", manyRows(50, 5000)), "--batch", "50", "--in-flight", "8")
 	if bad > 0 {
-		t.Errorf("%d results came before an earlier one of their user", bad)
+		t.Errorf("%d results arrived before an earlier one of their user", bad)
 	}
 	if most < 2 || most > 8 {
-		t.Errorf("at most %d calls at a time, want 2 to 8", most)
+		t.Errorf("%d concurrent calls at most, want 2 to 8", most)
 	}
 }
 
-// What export results writes, import reads: the boards are equal, by every
-// policy, with corrections, retractions and metadata.
+// import reads the file that export results writes. The boards are then equal, for
+// every policy, with corrections, retractions and metadata.
 func TestExportAndImportAreInverse(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -435,7 +444,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 		"decay":  {"--policy", "decay", "--half-life", "720h"},
 	}
 	from := startInsecure(t)
-	c, closeConn, err := testWorld().dial(connection{server: from.grpc, timeout: waitLimit})
+	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: from.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,20 +464,20 @@ func TestExportAndImportAreInverse(t *testing.T) {
 			if board == "best" || board == "sum" {
 				res.TieBreakers = []int64{r.Int64N(3)}
 			}
-			// A match stays in its month and week, whatever the revision.
+			// Every revision of a match has the same month and week.
 			res.AchievedAt = timestamppb.New(time.Date(2026, 10, 5+7*(i%4), 0, i, 0, 0, time.UTC))
 			if r.IntN(2) == 0 {
 				res.Attributes = map[string]string{"gender": []string{"F", "M"}[r.IntN(2)], "note": "a\"b,c"}
 			}
 			results = append(results, res)
 		}
-		if _, err := c.scores.BatchSubmitScores(t.Context(), &pb.BatchSubmitScoresRequest{Board: board, Results: results}); err != nil {
+		if _, err := c.Scores.BatchSubmitScores(t.Context(), &pb.BatchSubmitScoresRequest{Board: board, Results: results}); err != nil {
 			t.Fatal(err)
 		}
 		for i, res := range results {
 			if i%10 == 0 {
 				season := map[string]string{"best": "all", "decay": "all", "sum": "202610", "latest": fmt.Sprintf("2026W%d", 41+i%4)}[board]
-				_, err := c.scores.RetractResult(t.Context(), &pb.RetractResultRequest{Board: board, UserId: res.GetUserId(), MatchId: res.GetMatchId(), Season: season})
+				_, err := c.Scores.RetractResult(t.Context(), &pb.RetractResultRequest{Board: board, UserId: res.GetUserId(), MatchId: res.GetMatchId(), Season: season})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -486,7 +495,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 				t.Errorf("seed %d: %s of %s (-from +to):\n%s", seed, name, board, diff)
 			}
 			for _, season := range seasonsOf(t, from, board) {
-				if board == "decay" { // whose scores are for the moment of asking
+				if board == "decay" { // the scores of a decay board change with the time of the request
 					continue
 				}
 				if diff := cmp.Diff(standings(t, from, "--board", board, "--season", season), standings(t, to, "--board", board, "--season", season)); diff != "" {
@@ -498,7 +507,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 }
 
-func seasonsOf(t *testing.T, s *server, board string) []string {
+func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	t.Helper()
 	var ids []string
 	for _, season := range parsed(t, s.ok(t, "season", "list", "--board", board, "--json"))["data"].(map[string]any)["seasons"].([]any) {

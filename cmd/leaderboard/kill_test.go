@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 	killUsers   = 50
 )
 
-// child is the command serve in a process of its own, which can be killed.
+// child is a server in a process of its own, which a test can kill.
 type child struct {
 	cmd    *exec.Cmd
 	stderr *output
@@ -52,7 +54,7 @@ func startChild(t *testing.T, data string) *child {
 	return c
 }
 
-// kill is kill -9.
+// kill kills the process, as kill -9 does.
 func (c *child) kill() {
 	if c.cmd.ProcessState == nil {
 		_ = c.cmd.Process.Kill()
@@ -60,28 +62,28 @@ func (c *child) kill() {
 	}
 }
 
-// told is what a writer knows of its results: what it sent, and what was
+// ledger records the results that the writers sent, and those that the server
 // acknowledged.
-type told struct {
+type ledger struct {
 	mu    sync.Mutex
 	sent  map[string]int64 // points by user/match
 	acked map[string]bool
 }
 
-func (k *told) send(r *pb.Result) {
+func (k *ledger) send(r *pb.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sent[r.GetUserId()+"/"+r.GetMatchId()] = r.GetPoints()
 }
 
-func (k *told) ack(user, match string) {
+func (k *ledger) ack(user, match string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.acked[user+"/"+match] = true
 }
 
-// write submits until the server is gone, alone and in batches in turn.
-func (k *told) write(ctx context.Context, c *client, round, writer int, r *rand.Rand) {
+// write submits results until a call fails: single results and batches in turn.
+func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int, r *rand.Rand) {
 	for n := 0; ; n++ {
 		results := make([]*pb.Result, 1+r.IntN(20)*(n%2))
 		for i := range results {
@@ -93,14 +95,14 @@ func (k *told) write(ctx context.Context, c *client, round, writer int, r *rand.
 			k.send(results[i])
 		}
 		if len(results) == 1 {
-			res, err := c.scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: "kill", Result: results[0]})
+			res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: "kill", Result: results[0]})
 			if err != nil {
 				return
 			}
 			k.ack(results[0].GetUserId(), res.GetMatchId())
 			continue
 		}
-		res, err := c.scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: "kill", Results: results})
+		res, err := c.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: "kill", Results: results})
 		if err != nil {
 			return
 		}
@@ -112,23 +114,23 @@ func (k *told) write(ctx context.Context, c *client, round, writer int, r *rand.
 	}
 }
 
-// A loaded server is killed twenty times. After each restart every result that
-// it acknowledged is there, whole, and nothing that nobody sent; and the ranks
-// are those of a recount.
-func TestKilledServerLosesAndInventsNothing(t *testing.T) {
+// The test kills a server twenty times under load. After each restart the server has
+// every acknowledged result, complete, and no result that was not sent. The ranks
+// equal a recount.
+func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	data := filepath.Join(t.TempDir(), "data")
-	known := &told{sent: map[string]int64{}, acked: map[string]bool{}}
-	w := testWorld()
+	known := &ledger{sent: map[string]int64{}, acked: map[string]bool{}}
+	app := testApp()
 	for round := range kills {
 		server := startChild(t, data)
-		c, closeConn, err := w.dial(connection{server: server.grpc, timeout: waitLimit})
+		c, closeConn, err := client.Dial(app, client.Connection{Server: server.grpc, Timeout: waitLimit})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if round == 0 {
-			_, err := c.scores.CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "kill", Policy: pb.Board_SUM, Divisions: []string{"team"}}})
+			_, err := c.Scores.CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "kill", Policy: pb.Board_SUM, Divisions: []string{"team"}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,9 +143,9 @@ func TestKilledServerLosesAndInventsNothing(t *testing.T) {
 				known.write(t.Context(), c, round, i, rand.New(rand.NewPCG(seed, uint64(round*killWriters+i))))
 			})
 		}
-		// At a moment that differs from round to round, under load.
+		// The number varies, so that each kill comes at a different moment.
 		enough := before + 50 + rand.New(rand.NewPCG(seed, uint64(round))).IntN(400)
-		eventually(t, "enough is acknowledged", func() bool {
+		eventually(t, "enough results are acknowledged", func() bool {
 			known.mu.Lock()
 			defer known.mu.Unlock()
 			return len(known.acked) >= enough
@@ -153,7 +155,7 @@ func TestKilledServerLosesAndInventsNothing(t *testing.T) {
 		closeConn()
 	}
 	last := startChild(t, data)
-	c, closeConn, err := w.dial(connection{server: last.grpc, timeout: waitLimit})
+	c, closeConn, err := client.Dial(app, client.Connection{Server: last.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,12 +167,12 @@ func TestKilledServerLosesAndInventsNothing(t *testing.T) {
 	}
 }
 
-// check compares what the server has with what was told.
-func (k *told) check(t *testing.T, c *client) {
+// check compares the results and ranks of the server with the ledger.
+func (k *ledger) check(t *testing.T, c *client.Client) {
 	t.Helper()
 	have := map[string]int64{}
 	sums := map[string]int64{}
-	stream, err := c.admin.ExportResults(t.Context(), &pb.ExportResultsRequest{Board: "kill"})
+	stream, err := c.Admin.ExportResults(t.Context(), &pb.ExportResultsRequest{Board: "kill"})
 	for err == nil {
 		var res *pb.ExportResultsResponse
 		if res, err = stream.Recv(); err == nil {
@@ -178,11 +180,11 @@ func (k *told) check(t *testing.T, c *client) {
 			have[r.GetUserId()+"/"+r.GetMatchId()] = r.GetPoints()
 			sums[r.GetUserId()] += r.GetPoints()
 			if r.GetAttributes()["team"] == "" {
-				t.Errorf("%v is not whole", r)
+				t.Errorf("%v is incomplete", r)
 			}
 		}
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	lost, invented := 0, 0
@@ -200,12 +202,12 @@ func (k *told) check(t *testing.T, c *client) {
 		t.Fatalf("%d acknowledged results are lost, %d are invented, of %d", lost, invented, len(have))
 	}
 	limit := int32(1000)
-	top, err := c.scores.ListScores(t.Context(), &pb.ListScoresRequest{Board: "kill", Limit: &limit})
+	top, err := c.Scores.ListScores(t.Context(), &pb.ListScoresRequest{Board: "kill", Limit: &limit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := top.GetData().GetTotal(); got != int64(len(sums)) {
-		t.Errorf("%d users stand, want %d", got, len(sums))
+		t.Errorf("%d users have an entry, want %d", got, len(sums))
 	}
 	for _, e := range top.GetData().GetLeaderboard() {
 		better := int64(0)
@@ -221,29 +223,29 @@ func (k *told) check(t *testing.T, c *client) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for key := range have { // what is there stays, acknowledged or not
+	for key := range have { // a result that is stored must stay, even if it was not acknowledged
 		k.acked[key] = true
 	}
 }
 
-// A server that is asked to stop while it is loaded answers what it has begun.
-func TestStoppedServerKeepsWhatItTook(t *testing.T) {
+// A server that is stopped under load finishes the calls under way.
+func TestStoppedServerFinishesCalls(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	server := startChild(t, data)
-	w := testWorld()
-	c, closeConn, err := w.dial(connection{server: server.grpc, timeout: waitLimit})
+	app := testApp()
+	c, closeConn, err := client.Dial(app, client.Connection{Server: server.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.scores.CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "kill", Policy: pb.Board_SUM, Divisions: []string{"team"}}}); err != nil {
+	if _, err := c.Scores.CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "kill", Policy: pb.Board_SUM, Divisions: []string{"team"}}}); err != nil {
 		t.Fatal(err)
 	}
-	known := &told{sent: map[string]int64{}, acked: map[string]bool{}}
+	known := &ledger{sent: map[string]int64{}, acked: map[string]bool{}}
 	var writers sync.WaitGroup
 	for i := range killWriters {
 		writers.Go(func() { known.write(t.Context(), c, 0, i, rand.New(rand.NewPCG(1, uint64(i)))) })
 	}
-	eventually(t, "enough is acknowledged", func() bool {
+	eventually(t, "enough results are acknowledged", func() bool {
 		known.mu.Lock()
 		defer known.mu.Unlock()
 		return len(known.acked) >= 200
@@ -261,7 +263,7 @@ func TestStoppedServerKeepsWhatItTook(t *testing.T) {
 	writers.Wait()
 	closeConn()
 	again := startChild(t, data)
-	c, closeConn, err = w.dial(connection{server: again.grpc, timeout: waitLimit})
+	c, closeConn, err = client.Dial(app, client.Connection{Server: again.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,29 +1,29 @@
-// Command leaderboard is the leaderboard service: the server, and its clients.
+// Command leaderboard is the leaderboard service: its server and its clients.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
-	"golang.org/x/term"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends the process at once
-	w := &world{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
-	code := run(ctx, w, os.Args[1:])
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
+	app := &cli.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}
+	code := run(ctx, app, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
-// The codes that the process exits with.
+// The exit codes of the process.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -31,68 +31,22 @@ const (
 	exitDifferences = 3 // verify found differences that remain
 )
 
-// world is what a command sees of its surroundings.
-type world struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	environ        []string
-}
-
-// run executes a command line and returns the exit code. A failure is told on
-// stderr, in a last line that says what to do.
-func run(ctx context.Context, w *world, args []string) int {
-	root := newRoot(w)
+// run executes a command line and returns the exit code. It writes a failure to
+// stderr. The last line of it states what to do next.
+func run(ctx context.Context, app *cli.App, args []string) int {
+	root := newRoot(app)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if err == nil || errors.Is(err, errQuiet) {
+	if err == nil || errors.Is(err, client.ErrInterrupted) {
 		return exitOK
 	}
-	fmt.Fprintln(w.stderr, "leaderboard:", strings.ReplaceAll(explain(err), "\n", "\nleaderboard: "))
-	var usage *usageError
+	fmt.Fprintln(app.Stderr, "leaderboard:", strings.ReplaceAll(client.Explain(err), "\n", "\nleaderboard: "))
+	var usage *cli.UsageError
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.Is(err, errDifferences):
+	case errors.Is(err, client.ErrDifferences):
 		return exitDifferences
 	}
 	return exitFailure
-}
-
-// errQuiet ends a command that was interrupted where that is how it ends.
-var errQuiet = errors.New("interrupted")
-
-// usageError is a mistake in how a command was called.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
-// env returns a variable of the environment, or nothing.
-func (w *world) env(name string) string {
-	for _, e := range w.environ {
-		if value, ok := strings.CutPrefix(e, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
-
-// isTerminal says whether a person sees what is written to f, or types what is
-// read from it.
-func isTerminal(f any) bool {
-	file, ok := f.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// terminalSize returns the columns and rows of the terminal that is stdout, or
-// a common size.
-func (w *world) terminalSize() (columns, rows int) {
-	if file, ok := w.stdout.(*os.File); ok {
-		if columns, rows, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 && rows > 0 {
-			return columns, rows
-		}
-	}
-	return 80, 24
 }

@@ -16,15 +16,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// childEnv makes the test binary behave as the command: tests that kill a
-// server start it as a process.
+// childEnv makes the test binary run as the command leaderboard, for tests that kill
+// a server process.
 const childEnv = "LEADERBOARD_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
-		go func() { // its parent holds the other end, as long as it lives
+		go func() { // stdin ends when the parent process ends
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(exitFailure)
 		}()
@@ -33,22 +35,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// waitLimit is how long a test waits for what should happen at once.
+// waitLimit is how long a test waits until a condition is true.
 const waitLimit = 30 * time.Second
 
-// eventually waits until condition holds.
+// eventually waits until condition returns true. what describes the condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(waitLimit); !condition(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not: %s", waitLimit, what)
+			t.Fatalf("not within %v: %s", waitLimit, what)
 		}
 	}
 }
 
-// output is a buffer that may be read while it is written.
+// output is a buffer that is safe for concurrent reads and writes.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -66,7 +68,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// logged returns the first line of a JSON log with a message.
+// logged returns the first entry of a JSON log with a message.
 func logged(log, message string) (map[string]any, bool) {
 	for line := range strings.Lines(log) {
 		var entry map[string]any
@@ -77,23 +79,24 @@ func logged(log, message string) (map[string]any, bool) {
 	return nil, false
 }
 
-// server is the command serve, run in this process on free ports.
-type server struct {
+// testServer is a server that runs in this process on free ports.
+type testServer struct {
 	http, grpc     string
 	stdout, stderr *output
-	stop           func() int // and returns the exit code
+	stop           func() int // stops the server and returns the exit code
 	metrics        *prometheus.Registry
 }
 
-// startServer serves a folder until the test ends or stop is called.
-func startServer(t *testing.T, data string, environ []string, args ...string) *server {
+// startServer runs the command serve on a data folder, until the test ends or the
+// test calls stop.
+func startServer(t *testing.T, data string, environ []string, args ...string) *testServer {
 	t.Helper()
-	s := &server{stdout: &output{}, stderr: &output{}}
+	s := &testServer{stdout: &output{}, stderr: &output{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	exited := make(chan int, 1)
 	args = append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)
 	go func() {
-		exited <- run(ctx, &world{stdin: strings.NewReader(""), stdout: s.stdout, stderr: s.stderr, environ: environ}, args)
+		exited <- run(ctx, &cli.App{Stdin: strings.NewReader(""), Stdout: s.stdout, Stderr: s.stderr, Environ: environ}, args)
 	}()
 	s.stop = sync.OnceValue(func() int { cancel(); return <-exited })
 	t.Cleanup(func() { s.stop() })
@@ -112,26 +115,26 @@ func startServer(t *testing.T, data string, environ []string, args ...string) *s
 	return s
 }
 
-// startInsecure serves a new folder without keys.
-func startInsecure(t *testing.T) *server {
+// startInsecure starts a server without keys on a new folder.
+func startInsecure(t *testing.T) *testServer {
 	t.Helper()
 	return startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure")
 }
 
-// result of a command.
+// commandResult is the output and the exit code of a command.
 type commandResult struct {
 	stdout, stderr string
 	code           int
 }
 
-// do runs a command against s.
-func (s *server) do(t *testing.T, args ...string) commandResult {
+// do runs a command that calls s.
+func (s *testServer) do(t *testing.T, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc}, args...)
 }
 
-// ok runs a command that must succeed, and returns its output.
-func (s *server) ok(t *testing.T, args ...string) string {
+// ok runs a command that must succeed, and returns its standard output.
+func (s *testServer) ok(t *testing.T, args ...string) string {
 	t.Helper()
 	r := s.do(t, args...)
 	if r.code != exitOK {
@@ -140,13 +143,14 @@ func (s *server) ok(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// fails runs a command that must fail with a code, and one line that says each
-// of want.
-func (s *server) fails(t *testing.T, code int, want []string, args ...string) {
+// fails runs a command that must fail with an exit code and write every text of want
+// to stderr.
+func (s *testServer) fails(t *testing.T, code int, want []string, args ...string) {
 	t.Helper()
 	s.do(t, args...).mustFail(t, code, want, args)
 }
 
+// mustFail checks a result as [testServer.fails] does.
 func (r commandResult) mustFail(t *testing.T, code int, want []string, args []string) {
 	t.Helper()
 	if r.code != code {
@@ -159,19 +163,20 @@ func (r commandResult) mustFail(t *testing.T, code int, want []string, args []st
 	}
 	for _, w := range want {
 		if !strings.Contains(r.stderr, w) {
-			t.Errorf("%v says %q, nothing of %q", args, r.stderr, w)
+			t.Errorf("%v writes %q to stderr, which lacks %q", args, r.stderr, w)
 		}
 	}
 }
 
+// command runs a command line in this process.
 func command(t *testing.T, stdin string, environ []string, args ...string) commandResult {
 	t.Helper()
 	var stdout, stderr output
-	code := run(t.Context(), &world{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, environ: environ}, args)
+	code := run(t.Context(), &cli.App{Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr, Environ: environ}, args)
 	return commandResult{stdout.String(), stderr.String(), code}
 }
 
-// commands calls each for every command but cobra's own.
+// commands calls each for every command below cmd, except those of cobra.
 func commands(cmd *cobra.Command, each func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {
@@ -182,18 +187,21 @@ func commands(cmd *cobra.Command, each func(*cobra.Command)) {
 	}
 }
 
-func testWorld() *world {
-	return &world{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
+func testApp() *cli.App {
+	return &cli.App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
 }
 
-func TestEveryCommandExplainsItself(t *testing.T) {
+func TestEveryCommandHasHelp(t *testing.T) {
 	n := 0
-	commands(newRoot(testWorld()), func(c *cobra.Command) {
+	commands(newRoot(testApp()), func(c *cobra.Command) {
 		n++
 		path := strings.Fields(c.CommandPath())[1:]
 		r := command(t, "", nil, append(slices.Clone(path), "--help")...)
 		if r.code != exitOK || !strings.Contains(r.stdout, "Examples:\n  leaderboard") || !strings.Contains(r.stdout, "Usage:") {
 			t.Errorf("%s --help exited with %d and shows no example:\n%s", c.CommandPath(), r.code, r.stdout)
+		}
+		if strings.Contains(r.stdout, "(default )") {
+			t.Errorf("%s --help shows an empty default:\n%s", c.CommandPath(), r.stdout)
 		}
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s has the short help %q", c.CommandPath(), c.Short)
@@ -201,7 +209,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		for line := range strings.Lines(c.Example) {
 			if args := strings.Fields(line); args[0] == "leaderboard" {
 				if found, _, err := c.Root().Find(args[1:]); err != nil || found == c.Root() {
-					t.Errorf("%s has the example %q, which is no command", c.CommandPath(), line)
+					t.Errorf("%s has the example %q, which is not a command", c.CommandPath(), line)
 				}
 			}
 		}
@@ -222,28 +230,30 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		{[]string{"board"}, []string{"needs a command: create, delete, list, show, update"}},
 		{[]string{"board", "lits"}, []string{"did you mean list?"}},
 		{[]string{"rank"}, []string{"USER is missing"}},
+		{[]string{"top", "--sesaon", "x"}, []string{"unknown flag: --sesaon", "did you mean --season?"}},
+		{[]string{"serve", "--htpp=x"}, []string{"did you mean", "--http?"}},
 		{[]string{"rank", "a", "b"}, []string{`"b" is one argument too many`}},
 		{[]string{"top", "--limit", "many"}, []string{"invalid argument", "leaderboard top --help"}},
 		{[]string{"top", "--server", "nowhere"}, []string{`"nowhere" is not of the form host:port`}},
 		{[]string{"top", "--server", "http://localhost:8080"}, []string{"host:port"}},
-		{[]string{"top", "--plaintext", "--tls"}, []string{"--plaintext does not go with"}},
-		{[]string{"top", "--cert", "x"}, []string{"--cert and --cert-key go together"}},
+		{[]string{"top", "--plaintext", "--tls"}, []string{"--plaintext cannot be combined with"}},
+		{[]string{"top", "--cert", "x"}, []string{"--cert and --cert-key must be given together"}},
 		{[]string{"top", "--ca", "/no/such"}, []string{"--ca: open /no/such"}},
 		{[]string{"top", "--timeout", "-1s"}, []string{"--timeout -1s is not positive"}},
 		{[]string{"submit", "ada"}, []string{"give either --points", "or --score"}},
 		{[]string{"submit", "ada", "--points", "1", "--score", "1"}, []string{"give either --points"}},
 		{[]string{"submit", "ada", "--points", "1", "--achieved-at", "now"}, []string{"--achieved-at", "is not a time"}},
 		{[]string{"submit", "ada", "--points", "1", "--metadata", "[]"}, []string{"is not a JSON object"}},
-		{[]string{"submit", "ada", "--points", "1", "--metadata", `{"a":[9007199254740993]}`}, []string{"a[0]", "would come back as another"}},
+		{[]string{"submit", "ada", "--points", "1", "--metadata", `{"a":[9007199254740993]}`}, []string{"a[0]", "cannot be stored exactly"}},
 		{[]string{"submit", "ada", "--score", "12.5"}, []string{"--score", "whole numbers in the board's smallest unit"}},
 		{[]string{"submit", "ada", "--points", "many"}, []string{"--points", "whole numbers in the board's smallest unit"}},
 		{[]string{"board", "create", "b", "--min", "0.5"}, []string{"--min", "whole numbers in the board's smallest unit"}},
 		{[]string{"board", "create"}, []string{"BOARD is missing"}},
-		{[]string{"board", "create", "b", "--policy", "median"}, []string{`"median" is none of best, sum, latest, decay`}},
-		{[]string{"board", "create", "b", "--order", "asc"}, []string{`"asc" is none of higher-first, lower-first`}},
+		{[]string{"board", "create", "b", "--policy", "median"}, []string{`"median" is not one of best, sum, latest, decay`}},
+		{[]string{"board", "create", "b", "--order", "asc"}, []string{`"asc" is not one of higher-first, lower-first`}},
 		{[]string{"board", "create", "b", "--window", "2026"}, []string{"is not of the form id=start/end"}},
-		{[]string{"board", "create", "-f", "x", "--title", "y"}, []string{"--file and --title do not go together"}},
-		{[]string{"board", "update", "b"}, []string{"nothing to change"}},
+		{[]string{"board", "create", "-f", "x", "--title", "y"}, []string{"--file and --title cannot be combined"}},
+		{[]string{"board", "update", "b"}, []string{"no setting to change"}},
 		{[]string{"board", "delete", "b"}, []string{"--yes"}},
 		{[]string{"erase", "ada"}, []string{"--yes"}},
 		{[]string{"key", "create"}, []string{"--name is missing"}},
@@ -251,17 +261,17 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		{[]string{"key", "create", "--name", "x", "--scope", "read", "--expires-in", "-1h"}, []string{"in the past"}},
 		{[]string{"export", "everything"}, []string{"neither entries nor results"}},
 		{[]string{"export", "results", "--division", "a:b"}, []string{"no --division"}},
-		{[]string{"export", "entries", "--format", "xml"}, []string{"none of csv, ndjson"}},
+		{[]string{"export", "entries", "--format", "xml"}, []string{"not one of csv, ndjson"}},
 		{[]string{"demo", "--speed", "-1"}, []string{"--speed -1"}},
 		{[]string{"serve", "--insecure", "--http", "0.0.0.0:0"}, []string{"loopback", "--insecure"}},
-		{[]string{"serve", "--log-level", "loud", "--http", "x"}, []string{"log.level (--log-level)", "http (--http)", "mend these faults"}},
+		{[]string{"serve", "--log-level", "loud", "--http", "x"}, []string{"log.level (--log-level)", "http (--http)", "correct these settings"}},
 	}
 	for _, tt := range tests {
 		command(t, "", nil, tt.args...).mustFail(t, exitUsage, tt.want, tt.args)
 	}
 }
 
-func TestConfigShowsValuesAndSourcesAndHidesSecrets(t *testing.T) {
+func TestConfigShowsSourcesAndHidesSecrets(t *testing.T) {
 	const secret = "a-very-secret-admin-key"
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(file, []byte("log.level: warn\n"), 0o600); err != nil {
@@ -275,7 +285,7 @@ func TestConfigShowsValuesAndSourcesAndHidesSecrets(t *testing.T) {
 		}
 		for _, want := range []string{"[hidden]", "LEADERBOARD_ADMIN_KEY", "127.0.0.1:7", "--grpc", "warn", file, "default"} {
 			if !strings.Contains(r.stdout, want) {
-				t.Errorf("%v shows nothing of %q:\n%s", args, want, r.stdout)
+				t.Errorf("%v does not show %q:\n%s", args, want, r.stdout)
 			}
 		}
 		if strings.Contains(r.stdout+r.stderr, secret) {
@@ -296,12 +306,19 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestNoServerSaysHowToStartOne(t *testing.T) {
+func TestMissingServerErrorSaysHowToStartOne(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
 	r := command(t, "", []string{"LEADERBOARD_SERVER=" + l.Addr().String()}, "top")
-	r.mustFail(t, exitFailure, []string{"is it running? start it with leaderboard serve"}, []string{"top"})
+	r.mustFail(t, exitFailure, []string{"start it with leaderboard serve"}, []string{"top"})
+}
+
+func TestVersionIsAFlagToo(t *testing.T) {
+	want := command(t, "", nil, "version").stdout
+	if got := command(t, "", nil, "--version"); got.code != exitOK || got.stdout != want || want == "" {
+		t.Errorf("--version exited with %d and wrote %q, want %q", got.code, got.stdout, want)
+	}
 }

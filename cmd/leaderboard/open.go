@@ -18,129 +18,140 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/api"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// node is a server with all that it is made of.
-type node struct {
+// server is one running server and the parts that it owns.
+type server struct {
 	config  *config.Config
 	log     *slog.Logger
 	store   leaderboard.Store
 	service *ranking.Service
-	server  *api.Server // nil if the node is no API
+	api     *apiserver.Server // nil if the server has no API role
 	metrics *prometheus.Registry
-	// consumer applies results from the log; nil if there is no log, or the node does not.
+	// consumer applies results from Kafka. It is nil in an embedded server, and in
+	// a server without the consumer role.
 	consumer *consumer.Consumer
-	// backup copies the store under a name; nil if the store is not this node's.
+	// backup copies the embedded store under a name. It is nil in a distributed server.
 	backup  func(ctx context.Context, name string) error
-	closers []func() error // to be called last to first
+	closers []func() error // called from last to first
 
 	rest net.Listener
-	grpc net.Listener // nil if the node is no API
-	// newKey is the admin key that the first start made, for its one showing.
-	newKey api.Secret
+	grpc net.Listener // nil if the server has no API role
+	// newKey is the admin key that the first start created. It is printed once.
+	newKey secret.Text
 }
 
-// open makes a node that listens but does not answer yet: see [node.serve].
-func (w *world) open(ctx context.Context, c *config.Config, log *slog.Logger) (n *node, err error) {
-	n = &node{config: c, log: log}
+// openServer returns a server that listens but does not answer yet: see
+// [server.serve]. The caller must close the server.
+func openServer(ctx context.Context, c *config.Config, log *slog.Logger) (s *server, err error) {
+	s = &server{config: c, log: log}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, n.close())
+			err = errors.Join(err, s.close())
 		}
 	}()
 	if c.Insecure {
-		if err := api.CheckLoopback(c.HTTP, c.GRPC); err != nil {
-			return n, usagef("%w; or leave --insecure out", err)
+		if err := auth.CheckLoopback(c.HTTP, c.GRPC); err != nil {
+			return s, cli.Usagef("%w; or leave out --insecure", err)
 		}
 	}
-	if n.rest, err = listen("http", c.HTTP); err != nil {
-		return n, err
+	if s.rest, err = listen("http", c.HTTP); err != nil {
+		return s, err
 	}
 	if c.ServesAPI() {
-		if n.grpc, err = listen("grpc", c.GRPC); err != nil {
-			return n, err
+		if s.grpc, err = listen("grpc", c.GRPC); err != nil {
+			return s, err
 		}
 	}
-	n.metrics = prometheus.NewRegistry()
-	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = prometheus.NewRegistry()
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if c.Distributed() {
-		err = n.openDistributed(ctx)
+		err = s.openDistributed(ctx)
 	} else {
-		err = n.openEmbedded()
+		err = s.openEmbedded()
 	}
 	if err != nil {
-		return n, err
+		return s, err
 	}
-	if err := n.service.EnsureDefaultBoard(ctx); err != nil {
-		return n, err
+	if err := s.service.EnsureDefaultBoard(ctx); err != nil {
+		return s, err
 	}
 	if !c.ServesAPI() {
-		return n, nil
+		return s, nil
 	}
-	if err := n.ensureAdminKey(ctx); err != nil {
-		return n, err
+	if err := s.ensureAdminKey(ctx); err != nil {
+		return s, err
 	}
-	n.server, err = n.newServer(ctx)
-	return n, err
+	s.api, err = s.newServer(ctx)
+	return s, err
 }
 
-// openEmbedded opens the store in the data folder, and an empty index.
-func (n *node) openEmbedded() error {
-	c := n.config
+// openEmbedded opens the store in the data folder and creates an empty index.
+func (s *server) openEmbedded() error {
+	c := s.config
 	store, err := pebble.Open(c.Data, pebble.Options{CacheBytes: int64(c.CacheBytes)})
 	if err != nil {
 		return fmt.Errorf("%w; --data names the folder", err)
 	}
-	n.store = store
-	n.closeLater(store.Close)
-	n.backup = func(ctx context.Context, name string) error { return backup(ctx, store, c, name) }
-	n.service = ranking.New(store, memory.New(), ranking.Options{Log: n.log})
-	n.closeLater(n.finishWrites)
+	s.store = store
+	s.closeLater(store.Close)
+	s.backup = func(ctx context.Context, name string) error { return backup(ctx, store, c, name) }
+	s.service = ranking.New(store, memory.New(), ranking.Options{Log: s.log})
+	s.closeLater(s.finishWrites)
 	return nil
 }
 
-// finishWrites waits for writes whose callers are gone.
-func (n *node) finishWrites() error {
-	n.service.Close()
+// finishWrites waits for the writes that continue after their callers have stopped
+// waiting.
+func (s *server) finishWrites() error {
+	s.service.Close()
 	return nil
 }
 
-// closeLater has f called by close, before what was opened earlier is closed.
-func (n *node) closeLater(f func() error) { n.closers = append(n.closers, f) }
+// closeLater registers f for close, which calls the registered functions from
+// last to first.
+func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
-func (n *node) newServer(ctx context.Context) (*api.Server, error) {
-	c := n.config
-	tls, err := api.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}.Config()
+func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
+	c := s.config
+	tls, err := apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}.Config()
 	if err != nil {
 		return nil, err
 	}
-	return api.New(ctx, n.service, n.store, api.Options{
+	return apiserver.New(ctx, s.service, s.store, apiserver.Options{
 		Insecure:   c.Insecure,
 		PublicRead: c.PublicRead,
-		JWT: api.JWT{
-			Algorithm: c.JWT.Algorithm, Secret: api.Secret(c.JWT.Secret), PublicKey: c.JWT.PublicKey, JWKS: c.JWT.JWKS,
-			Issuer: c.JWT.Issuer, Audience: c.JWT.Audience, Leeway: c.JWT.Leeway, Refresh: c.JWT.Refresh,
+		JWT: auth.JWT{
+			Algorithm: c.JWT.Algorithm, Secret: c.JWT.Secret, PublicKey: c.JWT.PublicKey, JWKS: c.JWT.JWKS,
+			Issuer: c.JWT.Issuer, Audience: c.JWT.Audience, Leeway: c.JWT.Leeway, Refresh: c.JWT.Refresh, MaxLifetime: c.JWT.MaxLifetime,
 		},
 		TLS: tls,
-		Limits: api.Limits{
-			PerKey:  api.Rate{PerSecond: c.Limits.KeyRate, Burst: c.Limits.KeyBurst},
-			PerUser: api.Rate{PerSecond: c.Limits.UserRate, Burst: c.Limits.UserBurst},
-			PerPeer: api.Rate{PerSecond: c.Limits.PeerRate, Burst: c.Limits.PeerBurst},
+		Limits: auth.Limits{
+			PerKey:  auth.Rate{PerSecond: c.Limits.KeyRate, Burst: c.Limits.KeyBurst},
+			PerUser: auth.Rate{PerSecond: c.Limits.UserRate, Burst: c.Limits.UserBurst},
+			PerPeer: auth.Rate{PerSecond: c.Limits.PeerRate, Burst: c.Limits.PeerBurst},
 		},
-		Timeout:       c.RequestTimeout,
-		MaxStreams:    uint32(c.Limits.Streams),
-		MaxWatchers:   int64(c.Limits.Watchers),
-		ShutdownGrace: c.ShutdownGrace,
-		Ready:         n.ready,
-		Backup:        n.backup,
-		Log:           n.log,
-		Metrics:       n.metrics,
+		NoReflection:      !c.Reflection,
+		Timeout:           c.RequestTimeout,
+		ReceiveTimeout:    c.ReceiveTimeout,
+		MaxConnections:    c.Limits.Connections,
+		MaxStreams:        uint32(c.Limits.Streams),
+		MaxWatchers:       int64(c.Limits.Watchers),
+		MaxCallerWatchers: int64(c.Limits.CallerWatchers),
+		ShutdownGrace:     c.ShutdownGrace,
+		Ready:             s.ready,
+		Backup:            s.backup,
+		Log:               s.log,
+		Metrics:           s.metrics,
 	})
 }
 
@@ -154,33 +165,34 @@ func backup(ctx context.Context, store *pebble.Store, c *config.Config, name str
 	}
 	path := filepath.Join(dir, name)
 	if _, err := os.Lstat(path); err == nil {
-		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("a backup %q exists; choose another name", name)}
+		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("a backup named %q exists already; choose another name", name)}
 	}
 	return store.Backup(ctx, path)
 }
 
-// ensureAdminKey sees to it that somebody can administer: by the configured
-// key, by one that is kept, or by a new one.
-func (n *node) ensureAdminKey(ctx context.Context) error {
+// ensureAdminKey makes sure that the store holds an admin key. If a key is configured,
+// it stores that key. Otherwise it creates a key if the store has no key. With
+// --insecure it creates none, because no call needs a key.
+func (s *server) ensureAdminKey(ctx context.Context) error {
 	scopes := []string{"admin"}
-	if n.config.AdminKey != "" {
-		_, key := api.KeyFrom(api.Secret(n.config.AdminKey), "admin_key of the configuration", scopes, time.Now())
-		_, err := n.store.APIKey(ctx, key.Hash)
+	if s.config.AdminKey != "" {
+		key := auth.KeyFrom(s.config.AdminKey, "admin_key of the configuration", scopes, time.Now())
+		_, err := s.store.APIKey(ctx, key.Hash)
 		if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
-			err = n.store.PutAPIKey(ctx, key)
+			err = s.store.PutAPIKey(ctx, key)
 		}
 		return err
 	}
-	if n.config.Insecure {
+	if s.config.Insecure {
 		return nil
 	}
-	keys, err := n.store.APIKeys(ctx)
+	keys, err := s.store.APIKeys(ctx)
 	if err != nil || len(keys) > 0 {
 		return err
 	}
-	secret, key := api.NewKey("first admin key", scopes, time.Now())
-	n.newKey = secret
-	return n.store.PutAPIKey(ctx, key)
+	secret, key := auth.NewKey("first admin key", scopes, time.Now())
+	s.newKey = secret
+	return s.store.PutAPIKey(ctx, key)
 }
 
 func listen(setting, address string) (net.Listener, error) {
@@ -189,45 +201,47 @@ func listen(setting, address string) (net.Listener, error) {
 	case err == nil:
 		return l, nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s address %s is in use, by another server perhaps; stop that, or choose another with --%s", setting, address, setting)
+		return nil, fmt.Errorf("%s address %s is in use, possibly by another server; stop that server, or choose another address with --%s", setting, address, setting)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%s address %s may not be listened on by this user; choose a port from 1024 on with --%s", setting, address, setting)
+		return nil, fmt.Errorf("this user may not listen on %s address %s; choose port 1024 or higher with --%s", setting, address, setting)
 	}
-	return nil, fmt.Errorf("%s address %s cannot be listened on (%w); choose one of this machine with --%s", setting, address, err, setting)
+	return nil, fmt.Errorf("cannot listen on %s address %s (%w); choose an address of this machine with --%s", setting, address, err, setting)
 }
 
-// serve fills the index, of which progress is told until loaded is called, and
-// answers until ctx is done or something fails. Then it waits for running calls.
-func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
+// serve answers calls until ctx is done, a listener fails, or the index cannot be
+// filled. Before it returns, it waits for the calls under way. From the start, serve
+// also fills the index. It reports the progress of that to progress, and calls loaded
+// when the filling has succeeded or failed.
+func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() {
 		begun := time.Now()
-		err := n.load(ctx, progress)
+		err := s.load(ctx, progress)
 		loaded()
 		if err != nil {
-			cancel(fmt.Errorf("the rank index could not be filled: %w", err))
+			cancel(fmt.Errorf("cannot fill the rank index: %w", err))
 			return
 		}
-		n.log.InfoContext(ctx, "ready", "after", time.Since(begun).Round(time.Millisecond))
-		n.service.SweepEvery(ctx, n.config.SweepInterval)
+		s.log.InfoContext(ctx, "ready", "after", time.Since(begun).Round(time.Millisecond))
+		s.service.SweepEvery(ctx, s.config.SweepInterval)
 	})
-	if n.consumer != nil {
+	if s.consumer != nil {
 		background.Go(func() {
-			if err := n.consumer.Run(ctx); err != nil {
-				n.log.ErrorContext(ctx, "the consumer ended badly", "err", err)
+			if err := s.consumer.Run(ctx); err != nil {
+				s.log.ErrorContext(ctx, "consumer failed", "err", err)
 			}
 		})
 	}
 	var err error
-	if n.server != nil {
-		err = n.server.Serve(ctx, n.rest, n.grpc)
+	if s.api != nil {
+		err = s.api.Serve(ctx, s.rest, s.grpc)
 	} else {
-		err = n.serveProbes(ctx)
+		err = s.serveProbes(ctx)
 	}
-	n.rest, n.grpc = nil, nil // they are closed
+	s.rest, s.grpc = nil, nil // both are closed already
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = errors.Join(cause, err)
 	}
@@ -235,44 +249,45 @@ func (n *node) serve(ctx context.Context, progress ranking.Progress, loaded func
 	return err
 }
 
-// ready says what the node has yet to do before it does its work. An API that
-// consumes too need not wait for a Kafka that is away: reads do without.
-func (n *node) ready() error {
-	if !n.service.Ready() {
+// ready returns nil if the server is ready, and otherwise an error with the reason. A
+// server with both roles is ready without a consumer group while Kafka is unreachable,
+// because reads do not need Kafka.
+func (s *server) ready() error {
+	if !s.service.Ready() {
 		return errors.New("the rank index is being filled")
 	}
-	if n.consumer != nil && !n.consumer.Joined() && !(n.server != nil && n.consumer.Away()) {
-		return errors.New("the consumer has not joined its group yet")
+	if s.consumer != nil && !s.consumer.Joined() && !(s.api != nil && s.consumer.Unreachable()) {
+		return errors.New("the consumer has not joined its consumer group yet")
 	}
 	return nil
 }
 
-// load fills the index. While a server that it needs does not answer it tries
-// again: what can be answered without the index is answered meanwhile.
-func (n *node) load(ctx context.Context, progress ranking.Progress) error {
-	again := backoff.NewExponentialBackOff()
-	again.MaxInterval = 10 * time.Second
+// load fills the index. It retries while the store or the index is unavailable. Until
+// load returns, the server answers the calls that do not need the index.
+func (s *server) load(ctx context.Context, progress ranking.Progress) error {
+	delays := backoff.NewExponentialBackOff()
+	delays.MaxInterval = 10 * time.Second
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := n.service.Load(ctx, progress)
+		err := s.service.Load(ctx, progress)
 		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) && !errors.Is(err, leaderboard.ErrUnavailable) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(again), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
-		n.log.WarnContext(ctx, "the rank index cannot be filled yet", "err", err, "in", wait)
+	}, backoff.WithBackOff(delays), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+		s.log.WarnContext(ctx, "cannot fill the rank index yet, retrying", "err", err, "in", wait.Round(time.Millisecond))
 	}))
 	return err
 }
 
-// close releases what open took.
-func (n *node) close() error {
+// close closes the listeners and every opened part, in reverse order.
+func (s *server) close() error {
 	var errs []error
-	for _, l := range []net.Listener{n.rest, n.grpc} {
+	for _, l := range []net.Listener{s.rest, s.grpc} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
 	}
-	for _, f := range slices.Backward(n.closers) {
+	for _, f := range slices.Backward(s.closers) {
 		errs = append(errs, f())
 	}
 	return errors.Join(errs...)

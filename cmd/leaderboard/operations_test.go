@@ -23,7 +23,7 @@ import (
 
 const operations = "../../docs/operations.md"
 
-// blocks returns the code of a kind that a document has.
+// blocks returns the code blocks of a language in a document.
 func blocks(t *testing.T, document, kind string) []string {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -38,7 +38,7 @@ func blocks(t *testing.T, document, kind string) []string {
 	return all
 }
 
-// Every command of docs/operations.md is one, with its flags and arguments.
+// Every command in docs/operations.md exists, with its flags and arguments.
 func TestOperationsCommandsAreKnown(t *testing.T) {
 	n := 0
 	for _, block := range blocks(t, operations, "sh") {
@@ -54,11 +54,12 @@ func TestOperationsCommandsAreKnown(t *testing.T) {
 		}
 	}
 	if n < 15 {
-		t.Errorf("only %d commands were found", n)
+		t.Errorf("found only %d commands", n)
 	}
 }
 
-// Its configuration is one of a distributed server, and its variables are read.
+// The configuration in docs/operations.md is that of a distributed server, and every
+// environment variable in it is a setting.
 func TestOperationsConfiguration(t *testing.T) {
 	yamls := blocks(t, operations, "yaml")
 	path := filepath.Join(t.TempDir(), "leaderboard.yaml")
@@ -80,13 +81,13 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(`LEADERBOARD_[A-Z_]+`).FindAllString(string(text), -1) {
 		if !slices.Contains(known, name) {
-			t.Errorf("%s is read by nothing", name)
+			t.Errorf("%s is not a setting", name)
 		}
 	}
 }
 
-// Its alerts are on metrics that there are, and of labels that they have; its log
-// messages are in the code.
+// The alerts in docs/operations.md use metrics and labels that exist, and the code
+// logs the messages that the page names.
 func TestOperationsAlerts(t *testing.T) {
 	kafka, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
@@ -100,7 +101,7 @@ func TestOperationsAlerts(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.Run(ended); err != nil { // which lets go of the broker
+	if err := c.Run(ended); err != nil { // closes the connection to the broker
 		t.Fatal(err)
 	}
 	s, _, _ := startOver(t)
@@ -128,13 +129,13 @@ func TestOperationsAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(rules.Groups[0].Rules); n < 8 {
-		t.Errorf("only %d alerts were found", n)
+		t.Errorf("found only %d alerts", n)
 	}
 	metric := regexp.MustCompile(`(leaderboard_[a-z_]+?)(?:_count|_bucket)?(?:\{([a-z_]+)[!=~])?[\[){} ]`)
 	for _, rule := range rules.Groups[0].Rules {
 		if !strings.Contains(rule.Expr, "leaderboard_") {
 			if !strings.HasPrefix(rule.Expr, "up{") {
-				t.Errorf("%s is on nothing of ours: %s", rule.Alert, rule.Expr)
+				t.Errorf("%s uses no metric of this service: %s", rule.Alert, rule.Expr)
 			}
 			continue
 		}
@@ -142,15 +143,15 @@ func TestOperationsAlerts(t *testing.T) {
 		for _, m := range metric.FindAllStringSubmatch(rule.Expr+" ", -1) {
 			have, ok := labels[m[1]]
 			if !ok {
-				t.Errorf("%s is on %s, which there is not", rule.Alert, m[1])
+				t.Errorf("%s uses %s, which is not a metric", rule.Alert, m[1])
 			}
 			all = append(all, strings.Split(have, ",")...)
 			if m[2] != "" && !slices.Contains(all, m[2]) {
-				t.Errorf("%s asks for %s of %s, which has %s", rule.Alert, m[2], m[1], have)
+				t.Errorf("%s uses the label %s of %s, whose labels are %s", rule.Alert, m[2], m[1], have)
 			}
 		}
 		if by := regexp.MustCompile(`by \(([a-z]+)\)`).FindStringSubmatch(rule.Expr); by != nil && by[1] != "le" && !slices.Contains(all, by[1]) {
-			t.Errorf("%s is by %s, and its metrics have %v", rule.Alert, by[1], all)
+			t.Errorf("%s groups by %s, but the labels of its metrics are %v", rule.Alert, by[1], all)
 		}
 	}
 	text, err := os.ReadFile(operations)
@@ -160,7 +161,7 @@ func TestOperationsAlerts(t *testing.T) {
 	_, watch, _ := strings.Cut(string(text), "In the log,")
 	messages := regexp.MustCompile("`([a-z ]+)`").FindAllStringSubmatch(watch, -1)
 	if len(messages) < 4 {
-		t.Errorf("only %d messages were found", len(messages))
+		t.Errorf("found only %d messages", len(messages))
 	}
 	var code strings.Builder
 	for _, dir := range []string{"../../internal/ranking", "../../consumer"} {
@@ -181,7 +182,7 @@ func TestOperationsAlerts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(code.String(), string(quoted)) {
-			t.Errorf("nothing logs %q", m[1])
+			t.Errorf("the code logs no message %q", m[1])
 		}
 	}
 }

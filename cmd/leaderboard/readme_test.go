@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The commands of the README's first five minutes, run as they stand there, one
-// after another, against a new server.
+// The curl commands in README.md succeed in their order on a new server, with the
+// answers that the page describes.
 func TestREADMECommands(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
@@ -27,7 +27,7 @@ func TestREADMECommands(t *testing.T) {
 		if !strings.Contains(block, "curl ") {
 			continue
 		}
-		// Each command's answer on a line of its own.
+		// Write the answer of each command on a line of its own.
 		script := strings.ReplaceAll(strings.ReplaceAll(block, "localhost:8080", s.http), "curl ", "echo; curl --fail-with-body ")
 		out, err := exec.CommandContext(t.Context(), "bash", "-euc", script).CombinedOutput()
 		if err != nil {

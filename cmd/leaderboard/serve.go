@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -11,25 +12,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/api"
-	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-func serveCommand(w *world) *cobra.Command {
+func serveCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Run the server", Args: exactly(),
-		Long: `Run the server on its embedded store, which keeps everything in one folder.
-The first start makes an admin key and prints it once; with --insecure nobody
-needs a key, which is for trying things out on one machine.
+		Use: "serve", Short: "Run the server", Args: cli.Exactly(),
+		Long: `Run the server on its embedded store, which keeps all data in one folder. The
+first start creates an admin key and prints it once. With --insecure no call needs
+a key; use that only to try the server on one machine.
 
-With --cassandra-hosts, --redis-addresses and --kafka-brokers it is a node of a
-distributed service instead, in the --roles named, and keeps nothing itself;
-leaderboard schema apply and leaderboard topics come first.
+With --cassandra-hosts, --redis-addresses and --kafka-brokers the server is part of
+a distributed service: it stores nothing itself and does the work that --roles
+names. First run "leaderboard schema apply" and "leaderboard topics".
 
-Every flag is a setting, which the environment (--http is LEADERBOARD_HTTP) and a
-file can give too; secrets have no flag. docs/configuration.md says more of each.`,
+Every flag is a setting. The environment and a file can give it too: --http is
+LEADERBOARD_HTTP in the environment and http in the file. Secrets have no flag.
+docs/configuration.md describes every setting.`,
 		Example: `  leaderboard serve
   leaderboard serve --insecure --data /tmp/try
   leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
@@ -37,25 +39,25 @@ file can give too; secrets have no flag. docs/configuration.md says more of each
 	}
 	config.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := w.loadConfig(cmd)
+		c, err := loadConfig(app, cmd)
 		if err != nil {
 			return err
 		}
-		return w.serve(cmd.Context(), &c.Config)
+		return runServer(cmd.Context(), app, &c.Config)
 	}
 	return cmd
 }
 
-func (w *world) serve(ctx context.Context, c *config.Config) error {
-	log := w.newLog(c.Log)
-	n, err := w.open(ctx, c, log)
+func runServer(ctx context.Context, app *cli.App, c *config.Config) error {
+	log := newLog(app.Stderr, c.Log)
+	s, err := openServer(ctx, c, log)
 	if err != nil {
 		return err
 	}
-	w.welcome(n)
-	show, end := w.loadProgress(log)
-	err = n.serve(ctx, show, end)
-	if closeErr := n.close(); err == nil {
+	welcome(app, s)
+	show, end := loadProgress(app, log)
+	err = s.serve(ctx, show, end)
+	if closeErr := s.close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
@@ -64,61 +66,61 @@ func (w *world) serve(ctx context.Context, c *config.Config) error {
 	return err
 }
 
-// newLog returns the log, on stderr.
-func (w *world) newLog(l config.Log) *slog.Logger {
+// newLog returns a logger that writes to stderr.
+func newLog(w io.Writer, l config.Log) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.SlogLevel()}
-	if l.Format == "text" || l.Format == "auto" && isTerminal(w.stderr) {
-		return slog.New(slog.NewTextHandler(w.stderr, options))
+	if l.Format == "text" || l.Format == "auto" && cli.IsTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, options))
 	}
-	return slog.New(slog.NewJSONHandler(w.stderr, options))
+	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// welcome says where to look: to a person on a terminal, or to the log. A new
-// admin key goes to stdout, never to the log.
-func (w *world) welcome(n *node) {
-	url, grpc, keeps, where := n.url(), "", "data", n.config.Data
-	if n.grpc != nil {
-		grpc = n.grpc.Addr().String()
+// welcome prints the server's addresses on a terminal, and logs them. It prints a
+// new admin key to stdout, never to the log.
+func welcome(app *cli.App, s *server) {
+	url, grpc, keeps, where := s.url(), "", "data", s.config.Data
+	if s.grpc != nil {
+		grpc = s.grpc.Addr().String()
 	}
-	if n.config.Distributed() {
-		keeps, where = "keyspace", n.config.Cassandra.Keyspace
+	if s.config.Distributed() {
+		keeps, where = "keyspace", s.config.Cassandra.Keyspace
 	} else if data, err := filepath.Abs(where); err == nil {
 		where = data
 	}
-	if isTerminal(w.stdout) {
-		fmt.Fprintf(w.stdout, "\n  leaderboard %s\n\n", version())
-		if n.grpc != nil {
-			fmt.Fprintf(w.stdout, "  web page   %s/\n  REST       %s/v1/scores   (all of it: %s/openapi.json)\n  gRPC       %s\n", url, url, url, grpc)
+	if cli.IsTerminal(app.Stdout) {
+		fmt.Fprintf(app.Stdout, "\n  leaderboard %s\n\n", cli.ReadVersion().Version)
+		if s.grpc != nil {
+			fmt.Fprintf(app.Stdout, "  web page   %s/\n  REST       %s/v1/scores   (described in %s/openapi.json)\n  gRPC       %s\n", url, url, url, grpc)
 		}
-		fmt.Fprintf(w.stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", url, keeps, where)
-		if n.config.Insecure {
-			fmt.Fprint(w.stdout, "  No key is asked for: everyone on this machine may do everything.\n\n")
+		fmt.Fprintf(app.Stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", url, keeps, where)
+		if s.config.Insecure {
+			fmt.Fprint(app.Stdout, "  Calls need no key: every user of this machine may do everything.\n\n")
 		}
 	}
-	if n.newKey != "" {
-		fmt.Fprintf(w.stdout, "  Your admin key, shown this once (leaderboard key makes others):\n\n  export LEADERBOARD_KEY=%s\n\n", string(n.newKey))
+	if s.newKey != "" {
+		fmt.Fprintf(app.Stdout, "  Your admin key, shown only this once (leaderboard key create makes more):\n\n  export LEADERBOARD_KEY=%s\n\n", string(s.newKey))
 	}
-	n.log.Info("listening", "http", n.rest.Addr().String(), "grpc", grpc, "tls", n.config.TLS.Cert != "",
-		"insecure", n.config.Insecure, keeps, where, "version", version())
-	if n.server != nil && n.config.TLS.Cert == "" && api.CheckLoopback(n.config.HTTP, n.config.GRPC) != nil {
-		n.log.Warn(plainWarning, "http", n.config.HTTP, "grpc", n.config.GRPC)
+	s.log.Info("listening", "http", s.rest.Addr().String(), "grpc", grpc, "tls", s.config.TLS.Cert != "",
+		"insecure", s.config.Insecure, keeps, where, "version", cli.ReadVersion().Version)
+	if s.api != nil && s.config.TLS.Cert == "" && auth.CheckLoopback(s.config.HTTP, s.config.GRPC) != nil {
+		s.log.Warn(plainWarning, "http", s.config.HTTP, "grpc", s.config.GRPC)
 	}
 }
 
-const plainWarning = "keys travel in the open, as other machines may call and there is no TLS: " +
-	"set tls.cert and tls.key, listen on a loopback address, or let a proxy with TLS be the only caller"
+const plainWarning = "API keys cross the network unencrypted, because the server accepts calls from other machines without TLS: " +
+	"set tls.cert and tls.key, listen on a loopback address, or let only a TLS proxy call the server"
 
-// url is where the server is reached over HTTP from this machine.
-func (n *node) url() string {
+// url returns the URL of the HTTP listener, as seen from this machine.
+func (s *server) url() string {
 	scheme := "http"
-	if n.config.TLS.Cert != "" {
+	if s.config.TLS.Cert != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + reachable(n.rest.Addr().String())
+	return scheme + "://" + reachable(s.rest.Addr().String())
 }
 
-// reachable is where a listener's address is reached from this machine: one of
-// all addresses, at the machine's name for itself.
+// reachable returns the address at which this machine reaches a listener. For a
+// listener on all addresses that is localhost.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -130,21 +132,22 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loadProgress shows how the index is filled: in place on a terminal, until end,
-// and elsewhere in the log, every few seconds.
-func (w *world) loadProgress(log *slog.Logger) (show ranking.Progress, end func()) {
-	if !isTerminal(w.stderr) {
+// loadProgress returns functions that show the progress of filling the index.
+// On a terminal, show draws a progress bar and end removes it. Elsewhere, show logs
+// every five seconds.
+func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
+	if !cli.IsTerminal(app.Stderr) {
 		const every = 5 * time.Second
 		last := time.Now()
-		return func(s leaderboard.Scope, done int64) {
+		return func(s leaderboard.SeasonKey, done int64) {
 			if time.Since(last) >= every {
 				last = time.Now()
 				log.Info("filling the rank index", "board", s.Board, "season", s.Season, "entries", done)
 			}
 		}, func() {}
 	}
-	p := w.newProgress("filling the rank index:")
-	return func(s leaderboard.Scope, done int64) {
-		p.show(&pb.Progress{Board: string(s.Board), Season: string(s.Season), Done: done})
-	}, p.end
+	p := app.NewProgress("filling the rank index:")
+	return func(s leaderboard.SeasonKey, done int64) {
+		p.Show(string(s.Board), string(s.Season), done)
+	}, p.End
 }

@@ -21,15 +21,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/api"
-	"github.com/open-leaderboard/leaderboard/cache/memory"
+	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 	"github.com/open-leaderboard/leaderboard/consumer"
-	"github.com/open-leaderboard/leaderboard/internal/faults"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
-	"github.com/open-leaderboard/leaderboard/storage/pebble"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
 func get(t *testing.T, client *http.Client, url string) (int, string) {
@@ -55,7 +52,7 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 		"/metrics": "process_start_time_seconds",
 	} {
 		if code, body := get(t, http.DefaultClient, "http://"+s.http+path); code != http.StatusOK || !strings.Contains(body, want) {
-			t.Errorf("GET %s = %d, nothing of %q: %.200s", path, code, want, body)
+			t.Errorf("GET %s = %d, want 200 with %q: %.200s", path, code, want, body)
 		}
 	}
 	health := []string{"health", "--http", s.http}
@@ -66,14 +63,15 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 	}
 	command(t, "", nil, health...).mustFail(t, exitFailure, []string{"no server answers at http://" + s.http, "leaderboard serve"}, health)
 	if _, ok := logged(s.stderr.String(), "stopped"); !ok {
-		t.Errorf("the log does not end in stopped: %s", s.stderr)
+		t.Errorf("the log has no entry \"stopped\": %s", s.stderr)
 	}
 	again := startServer(t, data, nil, "--insecure")
 	contains(t, again.ok(t, "top"), "ada")
 }
 
-// A server that others reach without TLS says so once, when it starts.
-func TestPlainAddressesAreWarnedOf(t *testing.T) {
+// A server that accepts calls from other machines without TLS logs one warning when
+// it starts.
+func TestPlaintextAddressesAreWarnedAbout(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		want int
@@ -84,7 +82,7 @@ func TestPlainAddressesAreWarnedOf(t *testing.T) {
 		{[]string{"--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, 1},
 	} {
 		s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, tt.args...)
-		if got := strings.Count(s.stderr.String(), "travel in the open"); got != tt.want {
+		if got := strings.Count(s.stderr.String(), "cross the network unencrypted"); got != tt.want {
 			t.Errorf("%v: %d warnings, want %d: %s", tt.args, got, tt.want, s.stderr)
 		}
 		if entry, ok := logged(s.stderr.String(), plainWarning); ok && entry["level"] != "WARN" {
@@ -95,20 +93,20 @@ func TestPlainAddressesAreWarnedOf(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", a)
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--http", "0.0.0.0:0", "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem"))
-	if strings.Contains(s.stderr.String(), "travel in the open") {
+	if strings.Contains(s.stderr.String(), "cross the network unencrypted") {
 		t.Errorf("with TLS: %s", s.stderr)
 	}
 }
 
-// While the index is filled the server answers, and says that it is not ready.
+// While the index is being filled, the server answers calls, and /readyz fails.
 func TestNotReadyWhileLoading(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
-	s := startServer(t, data, nil, "--insecure")
-	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
-	s.stop()
+	first := startServer(t, data, nil, "--insecure")
+	first.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	first.stop()
 
-	w := testWorld()
-	root := newRoot(w)
+	app := testApp()
+	root := newRoot(app)
 	serve, _, err := root.Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
@@ -116,20 +114,20 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	if err := serve.Flags().Parse([]string{"--insecure", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := w.loadConfig(serve)
+	c, err := loadConfig(app, serve)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := w.open(t.Context(), &c.Config, w.newLog(c.Log))
+	s, err := openServer(t.Context(), &c.Config, newLog(app.Stderr, c.Log))
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := n.url()
+	url := s.url()
 	ctx, cancel := context.WithCancel(t.Context())
 	held, release, loaded, done := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		first := true
-		done <- n.serve(ctx, func(leaderboard.Scope, int64) {
+		done <- s.serve(ctx, func(leaderboard.SeasonKey, int64) {
 			if first {
 				first = false
 				close(held)
@@ -157,19 +155,19 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := n.close(); err != nil {
+	if err := s.close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestServeSaysWhatIsInTheWay(t *testing.T) {
+func TestServeErrorsSayWhatToDo(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	serve := func(args ...string) commandResult {
 		return command(t, "", nil, append([]string{"serve", "--insecure"}, args...)...)
 	}
 	serve("--data", t.TempDir(), "--http", s.http, "--grpc", "127.0.0.1:0").
-		mustFail(t, exitFailure, []string{"http address " + s.http + " is in use", "choose another with --http"}, []string{"serve"})
+		mustFail(t, exitFailure, []string{"http address " + s.http + " is in use", "choose another address with --http"}, []string{"serve"})
 	serve("--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", s.grpc).
 		mustFail(t, exitFailure, []string{"grpc address", "is in use", "--grpc"}, []string{"serve"})
 	serve("--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0").
@@ -185,7 +183,7 @@ func TestServeSaysWhatIsInTheWay(t *testing.T) {
 	}
 	serve("--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tls-cert", filepath.Join(foreign, "cert.pem"), "--tls-key", filepath.Join(foreign, "cert.pem")).
 		mustFail(t, exitFailure, []string{"certificate"}, []string{"serve"})
-	s.ok(t, "top") // and the first server is as it was
+	s.ok(t, "top") // the first server still works
 }
 
 func TestStoppingEndsStreams(t *testing.T) {
@@ -207,12 +205,12 @@ func TestStoppingEndsStreams(t *testing.T) {
 		t.Errorf("serve exited with %d: %s", code, s.stderr)
 	}
 	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("stopping took %v, as long as somebody watched", took)
+		t.Errorf("stopping took %v while a client watched", took)
 	}
 	_, _ = io.ReadAll(res.Body)
 }
 
-// authority signs certificates for a test.
+// authority is a certificate authority of a test.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -226,7 +224,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes name.pem and name-key.pem.
+// issue writes the certificate name.pem and its key name-key.pem. Without a parent,
+// the certificate is that of an authority.
 func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -271,11 +270,11 @@ func TestTLS(t *testing.T) {
 	a.issue("server", a)
 	a.issue("client", a)
 	const key = "an-admin-key-of-my-own"
-	start := func(more ...string) *server {
+	start := func(more ...string) *testServer {
 		return startServer(t, filepath.Join(t.TempDir(), "data"), []string{"LEADERBOARD_ADMIN_KEY=" + key},
 			append([]string{"--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem")}, more...)...)
 	}
-	top := func(s *server, args ...string) commandResult {
+	top := func(s *testServer, args ...string) commandResult {
 		return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, append([]string{"top"}, args...)...)
 	}
 	s := start()
@@ -299,7 +298,7 @@ func TestTLS(t *testing.T) {
 	top(mutual, "--ca", a.file("ca.pem")).mustFail(t, exitFailure, []string{"--cert"}, []string{"top"})
 
 	for _, of := range []struct {
-		server *server
+		server *testServer
 		args   []string
 	}{{s, nil}, {mutual, []string{"--tls-client-ca", a.file("ca.pem")}}} {
 		args := append([]string{"health", "--http", of.server.http, "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem")}, of.args...)
@@ -309,7 +308,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	plain := startInsecure(t)
-	top(plain, "--tls").mustFail(t, exitFailure, []string{"speaks no TLS", "--plaintext"}, []string{"top", "--tls"})
+	top(plain, "--tls").mustFail(t, exitFailure, []string{"does not use TLS", "--plaintext"}, []string{"top", "--tls"})
 	command(t, "", []string{"LEADERBOARD_SERVER=" + plain.http}, "top").mustFail(t, exitFailure, []string{"gRPC's and not HTTP's"}, []string{"top"})
 }
 
@@ -324,95 +323,91 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// A server that starts while another is down goes on trying to fill its index.
-// Without the index it can answer much meanwhile, without the store it cannot.
+// A server retries the filling of its index while the store or the index is down. While
+// only the index is down, the server is ready. While the store is down, it is not.
 func TestLoadingWaitsForServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		embedded, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer embedded.Close()
-		store, index := &faults.Store{Store: embedded}, &faults.Index{Index: memory.New()}
-		n := &node{log: slog.New(slog.DiscardHandler), service: ranking.New(store, index, ranking.Options{})}
-		defer n.service.Close()
-		if err := n.service.EnsureDefaultBoard(t.Context()); err != nil {
+		inner, innerIndex := embedded.Open(t)
+		store, index := &faults.Store{Store: inner}, &faults.Index{Index: innerIndex}
+		s := &server{log: slog.New(slog.DiscardHandler), service: ranking.New(store, index, ranking.Options{})}
+		defer s.service.Close()
+		if err := s.service.EnsureDefaultBoard(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		result := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{User: "ada"}, Score: 1}
-		if _, err := n.service.Submit(t.Context(), leaderboard.DefaultBoard, []leaderboard.MatchResult{result}); err != nil {
+		b, err := s.service.Board(t.Context(), leaderboard.DefaultBoard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.service.Submit(t.Context(), &b, []leaderboard.MatchResult{result}); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
 		for _, down := range []*faults.Switch{&store.Switch, &index.Switch} {
-			n.service = ranking.New(store, index, ranking.Options{})
-			defer n.service.Close()
-			down.Set(faults.Refuses)
-			go func() { done <- n.load(t.Context(), nil) }()
-			time.Sleep(time.Hour) // of the bubble's clock
-			if ready := n.service.Ready(); ready != (down == &index.Switch) {
-				t.Errorf("ready %v while a server is down", ready)
+			s.service = ranking.New(store, index, ranking.Options{})
+			defer s.service.Close()
+			down.Set(faults.Refuse)
+			go func() { done <- s.load(t.Context(), nil) }()
+			time.Sleep(time.Hour) // on the fake clock
+			if ready := s.service.Ready(); ready != (down == &index.Switch) {
+				t.Errorf("Ready = %v while a dependency is down", ready)
 			}
 			select {
 			case err := <-done:
-				t.Fatalf("load = %v while a server is down", err)
+				t.Fatalf("load = %v while a dependency is down", err)
 			default:
 			}
-			down.Set(faults.Fine)
+			down.Set(faults.Up)
 			if err := <-done; err != nil {
 				t.Errorf("load = %v", err)
 			}
 		}
-		if !n.service.Ready() {
-			t.Error("loaded, and not ready")
+		if !s.service.Ready() {
+			t.Error("not ready after load")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		store.Set(faults.Refuses)
-		go func() { done <- n.load(ctx, nil) }()
+		store.Set(faults.Refuse)
+		go func() { done <- s.load(ctx, nil) }()
 		time.Sleep(time.Minute)
 		cancel()
 		if err := <-done; err == nil {
-			t.Error("load = nil, stopped while the store is down")
+			t.Error("load = nil after it was canceled while the store was down")
 		}
 	})
 }
 
-// An API that consumes too is ready without Kafka, as one that does not; a node
-// that only consumes is not.
+// While Kafka is down, a server with both roles is ready, and a server with only the
+// consumer role is not.
 func TestReadyWithoutKafka(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // nobody answers
-	store, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
-	if err != nil {
+	l.Close() // no server listens at this address now
+	store, index := embedded.Open(t)
+	s := &server{service: ranking.New(store, index, ranking.Options{})}
+	defer s.service.Close()
+	if err := s.service.Load(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	n := &node{service: ranking.New(store, memory.New(), ranking.Options{})}
-	defer n.service.Close()
-	if err := n.service.Load(t.Context(), nil); err != nil {
+	if s.consumer, err = consumer.New(consumer.Options{Brokers: []string{l.Addr().String()}}, s.service, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n.consumer, err = consumer.New(consumer.Options{Brokers: []string{l.Addr().String()}}, n.service, nil); err != nil {
-		t.Fatal(err)
-	}
-	both := *n
-	both.server = &api.Server{}
+	both := *s
+	both.api = &apiserver.Server{}
 	if both.ready() == nil {
-		t.Error("ready before it has looked for Kafka")
+		t.Error("ready before the consumer has tried to reach Kafka")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- n.consumer.Run(ctx) }()
+	go func() { done <- s.consumer.Run(ctx) }()
 	for deadline := time.Now().Add(time.Minute); both.ready() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(both.ready())
 		}
 	}
-	if n.ready() == nil {
-		t.Error("a consumer is ready without Kafka")
+	if s.ready() == nil {
+		t.Error("a server with the consumer role only is ready without Kafka")
 	}
 	cancel()
 	if err := <-done; err != nil {

@@ -3,51 +3,37 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// version is what the binary was built from: a tag, or a commit's time and hash;
-// "devel" if it does not know, as when it was started by go run.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
-}
-
-func versionCommand(w *world) *cobra.Command {
+func versionCommand(app *cli.App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show what this binary was built from", Args: exactly(),
-		Example: "  leaderboard version",
+		Use: "version", Short: "Show the version of this binary", Args: cli.Exactly(),
+		Long: `Show the version that the Go toolchain recorded in this binary: a tag, or the time
+and the hash of a commit, with +dirty if there were uncommitted changes. The version
+is devel if the toolchain recorded none. In a clone, go build and go install record
+it; go run does so only with -buildvcs=true.`,
+		Example: `  leaderboard version
+  leaderboard version --json`,
 		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Revision string `json:"revision,omitempty"`
-				Modified bool   `json:"modified"`
-				Go       string `json:"go"`
-				Platform string `json:"platform"`
-			}{version(), "", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range info.Settings {
-					switch s.Key {
-					case "vcs.revision":
-						v.Revision = s.Value
-					case "vcs.modified":
-						v.Modified = s.Value == "true"
-					}
-				}
-			}
+			v := cli.ReadVersion()
 			if asJSON {
-				return json.NewEncoder(w.stdout).Encode(v)
+				return json.NewEncoder(app.Stdout).Encode(v)
 			}
-			fmt.Fprintf(w.stdout, "leaderboard %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			fmt.Fprintln(app.Stdout, versionLine(v))
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for scripts")
 	return cmd
+}
+
+// versionLine returns the line that leaderboard version and leaderboard --version
+// print.
+func versionLine(v cli.Version) string {
+	return fmt.Sprintf("leaderboard %s (%s, %s)", v.Version, v.Go, v.Platform)
 }

@@ -5,36 +5,42 @@ import (
 	"time"
 )
 
-// JWT says which JSON Web Tokens are accepted beside API keys. Without an
-// algorithm none is.
+// JWT holds the settings of JSON Web Tokens, which the server accepts besides API
+// keys if Algorithm is set.
 type JWT struct {
-	Algorithm string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"The one algorithm of accepted tokens. Empty accepts no token, API keys only."`
-	Secret    Secret        `key:"secret" unit:"text" help:"Secret of tokens signed with HS256, HS384 or HS512, at least 32 bytes."`
-	PublicKey string        `key:"public_key" unit:"path" help:"Public key or certificate in PEM of tokens signed with another algorithm."`
-	JWKS      string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set with the public keys, in place of jwt.public_key."`
-	Issuer    string        `key:"issuer" unit:"text" help:"The iss that a token must have. Required for tokens."`
-	Audience  string        `key:"audience" unit:"text" help:"An aud that a token must have. Required for tokens."`
-	Leeway    time.Duration `key:"leeway" unit:"duration" help:"How far the clocks of the issuer and this server may be apart."`
-	Refresh   time.Duration `key:"refresh" unit:"duration" help:"How often jwt.jwks is read again."`
+	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of the tokens that the server accepts. If empty, the server accepts API keys only."`
+	Secret      Secret        `key:"secret" unit:"text" help:"Secret for tokens with algorithm HS256, HS384 or HS512, at least 32 bytes long."`
+	PublicKey   string        `key:"public_key" unit:"path" help:"Public key or certificate, in PEM format, for tokens with an algorithm other than HS256, HS384 and HS512."`
+	JWKS        string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set with the public keys, instead of jwt.public_key."`
+	Issuer      string        `key:"issuer" unit:"text" help:"Required value of the claim iss. It must be set if jwt.algorithm is."`
+	Audience    string        `key:"audience" unit:"text" help:"Required value of the claim aud. It must be set if jwt.algorithm is."`
+	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference between the clocks of the issuer and this server."`
+	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks."`
+	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or from now if there is none, to the claim exp. 0 is unlimited."`
 }
 
-// Limits are what callers are held to. Rates are those of token buckets: how
-// many a second for long, and how many at once.
+// Limits holds the limits for callers. Each pair of a rate and a burst is a token
+// bucket.
 type Limits struct {
-	KeyRate   float64 `key:"key_rate" unit:"calls a second" help:"Calls with one API key, or of one token's subject. 0 is no limit."`
-	KeyBurst  int     `key:"key_burst" unit:"calls" help:"Calls with one API key at once. 0 is one second's worth."`
-	UserRate  float64 `key:"user_rate" unit:"results a second" help:"Results submitted for one user, whoever sends them. 0 is no limit."`
-	UserBurst int     `key:"user_burst" unit:"results" help:"Results submitted for one user at once. 0 is one second's worth."`
-	PeerRate  float64 `key:"peer_rate" unit:"calls a second" help:"Calls without valid credentials from one address. 0 is no limit."`
-	PeerBurst int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials from one address at once. 0 is one second's worth."`
-	Streams   int     `key:"streams" unit:"calls" help:"Calls under way on one gRPC connection."`
-	Watchers  int     `key:"watchers" unit:"calls" help:"Calls under way that watch a ranking, on all connections."`
+	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and for each subject (the claim sub) of JSON web tokens. 0 is unlimited."`
+	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that an API key may make at once, above the rate. 0 allows as many as the rate allows in one second."`
+	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit for the results of each user, from all callers together. 0 is unlimited."`
+	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that callers may submit at once, above the rate. 0 allows as many as the rate allows in one second."`
+	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address. 0 is unlimited."`
+	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate. 0 allows as many as the rate allows in one second."`
+	Connections    int     `key:"connections" unit:"connections" help:"Maximum number of connections of each listener. Further connections wait until others end."`
+	Streams        int     `key:"streams" unit:"calls" help:"Maximum number of concurrent calls on one gRPC or HTTP/2 connection."`
+	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking, on all connections together."`
+	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking with one key, or from one address without a key. A proxy counts as one address."`
 }
 
 func (j *JWT) validate(v *validator) {
 	v.readable("jwt.public_key", j.PublicKey)
 	v.positive("jwt.leeway", j.Leeway)
 	v.positive("jwt.refresh", j.Refresh)
+	if j.MaxLifetime < 0 {
+		v.errorf("jwt.max_lifetime", "%v is less than 0", j.MaxLifetime)
+	}
 	sources := 0
 	for _, s := range []string{string(j.Secret), j.PublicKey, j.JWKS} {
 		if s != "" {
@@ -43,24 +49,24 @@ func (j *JWT) validate(v *validator) {
 	}
 	if j.Algorithm == "" {
 		if sources > 0 {
-			v.fault("jwt.algorithm", "is empty; name the algorithm that tokens are signed with")
+			v.errorf("jwt.algorithm", "is empty; name the algorithm of the tokens")
 		}
 		return
 	}
 	if sources != 1 {
-		v.fault("jwt.algorithm", "needs exactly one of jwt.secret, jwt.public_key and jwt.jwks, %d are set", sources)
+		v.errorf("jwt.algorithm", "requires exactly one of jwt.secret, jwt.public_key and jwt.jwks, but %d are set", sources)
 	}
 	for key, value := range map[string]string{"jwt.issuer": j.Issuer, "jwt.audience": j.Audience} {
 		if value == "" {
-			v.fault(key, "is empty; without it another service's tokens would be accepted")
+			v.errorf(key, "is empty; set it, or the server would accept the tokens of other services")
 		}
 	}
 }
 
 func (l *Limits) validate(v *validator) {
-	for key, n := range map[string]int{"limits.streams": l.Streams, "limits.watchers": l.Watchers} {
+	for key, n := range map[string]int{"limits.connections": l.Connections, "limits.streams": l.Streams, "limits.watchers": l.Watchers, "limits.caller_watchers": l.CallerWatchers} {
 		if n < 1 || n > math.MaxInt32 {
-			v.fault(key, "%d is not 1 to %d", n, math.MaxInt32)
+			v.errorf(key, "%d is not between 1 and %d", n, math.MaxInt32)
 		}
 	}
 	for _, b := range []struct {
@@ -69,10 +75,10 @@ func (l *Limits) validate(v *validator) {
 		burst int
 	}{{"key", l.KeyRate, l.KeyBurst}, {"user", l.UserRate, l.UserBurst}, {"peer", l.PeerRate, l.PeerBurst}} {
 		if b.rate < 0 || math.IsInf(b.rate, 0) || math.IsNaN(b.rate) {
-			v.fault("limits."+b.name+"_rate", "%v is not 0 or more", b.rate)
+			v.errorf("limits."+b.name+"_rate", "%v is less than 0", b.rate)
 		}
 		if b.burst < 0 {
-			v.fault("limits."+b.name+"_burst", "%d is not 0 or more", b.burst)
+			v.errorf("limits."+b.name+"_burst", "%d is less than 0", b.burst)
 		}
 	}
 }

@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// Cassandra is where a distributed server keeps results and entries.
+// Cassandra holds the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts      []string `key:"hosts" unit:"host or host:port, a list" help:"Some nodes of the local data center. If set, the server is distributed: results and entries are in Cassandra, ranks in Redis, and submits go through Kafka."`
-	DataCenter string   `key:"data_center" unit:"name" help:"The data center whose nodes are asked and whose quorum decides."`
-	Keyspace   string   `key:"keyspace" unit:"name" help:"The keyspace of the tables. leaderboard schema apply makes it."`
-	Username   string   `key:"username" unit:"text" help:"For nodes that ask for it."`
-	Password   Secret   `key:"password" unit:"text" help:"For nodes that ask for it."`
-	Buckets    int      `key:"buckets" unit:"count" help:"Partitions that the users of each ladder are spread over. It is fixed for a board when that is made; 64 are enough for 25 million users."`
+	Hosts      []string `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed: it stores results and entries in Cassandra and ranks in Redis, and writes submits to Kafka."`
+	DataCenter string   `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
+	Keyspace   string   `key:"keyspace" unit:"name" help:"Keyspace of the tables. The command \"leaderboard schema apply\" creates the keyspace."`
+	Username   string   `key:"username" unit:"text" help:"User name, if the nodes require authentication."`
+	Password   Secret   `key:"password" unit:"text" help:"Password, if the nodes require authentication."`
+	Buckets    int      `key:"buckets" unit:"count" help:"Number of partitions for the users of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
 }
 
-// Redis is where a distributed server keeps ranks.
+// Redis holds the settings of the rank index of a distributed server.
 type Redis struct {
-	Addresses  []string `key:"addresses" unit:"host:port, a list" help:"One address for a server, several for a cluster, or those of Sentinel."`
-	MasterName string   `key:"master_name" unit:"name" help:"The master that Sentinel knows; set it to use Sentinel."`
-	Username   string   `key:"username" unit:"text" help:"For servers that ask for it."`
-	Password   Secret   `key:"password" unit:"text" help:"For servers that ask for it."`
-	Prefix     string   `key:"prefix" unit:"text" help:"Begins the name of every key, so that several services share a server. It has no braces."`
-	Shards     int      `key:"shards" unit:"count" help:"Shards of each scope: 0 is 1 on a server and 8 in a cluster."`
+	Addresses  []string `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
+	MasterName string   `key:"master_name" unit:"name" help:"Name of the master in Sentinel. If set, redis.addresses must be addresses of Sentinel."`
+	Username   string   `key:"username" unit:"text" help:"User name, if the server requires authentication."`
+	Password   Secret   `key:"password" unit:"text" help:"Password, if the server requires authentication."`
+	Prefix     string   `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server. It must not contain braces."`
+	Shards     int      `key:"shards" unit:"count" help:"Number of shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 
-// Kafka is the log of a distributed server.
+// Kafka holds the settings of the log of a distributed server.
 type Kafka struct {
-	Brokers        []string      `key:"brokers" unit:"host:port, a list" help:"Some brokers of the region's Kafka."`
-	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Begins the names of the topics, so that several services share a Kafka: match-results, match-results.dlq and leaderboard-updates."`
-	Group          string        `key:"group" unit:"name" help:"The consumer group. In a region, a dash and its name follow, so that each reads all results, also where regions share a Kafka."`
-	InstanceID     string        `key:"instance_id" unit:"name" help:"Makes the membership of the group static: a consumer that comes back under it within session_timeout gets its partitions back without a rebalance."`
-	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"After how long without a sign of life a consumer's partitions go to others; one with an instance_id that is restarted within it gets them back. Brokers allow 6s to 30m unless they are told otherwise."`
-	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits to be applied; after that it answers that the result was accepted."`
-	Batch          int           `key:"batch" unit:"results" help:"Results of a partition that are applied as one."`
+	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
+	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics match-results, match-results.dlq and leaderboard-updates, so that several services can share a Kafka."`
+	Group          string        `key:"group" unit:"name" help:"Consumer group. If the setting region is set, the server appends a dash and the region. Each region therefore reads all results, even if regions share a Kafka."`
+	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with the same identity within kafka.session_timeout keeps its partitions without a rebalance."`
+	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers. A consumer with kafka.instance_id that restarts within this time keeps them. By default brokers accept 6s to 30m."`
+	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied. If that takes longer, the answer is ACCEPTED: the result is durable and will be applied."`
+	Batch          int           `key:"batch" unit:"results" help:"Maximum number of results of a partition that a consumer applies together."`
 }
 
-// The roles that a distributed server may have.
+// The roles of a distributed server.
 const (
 	RoleAPI      = "api"
 	RoleConsumer = "consumer"
 )
 
-// ConsumerGroup is the group that the consumers of the region form.
+// ConsumerGroup returns the name of the consumer group of the region.
 func (c *Config) ConsumerGroup() string {
 	if c.Region == "" {
 		return c.Kafka.Group
@@ -51,17 +51,18 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// topicCharacters may be in a topic's name. A dot, which may too, sets off the
-// region that a topic was mirrored from.
+// topicCharacters are the characters of a topic prefix and of a region. A dot is not
+// one of them, because it separates the region in the name of a mirrored topic.
 const topicCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// Distributed says whether the configuration names servers, rather than a folder.
+// Distributed reports whether the server uses Cassandra, Redis and Kafka instead of
+// an embedded store.
 func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
 
-// Has says whether a server has a role. An embedded one needs none.
+// Has reports whether Roles contains role. Only a distributed server uses roles.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// ServesAPI says whether a server answers callers, and not probes alone.
+// ServesAPI reports whether the server answers the API, and not only health probes.
 func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
 
 func (c *Config) validateCluster(v *validator) {
@@ -77,36 +78,36 @@ func (c *Config) validateCluster(v *validator) {
 	}
 	for key, n := range named {
 		if n == 0 {
-			v.fault(key, "is empty, but a distributed server needs cassandra.hosts, redis.addresses and kafka.brokers")
+			v.errorf(key, "is empty; a distributed server requires cassandra.hosts, redis.addresses and kafka.brokers")
 		}
 	}
 	if c.Cassandra.DataCenter == "" {
-		v.fault("cassandra.data_center", "is empty; name the local data center")
+		v.errorf("cassandra.data_center", "is empty; name the local data center")
 	}
 	if c.Cassandra.Buckets < 1 || c.Cassandra.Buckets > 4096 {
-		v.fault("cassandra.buckets", "%d is not 1 to 4096", c.Cassandra.Buckets)
+		v.errorf("cassandra.buckets", "%d is not between 1 and 4096", c.Cassandra.Buckets)
 	}
 	if c.Redis.Shards < 0 || c.Redis.Shards > 256 {
-		v.fault("redis.shards", "%d is not 0 to 256", c.Redis.Shards)
+		v.errorf("redis.shards", "%d is not between 0 and 256", c.Redis.Shards)
 	}
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {
-		v.fault("redis.prefix", "%q is empty or has braces", c.Redis.Prefix)
+		v.errorf("redis.prefix", "%q is empty or contains braces", c.Redis.Prefix)
 	}
 	if strings.Trim(c.Region, topicCharacters) != "" {
-		v.fault("region", "%q has others than letters, digits, - and _", c.Region)
+		v.errorf("region", "%q contains characters other than letters, digits, - and _", c.Region)
 	}
 	if strings.Trim(c.Kafka.TopicPrefix, topicCharacters) != "" {
-		v.fault("kafka.topic_prefix", "%q has others than letters, digits, - and _", c.Kafka.TopicPrefix)
+		v.errorf("kafka.topic_prefix", "%q contains characters other than letters, digits, - and _", c.Kafka.TopicPrefix)
 	}
 	if c.Kafka.Batch < 1 || c.Kafka.Batch > 5000 {
-		v.fault("kafka.batch", "%d is not 1 to 5000", c.Kafka.Batch)
+		v.errorf("kafka.batch", "%d is not between 1 and 5000", c.Kafka.Batch)
 	}
 	if c.Kafka.SessionTimeout < time.Second {
-		v.fault("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)
+		v.errorf("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)
 	}
 	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
 	if len(c.Roles) == 0 {
-		v.fault("roles", "is empty; name api, consumer or both")
+		v.errorf("roles", "is empty; name api, consumer, or both")
 	}
 	for _, r := range c.Roles {
 		v.oneOf("roles", r, RoleAPI, RoleConsumer)

@@ -1,8 +1,7 @@
-// Package config holds every setting of a server in one struct, [Config], and
-// puts its values together from their defaults, a file, the environment and
-// flags. Settings are named once, by the struct: a field's tags give its key,
-// unit and meaning, and the names in the environment and among the flags follow
-// from the key.
+// Package config holds every setting of a server in one struct, [Config], and loads
+// the values from defaults, a file, the environment and flags. Only the struct defines
+// settings. The tags of a field give the key, the unit and the help of the setting. The
+// names of the environment variable and of the flag follow from the key.
 package config
 
 import (
@@ -18,20 +17,21 @@ import (
 	"time"
 )
 
-// Config is every setting of a server. [Default] gives the defaults, [Load] the
-// effective values, and docs/configuration.md, which is made from this struct,
-// the whole list. To add a setting, add a field with its tags and its default;
-// to add a group of them, a field whose type is a struct of such fields.
+// Config holds every setting of a server. [Default] returns the defaults and [Load]
+// the effective values. docs/configuration.md lists the settings and is generated
+// from this struct. To add a setting, add a field with tags, and a default to [Default].
+// To add a group, add a field whose type is a struct of such fields.
 type Config struct {
-	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. It is made if it is not there."`
-	HTTP       string `key:"http" unit:"host:port" help:"Where REST, the web page and the metrics are served. Port 0 takes a free one."`
-	GRPC       string `key:"grpc" unit:"host:port" help:"Where gRPC is served. Port 0 takes a free one."`
-	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Refused unless http and grpc are loopback addresses."`
-	PublicRead bool   `key:"public_read" unit:"true or false" help:"Let callers without a key read ranks. Submitting and administering still need one."`
-	AdminKey   Secret `key:"admin_key" unit:"text" help:"The first admin key. If there is none, and the store holds no key, the first start makes one and prints it once."`
+	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist."`
+	HTTP       string `key:"http" unit:"host:port" help:"Listen address of REST, the web page and the metrics. Port 0 takes any free port."`
+	GRPC       string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
+	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. The server starts only if http and grpc are loopback addresses."`
+	PublicRead bool   `key:"public_read" unit:"true or false" help:"Allow callers without a key to read ranks. Submitting and administering still require a key."`
+	Reflection bool   `key:"grpc_reflection" unit:"true or false" help:"Describe the API to gRPC tools, which need no key for that. The description is that of /openapi.json."`
+	AdminKey   Secret `key:"admin_key" unit:"text" help:"An admin key to add to the store, at least 16 bytes long. If the setting is empty and the store has no key, the server creates an admin key at its start and prints it once."`
 
-	Roles     []string  `key:"roles" unit:"api, consumer, a list" help:"What a distributed server does: answer callers, apply results from the log, or both. An embedded one does both."`
-	Region    string    `key:"region" unit:"letters, digits, - and _" help:"The name of this region, if there are several, each with servers of its own. The results of the others come on topics of their names, a dot and match-results, as a mirror writes them; one of this name is left alone."`
+	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server. The role api answers callers; the role consumer applies results from Kafka. An embedded server ignores this setting."`
+	Region    string    `key:"region" unit:"letters, digits, - and _" help:"Name of this region, if several regions each have their own servers. The server also reads the results of the other regions, from copies of their topics such as eu.match-results. It ignores the copy of its own region's topic."`
 	Cassandra Cassandra `key:"cassandra"`
 	Redis     Redis     `key:"redis"`
 	Kafka     Kafka     `key:"kafka"`
@@ -41,33 +41,36 @@ type Config struct {
 	Limits Limits `key:"limits"`
 	Log    Log    `key:"log"`
 
-	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"The longest that a call may take. Watching, exports, verify and rebuild have no limit."`
-	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls in flight before it ends them."`
-	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often seasons that are over are sealed, and those past their retention deleted."`
-	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, as 256MiB" help:"Memory for the embedded store's block cache. The rank index comes on top of it."`
-	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder that backups are made in, on the same file system as data to be fast. Empty is the folder backups in data."`
+	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call. There is no limit for watching, exporting, verifying and rebuilding."`
+	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
+	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls in flight before it cancels them."`
+	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes seasons past their retention, and fills seasons again that the rank index has lost."`
+	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Memory of the block cache of the embedded store. The rank index takes memory besides."`
+	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups. A backup is fast if this folder is on the same file system as the setting data. The default is the folder backups inside the folder of the setting data."`
 }
 
-// TLS secures both listeners.
+// TLS holds the settings of transport security, for both listeners.
 type TLS struct {
-	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server in PEM. With tls.key it turns TLS on for HTTP and gRPC."`
-	Key      string `key:"key" unit:"path" help:"Private key of tls.cert in PEM."`
-	ClientCA string `key:"client_ca" unit:"path" help:"Certificate authorities in PEM. If set, every client must show a certificate of one of them."`
+	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server, in PEM format. Together with tls.key it enables TLS for HTTP and gRPC."`
+	Key      string `key:"key" unit:"path" help:"Private key of tls.cert, in PEM format."`
+	ClientCA string `key:"client_ca" unit:"path" help:"Certificate authorities, in PEM format. If set, every client must present a certificate that one of them signed."`
 }
 
-// Log says what is logged, to standard error.
+// Log holds the settings of the log, which goes to standard error.
 type Log struct {
-	Level  string `key:"level" unit:"debug, info, warn or error" help:"The least severe messages that are logged."`
-	Format string `key:"format" unit:"auto, text or json" help:"How messages are written: auto is text on a terminal and JSON elsewhere."`
+	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest level of logged messages."`
+	Format string `key:"format" unit:"auto, text or json" help:"Format of the log. The format auto is text on a terminal and JSON elsewhere."`
 }
 
-// Default returns the settings that hold where nothing else is said.
+// Default returns the default of every setting.
 func Default() Config {
 	return Config{
 		Data:           "leaderboard-data",
 		HTTP:           "127.0.0.1:8080",
 		GRPC:           "127.0.0.1:50051",
+		Reflection:     true,
 		RequestTimeout: 10 * time.Second,
+		ReceiveTimeout: 30 * time.Second,
 		ShutdownGrace:  15 * time.Second,
 		SweepInterval:  time.Minute,
 		CacheBytes:     256 << 20,
@@ -76,37 +79,38 @@ func Default() Config {
 		Redis:          Redis{Prefix: "leaderboard:"},
 		Kafka:          Kafka{Group: "leaderboard", SessionTimeout: 10 * time.Second, ApplyWait: 2 * time.Second, Batch: 512},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
-		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Streams: 250, Watchers: 10_000},
+		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Connections: 20_000, Streams: 250, Watchers: 10_000, CallerWatchers: 1_000},
 		Log:            Log{Level: "info", Format: "auto"},
 	}
 }
 
-// Validate returns every fault of c, joined, each with the setting's key.
+// Validate returns all errors of c, joined. Each error begins with the key of the
+// setting.
 func (c *Config) Validate() error {
 	v := validator{}
 	if c.Data == "" {
-		v.fault("data", "is empty; name a folder")
+		v.errorf("data", "is empty; name a folder")
 	}
 	for key, addr := range map[string]string{"http": c.HTTP, "grpc": c.GRPC} {
 		_, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			v.fault(key, "%q is not of the form host:port", addr)
+			v.errorf(key, "%q is not of the form host:port", addr)
 			continue
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-			v.fault(key, "%q has no port 0 to 65535", addr)
+			v.errorf(key, "%q has no port between 0 and 65535", addr)
 		} else if c.HTTP == c.GRPC && n != 0 && key == "grpc" {
-			v.fault(key, "%q is http's address too; give gRPC one of its own", addr)
+			v.errorf(key, "%q is also the address of http; choose another one for gRPC", addr)
 		}
 	}
-	if c.AdminKey != "" && len(c.AdminKey) < MinAdminKeyBytes {
-		v.fault("admin_key", "is shorter than %d bytes, and so could be guessed", MinAdminKeyBytes)
+	if c.AdminKey != "" && len(c.AdminKey) < minAdminKeyBytes {
+		v.errorf("admin_key", "is shorter than %d bytes and could be guessed; choose a longer one", minAdminKeyBytes)
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		v.fault("tls.cert", "and tls.key go together, one of them is empty")
+		v.errorf("tls.cert", "and tls.key must be set together, but one of them is empty")
 	}
 	if c.TLS.ClientCA != "" && c.TLS.Cert == "" {
-		v.fault("tls.client_ca", "needs tls.cert and tls.key")
+		v.errorf("tls.client_ca", "requires tls.cert and tls.key")
 	}
 	for key, path := range map[string]string{"tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "tls.client_ca": c.TLS.ClientCA} {
 		v.readable(key, path)
@@ -117,40 +121,42 @@ func (c *Config) Validate() error {
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "auto", "text", "json")
 	v.positive("request_timeout", c.RequestTimeout)
+	v.positive("receive_timeout", c.ReceiveTimeout)
 	v.positive("shutdown_grace", c.ShutdownGrace)
 	v.positive("sweep_interval", c.SweepInterval)
 	if c.CacheBytes < 1<<20 || c.CacheBytes > math.MaxInt64/2 {
-		v.fault("cache_bytes", "%v is not 1MiB or more", c.CacheBytes)
+		v.errorf("cache_bytes", "%v is less than 1MiB", c.CacheBytes)
 	}
 	return v.err()
 }
 
-// MinAdminKeyBytes is the least length of a key chosen by an operator.
-const MinAdminKeyBytes = 16
+// minAdminKeyBytes is the minimum length of an admin key that an operator chooses.
+const minAdminKeyBytes = 16
 
-// SlogLevel is the level as package slog names it.
+// SlogLevel returns Level as a [slog.Level].
 func (l Log) SlogLevel() slog.Level {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(l.Level)) // Validate has seen it
+	_ = level.UnmarshalText([]byte(l.Level)) // Validate has checked it
 	return level
 }
 
-// validator gathers faults.
+// validator collects the errors of settings.
 type validator struct{ errs []error }
 
-func (v *validator) fault(key, format string, args ...any) {
+// errorf adds an error of the setting with a key.
+func (v *validator) errorf(key, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: "+format, append([]any{key}, args...)...))
 }
 
 func (v *validator) positive(key string, d time.Duration) {
 	if d <= 0 {
-		v.fault(key, "%v is not positive", d)
+		v.errorf(key, "%v is not positive", d)
 	}
 }
 
 func (v *validator) oneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		v.fault(key, "%q is none of %s", value, strings.Join(allowed, ", "))
+		v.errorf(key, "%q is not one of %s", value, strings.Join(allowed, ", "))
 	}
 }
 
@@ -160,13 +166,13 @@ func (v *validator) readable(key, path string) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		v.fault(key, "%v", err)
+		v.errorf(key, "%v", err)
 		return
 	}
-	f.Close()
+	_ = f.Close()
 }
 
-// err returns the faults in an order that does not change from run to run.
+// err returns the errors in a stable order.
 func (v *validator) err() error {
 	slices.SortFunc(v.errs, func(x, y error) int { return strings.Compare(x.Error(), y.Error()) })
 	return errors.Join(v.errs...)

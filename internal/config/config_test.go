@@ -35,7 +35,7 @@ func load(t *testing.T, file string, environ []string, args ...string) (Effectiv
 	return Load(fs, environ)
 }
 
-func TestFlagsGoOverEnvironmentOverFileOverDefaults(t *testing.T) {
+func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 	const file = "data: /file\nhttp: 127.0.0.1:1\ngrpc: 127.0.0.1:2\nlog: {level: warn}\n"
 	got, err := load(t, file, []string{"LEADERBOARD_HTTP=127.0.0.1:3", "LEADERBOARD_GRPC=127.0.0.1:4", "LEADERBOARD_DATA=", "HOME=/"}, "--grpc", "127.0.0.1:5")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestFlagsGoOverEnvironmentOverFileOverDefaults(t *testing.T) {
 		}
 	}
 	if got := got.Source("data"); filepath.Base(got) != "config.yaml" {
-		t.Errorf("Source(data) = %q, want the file: an empty variable is as good as none", got)
+		t.Errorf("Source(data) = %q, want the file, because an empty variable is not set", got)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestConfigFileFromEnvironment(t *testing.T) {
 	}
 }
 
-func TestEveryFaultAtOnce(t *testing.T) {
+func TestLoadReportsAllErrors(t *testing.T) {
 	tests := []struct {
 		name    string
 		file    string
@@ -76,8 +76,8 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		want    []string
 	}{
 		{"unknown keys name the nearest", "htttp: x\ntls: {crt: y}\nlogs: {level: info}\n", []string{"LEADERBOARD_GRCP=z"}, nil, []string{
-			"htttp (", "no such setting; did you mean http?", "tls.crt (", "did you mean tls.cert?", "logs.level (", "did you mean log.level?",
-			"LEADERBOARD_GRCP (environment): no such setting; did you mean LEADERBOARD_GRPC?"}},
+			"htttp (", "unknown setting; did you mean http?", "tls.crt (", "did you mean tls.cert?", "logs.level (", "did you mean log.level?",
+			"LEADERBOARD_GRCP (environment): unknown setting; did you mean LEADERBOARD_GRPC?"}},
 		{"values that cannot be read name their source", "request_timeout: 5\ncache_bytes: lots\n", []string{"LEADERBOARD_INSECURE=maybe"}, []string{"--limits-key-rate=fast"}, []string{
 			"request_timeout (", `"5" is not a duration such as`, `cache_bytes (`, `"lots" is not a size`,
 			`insecure (LEADERBOARD_INSECURE): "maybe" is not true or false`, `limits.key_rate (--limits-key-rate): "fast" is not a number`}},
@@ -89,17 +89,21 @@ func TestEveryFaultAtOnce(t *testing.T) {
 			[]string{
 				`grpc (--grpc): "8" is not of the form host:port`,
 				"admin_key (LEADERBOARD_ADMIN_KEY): is shorter than 16 bytes",
-				"tls.cert (--tls-cert): and tls.key go together", "tls.cert (--tls-cert): open /no/such",
-				`log.level (--log-level): "loud" is none of debug, info, warn, error`,
+				"tls.cert (--tls-cert): and tls.key must be set together", "tls.cert (--tls-cert): open /no/such",
+				`log.level (--log-level): "loud" is not one of debug, info, warn, error`,
 				"shutdown_grace (--shutdown-grace): -1s is not positive",
-				"limits.user_burst (--limits-user-burst): -1 is not 0 or more", "limits.user_rate (--limits-user-rate): -5 is not 0 or more",
-				`http (--http): "h:99999" has no port 0 to 65535`, "jwt.algorithm: is empty; name the algorithm", "cache_bytes (--cache-bytes): 5KiB is not 1MiB or more"}},
-		{"tokens", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"needs exactly one of jwt.secret", "jwt.audience: is empty"}},
-		{"names in servers", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
-			`redis.prefix (`, `"{x}" is empty or has braces`, `kafka.topic_prefix (`, `"eu." has others than letters`,
+				"limits.user_burst (--limits-user-burst): -1 is less than 0", "limits.user_rate (--limits-user-rate): -5 is less than 0",
+				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; name the algorithm", "cache_bytes (--cache-bytes): 5KiB is less than 1MiB"}},
+		{"tokens", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
+		{"names on servers", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
+			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." contains characters other than letters`,
 			`kafka.session_timeout (`, `10ms is less than 1s`}},
-		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is http's address too"}},
-		{"a file that is none", "a: [\n", nil, nil, []string{"config file "}},
+		{"secrets that YAML reads as other values", "admin_key: 12345678901234567890\njwt: {secret: 0x10}\nredis: {password: true}\ncassandra: {password: 2026-01-01}\n", nil, nil, []string{
+			"admin_key (", "is not a text; put it in quotes", "jwt.secret (", "redis.password (", "cassandra.password ("}},
+		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},
+		{"unknown settings beside invalid ones", "htttp: x\nlog: {level: loud}\ntls: {crt: y, key: z}\n", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{"--sweep-interval=soon"}, []string{
+			"did you mean http?", `"loud" is not one of`, "did you mean tls.cert?", "admin_key (LEADERBOARD_ADMIN_KEY): is shorter", `"soon" is not a duration`}},
+		{"a file that is not YAML", "a: [\n", nil, nil, []string{"config file "}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -109,17 +113,20 @@ func TestEveryFaultAtOnce(t *testing.T) {
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("Load says nothing of %q:\n%v", want, err)
+					t.Errorf("the error of Load lacks %q:\n%v", want, err)
 				}
 			}
 		})
+	}
+	if _, err := load(t, "tls: {crt: y, key: z}\n", nil); err == nil || strings.Contains(err.Error(), "must be set together") {
+		t.Errorf("a misspelled setting is also reported as missing: %v", err)
 	}
 	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
 		t.Errorf("Load of a missing file = %v", err)
 	}
 }
 
-func TestVariablesOfOthersAreIgnored(t *testing.T) {
+func TestForeignVariablesAreIgnored(t *testing.T) {
 	_, err := load(t, "", []string{
 		"LEADERBOARD_SERVICE_HOST=10.0.0.1", "LEADERBOARD_PORT=tcp://10.0.0.1:8080", "LEADERBOARD_PORT_8080_TCP=tcp://10.0.0.1:8080",
 		"LEADERBOARD_SERVER=h:1", "LEADERBOARD_KEY=k", "LEADERBOARD_CA=ca.pem", "LEADERBOARD_TEST_DATA=d",
@@ -150,10 +157,10 @@ func TestSecretsAreHidden(t *testing.T) {
 		fmt.Fprintln(&shown, s.String())
 	}
 	if strings.Contains(shown.String(), secret) || strings.Contains(shown.String(), fmt.Sprintf("%x", secret)) {
-		t.Errorf("the secret shows:\n%s", shown.String())
+		t.Errorf("the secret is visible:\n%s", shown.String())
 	}
 	if !strings.Contains(shown.String(), "[hidden]") {
-		t.Error("nothing says that a secret is set")
+		t.Error("the output does not show that a secret is set")
 	}
 	if got := string(c.AdminKey); got != secret {
 		t.Errorf("string(Secret) = %q", got)
@@ -162,7 +169,7 @@ func TestSecretsAreHidden(t *testing.T) {
 	AddFlags(fs)
 	for _, name := range []string{"admin-key", "jwt-secret"} {
 		if fs.Lookup(name) != nil {
-			t.Errorf("there is a flag --%s, which process lists would show", name)
+			t.Errorf("the secret has the flag --%s", name)
 		}
 	}
 }
@@ -186,7 +193,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// Every setting survives the way out of the struct and in again, by each source.
+// Every setting keeps its value when its text form is loaded from each source.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
@@ -219,9 +226,9 @@ func TestShortDuration(t *testing.T) {
 	}
 }
 
-// The page is made from the struct, so that each setting's name, unit, default
-// and meaning is said once: go test ./internal/config -update
-func TestDocumentationIsTheStruct(t *testing.T) {
+// docs/configuration.md is generated from the struct, so that the name, unit, default
+// and help of a setting have one source: go test ./internal/config -update
+func TestDocumentationMatchesTheStruct(t *testing.T) {
 	const path = "../../docs/configuration.md"
 	want := documentation()
 	if *update {
@@ -239,7 +246,7 @@ func TestDocumentationIsTheStruct(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
 		if s.Key == "" || strings.HasSuffix(s.Key, ".") || s.Unit == "" || !strings.HasSuffix(s.Help, ".") {
-			t.Errorf("%+v: every setting has a key, a unit and a sentence of help", s)
+			t.Errorf("%+v: every setting must have a key, a unit and a help that ends with a period", s)
 		}
 	}
 }
@@ -248,21 +255,21 @@ func documentation() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-<!-- Made from internal/config by: go test ./internal/config -update -->
+<!-- Generated from internal/config by: go test ./internal/config -update -->
 
-A server takes each setting from the first of these that names it:
+For operators: every setting of the server, and how to set it. The server takes each setting from the first of these sources that has it:
 
 1. a flag: ` + "`leaderboard serve --http 127.0.0.1:9000`" + `
-2. the environment: ` + "`LEADERBOARD_HTTP=127.0.0.1:9000`" + `; an empty variable is as good as none
+2. the environment: ` + "`LEADERBOARD_HTTP=127.0.0.1:9000`" + `; an empty variable is ignored
 3. a YAML file, named by ` + "`--config FILE` or `LEADERBOARD_CONFIG`" + `: ` + "`http: 127.0.0.1:9000`" + `
 4. the default
 
-` + "`leaderboard config`" + ` takes the same flags as ` + "`serve`" + ` and prints every value with where it comes from; secrets are
-hidden. A key in the file or a variable beginning with LEADERBOARD_ that names no setting is an error, as is a value that
-cannot be read; all errors are reported at once. Variables that Kubernetes sets for a service called leaderboard
-(` + "`LEADERBOARD_SERVICE_…`, `LEADERBOARD_PORT…`" + `) are left alone.
+` + "`leaderboard config`" + ` takes the same flags as ` + "`serve`" + ` and prints every value with its source. It hides secrets. The server
+does not start if the file has an unknown key, if the environment has an unknown variable that begins with LEADERBOARD_, or if
+a value is invalid; it reports all errors at once. It ignores the variables that Kubernetes sets for a service called leaderboard
+(` + "`LEADERBOARD_SERVICE_…`, `LEADERBOARD_PORT…`" + `).
 
-In the file a dot in a key is a level of nesting, or just a dot:
+In the file, write a key with a dot as nested keys or with the dot:
 
 ` + "```yaml" + `
 data: /var/lib/leaderboard
@@ -273,7 +280,7 @@ tls:
 log.level: warn
 ` + "```" + `
 
-Secrets have no flag, because every user of a machine sees the flags of its processes.
+Secrets have no flag, because every user of a machine can see the flags of its processes.
 
 ## Settings
 
@@ -293,14 +300,14 @@ Secrets have no flag, because every user of a machine sees the flags of its proc
 
 | environment | flag | meaning |
 | --- | --- | --- |
-| ` + "`LEADERBOARD_SERVER`" + ` | ` + "`--server`" + ` | host:port of the server's gRPC. Default ` + "`" + defaults.GRPC + "`" + ` |
+| ` + "`LEADERBOARD_SERVER`" + ` | ` + "`--server`" + ` | host:port of the server's gRPC. The default is ` + "`" + defaults.GRPC + "`" + ` |
 | ` + "`LEADERBOARD_KEY`" + ` | ` + "`--key`" + ` | API key or JWT |
-| ` + "`LEADERBOARD_CA`" + ` | ` + "`--ca`" + ` | certificate authorities in PEM to check the server by, instead of the system's |
+| ` + "`LEADERBOARD_CA`" + ` | ` + "`--ca`" + ` | file of the certificate authorities, in PEM format, that the server's certificate is checked against. The default is the system's |
 `)
 	return b.String()
 }
 
-func TestConsumerGroupIsTheRegions(t *testing.T) {
+func TestConsumerGroupNamesTheRegion(t *testing.T) {
 	servers := []string{"LEADERBOARD_CASSANDRA_HOSTS=a", "LEADERBOARD_CASSANDRA_DATA_CENTER=d", "LEADERBOARD_REDIS_ADDRESSES=b:1", "LEADERBOARD_KAFKA_BROKERS=c:1"}
 	for _, tt := range []struct{ region, group, want string }{
 		{"", "", "leaderboard"}, {"eu", "", "leaderboard-eu"}, {"us-east_1", "arena", "arena-us-east_1"},

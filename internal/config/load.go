@@ -15,21 +15,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ClientEnv are the variables that the client commands read, and that are no
-// settings of a server: where it is, the caller's key, and who signed its certificate.
+// ClientEnv holds the environment variables of the client commands: the server's
+// address, the caller's key, and the certificate authorities. They are not settings of
+// a server.
 var ClientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
 
-// FileEnv names the file, as the flag --config does.
-const FileEnv = EnvPrefix + "CONFIG"
+// fileEnv is the environment variable that names the file, as the flag --config does.
+const fileEnv = EnvPrefix + "CONFIG"
 
-// foreign begins names that others give to variables: Kubernetes, to those of a
-// service called leaderboard, and the project's own tests.
+// foreign holds the prefixes of variables that are not settings: Kubernetes sets some
+// for a service called leaderboard, and the tests of this project use others.
 var foreign = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
-// AddFlags adds a flag for each setting, and --config.
+// AddFlags adds --config and a flag for each setting that is not secret.
 func AddFlags(fs *pflag.FlagSet) {
 	defaults := Default()
-	fs.String("config", "", "`file` of settings in YAML ($"+FileEnv+")")
+	fs.String("config", "", "`file` of settings in YAML ($"+fileEnv+")")
 	for _, s := range defaults.Settings() {
 		if s.Flag == "" {
 			continue
@@ -43,37 +44,40 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// usage is the help of a flag: the first sentence of the setting's, and what the
-// values are if the name of the flag's value cannot say it.
+// usage returns the help of a flag. It is the first sentence of the setting's help. If
+// the unit is too long for the name of the flag's value, usage appends the unit.
 func (s Setting) usage() string {
 	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
+	if second := first[1:2]; second == strings.ToLower(second) { // an abbreviation keeps its capital letters
+		first = strings.ToLower(first[:1]) + first[1:]
+	}
 	if (&flagValue{unit: s.Unit}).Type() == "value" {
 		first += ": " + s.Unit
 	}
 	return first
 }
 
-// flagValue keeps the text of a flag; [Load] reads it with the other sources, so
-// that all faults are reported together.
+// flagValue holds the text of a flag. [Load] parses it together with the other
+// sources, so that it reports all errors at once.
 type flagValue struct{ text, unit string }
 
 func (v *flagValue) String() string     { return v.text }
 func (v *flagValue) Set(s string) error { v.text = s; return nil }
 func (v *flagValue) Type() string {
 	if strings.Contains(v.unit, ",") || strings.Contains(v.unit, " or ") && v.unit != "true or false" {
-		return "value" // one of those that the help lists
+		return "value" // the help lists the values
 	}
 	return strings.ReplaceAll(v.unit, " ", "-")
 }
 
-// Effective is a configuration with the source of each of its values.
+// Effective is a configuration with the source of each value.
 type Effective struct {
 	Config
 	sources map[string]string // by key
 }
 
-// Source says where the value of a key comes from: "default", the name of a
-// file, of a variable in the environment, or of a flag.
+// Source returns the source of the value of a key: "default", the name of the file,
+// of the environment variable, or of the flag.
 func (e *Effective) Source(key string) string {
 	if s, ok := e.sources[key]; ok {
 		return s
@@ -81,26 +85,24 @@ func (e *Effective) Source(key string) string {
 	return "default"
 }
 
-// Load puts the settings together: the defaults, then the file, then the
-// environment, then the flags of fs that were given, each over the one before.
-// The error joins every fault: a setting that nothing knows, a value that cannot
-// be read, and all that [Config.Validate] finds.
+// Load returns the effective settings. The file overrides the defaults, the
+// environment overrides the file, and the flags given in fs override the environment.
+// The error joins every unknown setting, every unreadable value, and the errors of
+// [Config.Validate] about other groups of settings.
 func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 	l := loader{Effective: Effective{Config: Default(), sources: map[string]string{}}}
 	l.settings = l.Config.Settings()
 
 	path, _ := fs.GetString("config")
 	if path == "" {
-		path = lookup(environ, FileEnv)
+		path = lookup(environ, fileEnv)
 	}
 	if path != "" {
 		l.file(path)
 	}
 	l.environment(environ)
 	l.flags(fs)
-	if len(l.errs) == 0 { // or faults of values that were not read would follow
-		l.errs = append(l.errs, l.name(l.Validate()))
-	}
+	l.errs = append(l.errs, l.withoutValue(l.addSources(l.Validate())))
 	return l.Effective, errors.Join(l.errs...)
 }
 
@@ -110,7 +112,7 @@ type loader struct {
 	errs     []error
 }
 
-// layer takes values by key, of which name is the source.
+// layer sets the settings that k holds. name returns the source of a setting's value.
 func (l *loader) layer(k *koanf.Koanf, name func(Setting) string) {
 	for _, s := range l.settings {
 		if !k.Exists(s.Key) {
@@ -123,8 +125,9 @@ func (l *loader) layer(k *koanf.Koanf, name func(Setting) string) {
 	}
 }
 
-// name adds the sources to faults of values that did not come by default.
-func (l *loader) name(err error) error {
+// addSources adds to each error of a setting the source of its value, unless the
+// value is the default.
+func (l *loader) addSources(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err
@@ -136,6 +139,34 @@ func (l *loader) name(err error) error {
 			e = fmt.Errorf("%s (%s): %s", key, source, rest)
 		}
 		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+// withoutValue returns the errors of err, except errors about a group of settings that
+// already has an error. A setting with a misspelled name or an unreadable value keeps
+// its default, which may not fit the rest of the group.
+func (l *loader) withoutValue(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	group := func(err error) string {
+		key, _, _ := strings.Cut(err.Error(), " (")
+		key, _, _ = strings.Cut(key, ":")
+		if i := slices.IndexFunc(l.settings, func(s Setting) bool { return s.Env == key }); i >= 0 {
+			key = l.settings[i].Key
+		}
+		if group, _, ok := strings.Cut(key, "."); ok {
+			return group
+		}
+		return key
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		if !slices.ContainsFunc(l.errs, func(earlier error) bool { return group(earlier) == group(e) }) {
+			errs = append(errs, e)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -152,10 +183,10 @@ func (l *loader) file(path string) {
 	}
 	for _, key := range k.Keys() {
 		if _, isMap := k.Get(key).(map[string]any); isMap && l.isGroup(key) {
-			continue // a group without a setting
+			continue // an empty group
 		}
 		if !slices.Contains(keys, key) {
-			l.errs = append(l.errs, fmt.Errorf("%s (%s): no such setting; did you mean %s?", key, path, nearest(key, keys)))
+			l.errs = append(l.errs, fmt.Errorf("%s (%s): unknown setting; did you mean %s?", key, path, nearest(key, keys)))
 		}
 	}
 	l.layer(k, func(Setting) string { return path })
@@ -166,7 +197,7 @@ func (l *loader) isGroup(key string) bool {
 }
 
 func (l *loader) environment(environ []string) {
-	names := append([]string{FileEnv}, ClientEnv...)
+	names := append([]string{fileEnv}, ClientEnv...)
 	keys := make(map[string]string, len(l.settings))
 	for _, s := range l.settings {
 		keys[s.Env] = s.Key
@@ -178,10 +209,10 @@ func (l *loader) environment(environ []string) {
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(name, value string) (string, any) {
 			if !slices.Contains(names, name) && !slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(name, p) }) {
-				l.errs = append(l.errs, fmt.Errorf("%s (environment): no such setting; did you mean %s?", name, nearest(name, names)))
+				l.errs = append(l.errs, fmt.Errorf("%s (environment): unknown setting; did you mean %s?", name, nearest(name, names)))
 			}
 			if value == "" {
-				return "", nil // as good as not set
+				return "", nil // an empty variable is not set
 			}
 			return keys[name], value
 		},
@@ -216,12 +247,13 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// nearest returns the candidate that takes the fewest edits to make of name.
+// nearest returns the candidate with the smallest edit distance from name.
 func nearest(name string, candidates []string) string {
 	return slices.MinFunc(candidates, func(x, y string) int { return edits(name, x) - edits(name, y) })
 }
 
-// edits counts the letters to insert, delete or replace to get from a to b.
+// edits returns the edit distance of a and b: the number of bytes to insert, delete or
+// replace.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

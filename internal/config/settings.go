@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// EnvPrefix begins the name of every setting in the environment.
+// EnvPrefix is the prefix of every environment variable of a setting.
 const EnvPrefix = "LEADERBOARD_"
 
-// Setting is one field of a [Config], under all of its names.
+// Setting is one field of a [Config], with its names.
 type Setting struct {
 	Key  string // in the file: tls.cert
 	Env  string // in the environment: LEADERBOARD_TLS_CERT
-	Flag string // on the command line: tls-cert; empty for secrets, which process lists would show
+	Flag string // on the command line: tls-cert; empty for a secret, because other users can see flags
 	Unit string
 	Help string
 
@@ -46,7 +46,7 @@ func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 
 func (s Setting) secret() bool { return s.value.Type() == reflect.TypeFor[Secret]() }
 
-// String returns the value as it would be set. A secret is hidden.
+// String returns the value in the form in which it is set. It hides secrets.
 func (s Setting) String() string {
 	switch v := s.value.Interface().(type) {
 	case []string:
@@ -58,7 +58,7 @@ func (s Setting) String() string {
 	}
 }
 
-// shortDuration writes d without the zero units that Duration.String ends with.
+// shortDuration returns d without the trailing zero units of Duration.String.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -70,15 +70,19 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// set gives the setting a value from a file, the environment or a flag.
+// set sets the setting to a value from a file, the environment or a flag.
 func (s Setting) set(raw any) error {
 	var text string
+	if _, isText := raw.(string); s.secret() && !isText && raw != nil {
+		// YAML would turn 1e9 or 0x10 into another text.
+		return fmt.Errorf("is not a text; put it in quotes")
+	}
 	switch raw := raw.(type) {
 	case nil:
 		return fmt.Errorf("has no value")
 	case []any:
 		if s.value.Kind() != reflect.Slice {
-			return fmt.Errorf("is a list, where one value is expected")
+			return fmt.Errorf("is a list, but must be a single value")
 		}
 		parts := make([]string, len(raw))
 		for i, r := range raw {
@@ -87,7 +91,7 @@ func (s Setting) set(raw any) error {
 		s.value.Set(reflect.ValueOf(parts))
 		return nil
 	case map[string]any:
-		return fmt.Errorf("is a group, where one value is expected")
+		return fmt.Errorf("is a group, but must be a single value")
 	default:
 		text = fmt.Sprint(raw)
 	}
@@ -110,7 +114,7 @@ func (s Setting) set(raw any) error {
 	case *time.Duration:
 		return parse(dst, text, "a duration such as 500ms, 10s or 24h", time.ParseDuration)
 	}
-	panic("config: " + s.Key + " has a type that no value is read as")
+	panic("config: setting " + s.Key + " has an unsupported type")
 }
 
 func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
@@ -122,7 +126,7 @@ func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
 	return nil
 }
 
-// splitList reads a list with commas.
+// splitList splits a comma-separated list. It drops empty elements.
 func splitList(text string) []string {
 	var list []string
 	for part := range strings.SplitSeq(text, ",") {

@@ -12,39 +12,30 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
-	"github.com/open-leaderboard/leaderboard/internal/faults"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
-	"github.com/open-leaderboard/leaderboard/storage/pebble"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// shaky is a service whose servers may be down.
-type shaky struct {
+// outage is a service whose store and index a test can take down.
+type outage struct {
 	*fixture
 	store *faults.Store
 	index *faults.Index
 }
 
-// openShaky returns a service with board b, on which ann has 5 points, bob and
-// cyd 7 and dan 1; bob and dan are of the red team.
-func openShaky(t *testing.T) shaky {
+// openOutage returns a service with board b, where ann has 5 points, bob and cyd 7,
+// and dan 1. The red team is bob and dan.
+func openOutage(t *testing.T) outage {
 	t.Helper()
-	store, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := shaky{store: &faults.Store{Store: store}, index: &faults.Index{Index: memory.New()}}
+	store, index := embedded.Open(t)
+	f := outage{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
 	f.fixture = over(t, f.store, f.index)
-	t.Cleanup(func() {
-		f.Service.Close()
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(f.Service.Close) // before the store is closed
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}})
 	for user, n := range map[string]int64{"ann": 5, "bob": 7, "cyd": 7, "dan": 1} {
 		r := points(user, "m", n)
@@ -62,8 +53,8 @@ var (
 	red    = ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 )
 
-// whole checks that every read tells everything.
-func (f shaky) whole(lines ...string) {
+// checkWhole checks that every read gives a whole answer.
+func (f outage) checkWhole(lines ...string) {
 	f.t.Helper()
 	f.wantList(boardB, lines...)
 	page, err := f.Page(f.t.Context(), ranking.PageQuery{Query: boardB, Limit: 10})
@@ -80,17 +71,17 @@ func (f shaky) whole(lines ...string) {
 	}
 }
 
-// unranked checks that every read tells what it can without the index: scores in
-// their order, no ranks, no numbers of entrants, and that it does so.
-func (f shaky) unranked() {
+// checkDegraded checks the answers without the index: scores in their order, no
+// ranks, no numbers of entrants, and Degraded set. Reads that need ranks fail.
+func (f outage) checkDegraded() {
 	f.t.Helper()
-	told := func(what string, a ranking.About, lines []ranking.Line, want ...string) {
+	check := func(what string, a ranking.About, lines []ranking.Line, want ...string) {
 		f.t.Helper()
 		got := make([]string, len(lines))
 		for i, l := range lines {
 			got[i] = fmt.Sprintf("%s %d", l.User, l.Score)
 			if l.Rank != 0 {
-				f.t.Errorf("%s: %s has rank %d", what, l.User, l.Rank)
+				f.t.Errorf("%s: %s has rank %d, want none", what, l.User, l.Rank)
 			}
 		}
 		if diff := gocmp.Diff(want, got); diff != "" {
@@ -101,38 +92,38 @@ func (f shaky) unranked() {
 		}
 	}
 	ctx := f.t.Context()
-	// Pages follow one another as with the index.
+	// Pages by token work as with the index.
 	pq := ranking.PageQuery{Query: boardB, Limit: 3}
 	first, err := f.Page(ctx, pq)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	told("first page", first.About, first.Lines, "bob 7", "cyd 7", "ann 5")
+	check("first page", first.About, first.Lines, "bob 7", "cyd 7", "ann 5")
 	pq.Token = first.Next
 	second, err := f.Page(ctx, pq)
 	if err != nil || second.Next != "" {
 		f.t.Fatalf("second page: %+v, %v", second, err)
 	}
-	told("second page", second.About, second.Lines, "dan 1")
+	check("second page", second.About, second.Lines, "dan 1")
 	exact, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 2})
 	if err != nil || exact.Next != "" {
-		f.t.Fatalf("a page that ends with the ladder: %+v, %v", exact, err)
+		f.t.Fatalf("a page that ends at the ladder's end: %+v, %v", exact, err)
 	}
-	told("a division", exact.About, exact.Lines, "bob 7", "dan 1")
+	check("a division", exact.About, exact.Lines, "bob 7", "dan 1")
 
 	user, err := f.User(ctx, red, "dan", 4, false)
 	if err != nil || user.Percentile != 0 || user.Neighbors != nil {
 		f.t.Errorf("user: %+v, %v", user, err)
 	}
-	told("user", user.About, []ranking.Line{user.Line}, "dan 1")
+	check("user", user.About, []ranking.Line{user.Line}, "dan 1")
 	if _, err := f.User(ctx, red, "ann", 4, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
-		f.t.Errorf("a user of no division: %v", err)
+		f.t.Errorf("a user outside the division: %v", err)
 	}
 	lookup, err := f.Lookup(ctx, boardB, []leaderboard.UserID{"dan", "eve", "cyd", "bob"})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	told("lookup", lookup.About, lookup.Lines, "bob 7", "cyd 7", "dan 1")
+	check("lookup", lookup.About, lookup.Lines, "bob 7", "cyd 7", "dan 1")
 	if diff := gocmp.Diff([]int64{1, 1, 3}, lookup.ListRanks); diff != "" {
 		f.t.Errorf("ranks in the list: %s", diff)
 	}
@@ -141,14 +132,14 @@ func (f shaky) unranked() {
 	}
 	everywhere, err := f.UserScores(ctx, "ann", leaderboard.Competition)
 	if err != nil || len(everywhere) != 1 {
-		f.t.Fatalf("a user everywhere: %+v, %v", everywhere, err)
+		f.t.Fatalf("scores of a user: %+v, %v", everywhere, err)
 	}
-	told("a user everywhere", everywhere[0].About, []ranking.Line{everywhere[0].Line}, "ann 5")
-	seasons, err := f.Seasons(ctx, "b")
+	check("scores of a user", everywhere[0].About, []ranking.Line{everywhere[0].Line}, "ann 5")
+	seasons, err := f.Seasons(ctx, f.board("b"))
 	if err != nil || len(seasons) != 1 || seasons[0].Total != nil {
 		f.t.Errorf("seasons: %+v, %v", seasons, err)
 	}
-	// What cannot be told without ranks is refused.
+	// Reads that need ranks return an error.
 	if _, err := f.Stats(ctx, ranking.StatsQuery{Query: boardB}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		f.t.Errorf("stats: %v", err)
 	}
@@ -169,35 +160,35 @@ func (f shaky) unranked() {
 	if !errors.Is(err, context.Canceled) {
 		f.t.Error(err)
 	}
-	told("watch", watched.About, watched.Lines, "bob 7", "cyd 7")
+	check("watch", watched.About, watched.Lines, "bob 7", "cyd 7")
 }
 
-func TestWithoutTheIndexReadsDegrade(t *testing.T) {
-	for name, mode := range map[string]faults.Mode{"refuses": faults.Refuses, "hangs": faults.Hangs} {
+func TestReadsDegradeWithoutTheIndex(t *testing.T) {
+	for name, mode := range map[string]faults.Mode{"the server refuses": faults.Refuse, "the server hangs": faults.Hang} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := openShaky(t)
-				f.whole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+				f := openOutage(t)
+				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 				f.clock.set(start.Add(time.Minute))
 				f.index.Set(mode)
-				f.unranked()
-				// Once it is known that the index does not answer, it holds nobody up.
-				begun := time.Now()
+				f.checkDegraded()
+				// After a timeout, the circuit breaker lets no read wait for the index.
+				began := time.Now()
 				if _, err := f.User(t.Context(), boardB, "ann", 4, false); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(begun); took != 0 {
-					t.Errorf("a read took %v", took)
+				if took := time.Since(began); took != 0 {
+					t.Errorf("a read took %v, want no delay", took)
 				}
-				f.index.Set(faults.Fine)
-				time.Sleep(time.Minute) // of the bubble's clock
-				f.whole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+				f.index.Set(faults.Up)
+				time.Sleep(time.Minute) // longer than the cooldown, in fake time
+				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 			})
 		})
 	}
 }
 
-// slowLadders counts reads of ladders, which take a second.
+// slowLadders is a store whose reads of ladders take a second. It counts them.
 type slowLadders struct {
 	leaderboard.Store
 	reads atomic.Int64
@@ -229,15 +220,14 @@ func collect(entries iter.Seq2[leaderboard.Entry, error]) (all []leaderboard.Ent
 	return all, nil
 }
 
-// Without the index all readers ask the store, and for the same page: it is read
-// for those who wait together, and who comes after a write does not get what was
-// read before it.
-func TestWithoutTheIndexReadersShareAPage(t *testing.T) {
+// Without the index, concurrent readers of a page share one read of the store. A
+// read that starts after a write does not share a read that started before it.
+func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := openShaky(t)
+		f := openOutage(t)
 		slow := &slowLadders{Store: f.store}
 		g := over(t, slow, f.index)
-		f.index.Set(faults.Refuses)
+		f.index.Set(faults.Refuse)
 		var readers sync.WaitGroup
 		for range 100 {
 			readers.Go(func() {
@@ -251,44 +241,45 @@ func TestWithoutTheIndexReadersShareAPage(t *testing.T) {
 		f.submit("b", points("ann", "later", 90))
 		page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 		if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "ann" {
-			t.Errorf("after a write: %+v, %v", page, err)
+			t.Errorf("page after a write: %+v, %v", page, err)
 		}
 		readers.Wait()
 		if n := slow.reads.Load(); n < 2 || n > 4 {
-			t.Errorf("the store read %d ladders for 101 readers", n)
+			t.Errorf("the store read a ladder %d times for 101 readers, want 2 to 4", n)
 		}
 		g.Service.Close()
 	})
 }
 
-// Writes go on without the index, and are in it when it is back.
-func TestWithoutTheIndexWritesGoOn(t *testing.T) {
-	f := openShaky(t)
-	f.index.Set(faults.Refuses)
+// Writes succeed without the index, which has them when it is available again.
+func TestWritesSucceedWithoutTheIndex(t *testing.T) {
+	f := openOutage(t)
+	f.index.Set(faults.Refuse)
 	got := f.submit("b", points("ann", "m2", 9))
 	if got.Score != 14 || got.Ranks != (leaderboard.Ranks{}) {
 		t.Errorf("submit: %+v", got)
 	}
-	retracted, err := f.Retract(t.Context(), leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "bob", Match: "m"}, nil)
+	retracted, err := f.Retract(t.Context(), f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "bob", Match: "m"}, nil)
 	if err != nil || retracted.Status != leaderboard.Applied || retracted.HasScore {
 		t.Errorf("retract: %+v, %v", retracted, err)
 	}
 	if _, err := f.SetBan(t.Context(), "cyd", true, "aimbot"); err != nil {
 		t.Error(err)
 	}
-	f.index.Set(faults.Fine)
-	f.whole("ann 14 1", "dan 1 2")
+	f.index.Set(faults.Up)
+	f.checkWhole("ann 14 1", "dan 1 2")
 }
 
-// A board is not half deleted: its ranks would be found by the next of its id.
-func TestWithoutTheIndexNoBoardIsDeleted(t *testing.T) {
-	f := openShaky(t)
-	f.index.Set(faults.Refuses)
+// Without the index, a board is not deleted: a later board with the same id would
+// find its ranks.
+func TestBoardIsNotDeletedWithoutTheIndex(t *testing.T) {
+	f := openOutage(t)
+	f.index.Set(faults.Refuse)
 	if err := f.DeleteBoard(t.Context(), "b"); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		t.Errorf("delete: %v", err)
 	}
-	f.index.Set(faults.Fine)
-	f.whole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+	f.index.Set(faults.Up)
+	f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
@@ -296,47 +287,47 @@ func TestWithoutTheIndexNoBoardIsDeleted(t *testing.T) {
 	f.wantList(boardB)
 }
 
-func TestWithoutTheIndexSeasonsAreSealed(t *testing.T) {
-	f := openShaky(t)
+func TestSeasonIsSealedWithoutTheIndex(t *testing.T) {
+	f := openOutage(t)
 	f.create(leaderboard.Board{ID: "d", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 	f.submit("d", points("ann", "m", 5))
-	f.index.Set(faults.Refuses)
+	f.index.Set(faults.Refuse)
 	f.clock.set(start.Add(72 * time.Hour))
 	if err := f.Seal(t.Context(), "d", "20261120"); err != nil {
 		t.Fatal(err)
 	}
-	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1") // final ranks need no index
+	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1") // reads of final standings need no index
 }
 
-// Without the store, what the index knows is told, and how old it is; nothing is
-// taken that could be lost.
-func TestWithoutTheStoreReadsGoOn(t *testing.T) {
-	for name, mode := range map[string]faults.Mode{"refuses": faults.Refuses, "hangs": faults.Hangs} {
+// Without the store, reads of ranks succeed and return the time of the last change.
+// Writes and reads of stored data fail.
+func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
+	for name, mode := range map[string]faults.Mode{"the server refuses": faults.Refuse, "the server hangs": faults.Hang} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := openShaky(t)
+				f := openOutage(t)
 				f.store.Set(mode)
-				f.clock.set(start.Add(time.Hour)) // the board's settings are old
-				f.whole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+				f.clock.set(start.Add(time.Hour)) // the time to live of the cached board is over
+				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 				page, err := f.Page(t.Context(), ranking.PageQuery{Query: red, Limit: 10})
 				if err != nil || !page.AsOf.Equal(start) || page.Degraded {
 					t.Errorf("page: %+v, %v; want one as of %v", page, err, start)
 				}
-				begun := time.Now()
+				began := time.Now()
 				if lookup, err := f.Lookup(t.Context(), boardB, []leaderboard.UserID{"dan", "ann"}); err != nil || len(lookup.Lines) != 2 || !lookup.AsOf.Equal(start) {
 					t.Errorf("lookup: %+v, %v", lookup, err)
 				}
-				if took := time.Since(begun); took != 0 {
-					t.Errorf("once it is known that the store does not answer, a read took %v", took)
+				if took := time.Since(began); took != 0 {
+					t.Errorf("a read during the cooldown took %v, want no delay", took)
 				}
 				within := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 10*time.Second) }
-				for what, try := range map[string]func(context.Context) error{
+				for name, call := range map[string]func(context.Context) error{
 					"submit": func(ctx context.Context) error {
-						_, err := f.Submit(ctx, "b", []leaderboard.MatchResult{points("ann", "m9", 1)})
+						_, err := f.Submit(ctx, f.board("b"), []leaderboard.MatchResult{points("ann", "m9", 1)})
 						return err
 					},
 					"retract": func(ctx context.Context) error {
-						_, err := f.Retract(ctx, leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "ann", Match: "m"}, nil)
+						_, err := f.Retract(ctx, f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}, nil)
 						return err
 					},
 					"ban":  func(ctx context.Context) error { _, err := f.SetBan(ctx, "ann", true, ""); return err },
@@ -345,36 +336,36 @@ func TestWithoutTheStoreReadsGoOn(t *testing.T) {
 						_, err := f.User(ctx, boardB, "ann", 0, true)
 						return err
 					},
-					"a board not known": func(ctx context.Context) error { _, err := f.Board(ctx, "other"); return err },
-					"a user everywhere": func(ctx context.Context) error {
+					"an unknown board": func(ctx context.Context) error { _, err := f.Board(ctx, "other"); return err },
+					"scores of a user": func(ctx context.Context) error {
 						_, err := f.UserScores(ctx, "ann", leaderboard.Competition)
 						return err
 					},
-					"what became of it": func(ctx context.Context) error {
-						_, err := f.Result(ctx, leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b"}, User: "ann", Match: "m"}, nil)
+					"the status of a result": func(ctx context.Context) error {
+						_, err := f.Result(ctx, f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}, nil)
 						return err
 					},
-					"a list of the boards": func(ctx context.Context) error { _, err := f.Boards(ctx); return err },
+					"the list of boards": func(ctx context.Context) error { _, err := f.Boards(ctx); return err },
 				} {
 					ctx, cancel := within()
-					if err := try(ctx); !errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s: %v", what, err)
+					if err := call(ctx); !errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%s: %v", name, err)
 					}
 					cancel()
 				}
-				f.store.Set(faults.Fine)
+				f.store.Set(faults.Up)
 				f.clock.set(start.Add(2 * time.Hour))
 				f.submit("b", points("ann", "m2", 9))
-				f.whole("ann 14 1", "bob 7 2", "cyd 7 2", "dan 1 4")
+				f.checkWhole("ann 14 1", "bob 7 2", "cyd 7 2", "dan 1 4")
 			})
 		})
 	}
 }
 
-func TestWithoutBothReadsAreRefused(t *testing.T) {
-	f := openShaky(t)
-	f.store.Set(faults.Refuses)
-	f.index.Set(faults.Refuses)
+func TestReadsFailWithoutStoreAndIndex(t *testing.T) {
+	f := openOutage(t)
+	f.store.Set(faults.Refuse)
+	f.index.Set(faults.Refuse)
 	if page, err := f.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 10}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("page: %+v, %v", page, err)
 	}
@@ -386,13 +377,13 @@ func TestWithoutBothReadsAreRefused(t *testing.T) {
 	}
 }
 
-// slowIndex takes its time to be filled.
+// slowIndex is an index whose Rebuild waits until filled is closed.
 type slowIndex struct {
 	leaderboard.Index
 	filled chan struct{}
 }
 
-func (x slowIndex) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.Scope, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+func (x slowIndex) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
 	select {
 	case <-x.filled:
 		return x.Index.Rebuild(ctx, b, s, at, entries)
@@ -401,57 +392,57 @@ func (x slowIndex) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderbo
 	}
 }
 
-// Who asks for a large season while it is loaded gets scores, soon, and ranks
-// once they are there.
-func TestReadsDegradeWhileTheIndexIsFilled(t *testing.T) {
+// Reads of a large season that is being loaded return scores without ranks after a
+// bounded time, and ranks once the season is loaded.
+func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := openShaky(t)
+		f := openOutage(t)
 		filled := make(chan struct{})
 		f.fixture = over(t, f.store, slowIndex{memory.New(), filled})
 		t.Cleanup(f.Service.Close)
-		ask := func() (bool, time.Duration) {
-			begun := time.Now()
+		read := func() (bool, time.Duration) {
+			began := time.Now()
 			page, err := f.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 			if err != nil || len(page.Lines) != 2 || page.Degraded != (page.Lines[0].Rank == 0) {
 				t.Errorf("page: %+v, %v", page, err)
 			}
-			return page.Degraded, time.Since(begun)
+			return page.Degraded, time.Since(began)
 		}
-		if degraded, took := ask(); !degraded || took == 0 || took > 6*time.Second {
-			t.Errorf("the first reader: degraded %v after %v", degraded, took)
+		if degraded, took := read(); !degraded || took == 0 || took > 6*time.Second {
+			t.Errorf("first read: degraded %v after %v, want true within 6 s", degraded, took)
 		}
-		if degraded, took := ask(); !degraded || took != 0 {
-			t.Errorf("a later reader, of the same load: degraded %v after %v", degraded, took)
+		if degraded, took := read(); !degraded || took != 0 {
+			t.Errorf("later read during the load: degraded %v after %v, want true without delay", degraded, took)
 		}
 		before := runtime.NumGoroutine()
 		for range 100 {
-			ask()
+			read()
 		}
 		if n := runtime.NumGoroutine() - before; n > 10 {
-			t.Errorf("100 readers who were answered left %d goroutines", n)
+			t.Errorf("100 answered reads left %d goroutines", n)
 		}
 		close(filled)
 		synctest.Wait()
-		if degraded, _ := ask(); degraded {
-			t.Error("the index is filled, and not asked")
+		if degraded, _ := read(); degraded {
+			t.Error("a read after the load is degraded")
 		}
 	})
 }
 
-// An index that was lost is filled again though nobody asks for it.
-func TestSweepFillsALostIndex(t *testing.T) {
+// SweepEvery loads a season that the index lost, without a read of it.
+func TestSweepLoadsALostSeason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := openShaky(t)
-		scope := leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}
-		f.whole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
-		if err := f.index.Drop(t.Context(), scope); err != nil {
+		f := openOutage(t)
+		seasonKey := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+		f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+		if err := f.index.Drop(t.Context(), seasonKey); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { f.SweepEvery(ctx, time.Hour); close(done) }()
 		synctest.Wait()
-		if loaded, err := f.index.Loaded(t.Context(), scope); err != nil || !loaded {
+		if loaded, err := f.index.Loaded(t.Context(), seasonKey); err != nil || !loaded {
 			t.Errorf("loaded %v, %v", loaded, err)
 		}
 		cancel()

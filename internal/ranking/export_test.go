@@ -2,15 +2,16 @@ package ranking
 
 import "testing"
 
-// MissingAtOnce has a pass for missing rows remember fewer users, until the test ends.
-func MissingAtOnce(t *testing.T, n int64) {
-	was := missingAtOnce
-	missingAtOnce = n
-	t.Cleanup(func() { missingAtOnce = was })
+// SetMaxUsersInPass sets how many users a pass for missing rows holds in memory,
+// until the test ends.
+func SetMaxUsersInPass(t *testing.T, n int64) {
+	was := maxUsersInPass
+	maxUsersInPass = n
+	t.Cleanup(func() { maxUsersInPass = was })
 }
 
-// Remembered returns how many seasons' records s remembers.
-func (s *Service) Remembered() (n int) {
-	s.seasons.Range(func(any, any) bool { n++; return true })
+// CachedSeasons returns how many season records are cached.
+func (c *BoardCache) CachedSeasons() (n int) {
+	c.seasons.Range(func(any, any) bool { n++; return true })
 	return n
 }

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"sort"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRanker answers about a sealed season from its final standings.
+// finalRanker reads the ranks of a sealed season from its final standings.
 type finalRanker struct {
 	store  leaderboard.Store
 	record leaderboard.SeasonRecord
@@ -56,7 +54,7 @@ func (f finalRanker) PageAfter(ctx context.Context, l leaderboard.Ladder, after 
 }
 
 func (f finalRanker) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (page []leaderboard.Standing, v leaderboard.View, err error) {
-	err = steadily(func() (bool, error) {
+	err = readConsistently(func() (bool, error) {
 		st, err := f.store.FinalStanding(ctx, l, user)
 		if err != nil {
 			return false, err
@@ -84,11 +82,11 @@ func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []lea
 	return counts, f.view(total), nil
 }
 
-// search finds the first standing for whom reached is true. It returns the one
-// before it, nil if it is the first, up to n standings from it on, and the number
-// of all, as they were at one moment.
+// search finds the first standing for which reached is true. It returns three values
+// of one moment: the standing before the found one, or nil; up to n standings that
+// begin with the found one; and the number of all standings.
 func (f finalRanker) search(ctx context.Context, l leaderboard.Ladder, n int, reached func(*leaderboard.Standing) bool) (before *leaderboard.Standing, page []leaderboard.Standing, total int64, err error) {
-	err = steadily(func() (bool, error) {
+	err = readConsistently(func() (bool, error) {
 		if _, total, err = f.store.FinalStandings(ctx, l, 1, 1); err != nil {
 			return false, err
 		}
@@ -120,54 +118,20 @@ func (f finalRanker) search(ctx context.Context, l leaderboard.Ladder, n int, re
 	return before, page, total, err
 }
 
-// steadily repeats a read of several steps until they are of one moment. Final
-// standings change whole, when a season is amended, and that is rare.
-func steadily(read func() (ok bool, err error)) error {
+// readConsistently calls read until read reports that all its steps saw the same
+// final standings. An amendment of the season replaces all final standings at once.
+// Amendments are rare, so readConsistently does not wait between the calls.
+func readConsistently(read func() (ok bool, err error)) error {
 	const tries = 10
 	for range tries {
 		if ok, err := read(); ok || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("ranking: the season is being amended: %w", leaderboard.ErrUnavailable)
+	return fmt.Errorf("ranking: the season was amended during each of %d reads; try again: %w", tries, leaderboard.ErrUnavailable)
 }
 
-// inFinal says whether a season is sealed and its final standings have the
-// entries as they are. It does not see that they have a user in a division too
-// many, which the entry was in before.
-func (s *Service) inFinal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, entries []leaderboard.Entry) (bool, error) {
-	season, err := b.Season.ByID(scope.Season)
-	if err != nil || !s.mayBeSealed(season) {
-		return false, err
-	}
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(lookupParallel)
-	for i := range entries {
-		e := &entries[i]
-		for _, d := range append([]leaderboard.Division{{}}, e.Divisions...) {
-			group.Go(func() error {
-				st, err := s.store.FinalStanding(gctx, leaderboard.Ladder{Scope: scope, Division: d}, e.User)
-				stands := err == nil
-				if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
-					return err
-				}
-				if stands != e.Ranked() || stands && (st.Key != e.Key || !st.AchievedAt.Equal(e.AchievedAt)) {
-					return errDiffers
-				}
-				return nil
-			})
-		}
-	}
-	err = group.Wait()
-	if errors.Is(err, errDiffers) || errors.Is(err, leaderboard.ErrNotSealed) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-var errDiffers = errors.New("the final standings are not as the entry says")
-
-// emptyRanker answers about a season that nobody played.
+// emptyRanker reads the ranks of a season without users.
 type emptyRanker struct{}
 
 var _ leaderboard.Ranker = emptyRanker{}

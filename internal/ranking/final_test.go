@@ -9,11 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// twoFinals is a store whose final standings become others after some reads.
+// twoFinals is a store whose final standings are replaced after some reads.
 type twoFinals struct {
 	leaderboard.Store
 	finals [2][]leaderboard.Standing
-	reads  int // until the second are those
+	reads  int // the number of reads that return the first final standings
 }
 
 func (s *twoFinals) now() []leaderboard.Standing {
@@ -38,7 +38,7 @@ func (s *twoFinals) FinalStanding(_ context.Context, _ leaderboard.Ladder, user 
 	return leaderboard.Standing{}, leaderboard.ErrEntryNotFound
 }
 
-// final are the final standings of users, a letter each, the best first.
+// final returns final standings of users with one letter each, best first.
 func final(users string) (all []leaderboard.Standing) {
 	for i, u := range users {
 		st := leaderboard.Standing{User: leaderboard.UserID(u), Key: leaderboard.RankKey([]byte{byte(u)})}
@@ -48,9 +48,9 @@ func final(users string) (all []leaderboard.Standing) {
 	return all
 }
 
-// Whenever a season is amended while its final standings are read, the answer is
-// of one moment: as of before, or as of after.
-func TestFinalAnswersAreOfOneMoment(t *testing.T) {
+// If a season is amended during a read of its final standings, the whole answer is from
+// before the amendment, or the whole answer is from after it.
+func TestFinalStandingsAreReadConsistently(t *testing.T) {
 	l := leaderboard.Ladder{}
 	after := final("d")[0].SortKey()
 	for _, users := range [][2]string{{"abcdefgh", "cefgh"}, {"cefgh", "abcdefgh"}, {"abcdefgh", "e"}, {"e", "abcdefgh"}, {"abce", ""}, {"", "abce"}} {
@@ -73,16 +73,16 @@ func TestFinalAnswersAreOfOneMoment(t *testing.T) {
 			for reads := range 12 {
 				got, err := ask(finalRanker{store: &twoFinals{finals: [2][]leaderboard.Standing{final(users[0]), final(users[1])}, reads: reads}})
 				if s := fmt.Sprint(got, err); s != want[0] && s != want[1] {
-					t.Errorf("%s of %q that becomes %q after %d reads: %s\nwant %s\nor   %s", what, users[0], users[1], reads, s, want[0], want[1])
+					t.Errorf("%s of %q, amended to %q after %d reads: %s\nwant %s\nor   %s", what, users[0], users[1], reads, s, want[0], want[1])
 				}
 			}
 		}
 	}
 }
 
-// Final standings that never stay as they are give an error, not a wrong answer.
-func TestFinalAnswersGiveUp(t *testing.T) {
-	err := steadily(func() (bool, error) { return false, nil })
+// If every read is interrupted by an amendment, the result is an error.
+func TestReadConsistentlyReturnsAnError(t *testing.T) {
+	err := readConsistently(func() (bool, error) { return false, nil })
 	if !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("error %v, want ErrUnavailable", err)
 	}

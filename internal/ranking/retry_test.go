@@ -13,19 +13,20 @@ import (
 
 var errDied = errors.New("the process died")
 
-// process is between a service and what outlives it. It dies before or after the
-// given one of the calls that write.
-type process struct{ at, calls int }
+// process simulates the death of a process between its writes to the store and to
+// the index. Each write is between two steps. The step with the number at, and every
+// step after it, fails.
+type process struct{ at, steps int }
 
 func (p *process) step() error {
-	if p.calls++; p.calls >= p.at {
+	if p.steps++; p.steps >= p.at {
 		return errDied
 	}
 	return nil
 }
 
-// dies makes a call, unless the process dies before.
-func dies[T any](p *process, call func() (T, error)) (T, error) {
+// write calls the function call between two steps of the process.
+func write[T any](p *process, call func() (T, error)) (T, error) {
 	var none T
 	if err := p.step(); err != nil {
 		return none, err
@@ -43,23 +44,23 @@ type processStore struct {
 }
 
 func (s processStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
-	return dies(s.process, func() (leaderboard.ApplyReport, error) { return s.Store.Apply(ctx, b, results) })
+	return write(s.process, func() (leaderboard.ApplyReport, error) { return s.Store.Apply(ctx, b, results) })
 }
 
 func (s processStore) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
-	return dies(s.process, func() (leaderboard.Change, error) { return s.Store.Recount(ctx, b, season, user) })
+	return write(s.process, func() (leaderboard.Change, error) { return s.Store.Recount(ctx, b, season, user) })
 }
 
 func (s processStore) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
-	return dies(s.process, func() ([]leaderboard.Change, error) { return s.Store.SetBan(ctx, ban) })
+	return write(s.process, func() ([]leaderboard.Change, error) { return s.Store.SetBan(ctx, ban) })
 }
 
 func (s processStore) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	return dies(s.process, func() ([]leaderboard.Change, error) { return s.Store.Erase(ctx, user, at) })
+	return write(s.process, func() ([]leaderboard.Change, error) { return s.Store.Erase(ctx, user, at) })
 }
 
 func (s processStore) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
-	return dies(s.process, func() (leaderboard.SeasonRecord, error) { return s.Store.Amend(ctx, b, season, a) })
+	return write(s.process, func() (leaderboard.SeasonRecord, error) { return s.Store.Amend(ctx, b, season, a) })
 }
 
 type processIndex struct {
@@ -67,16 +68,19 @@ type processIndex struct {
 	*process
 }
 
-func (x processIndex) Update(ctx context.Context, s leaderboard.Scope, at time.Time, entries []leaderboard.Entry) error {
-	_, err := dies(x.process, func() (struct{}, error) { return struct{}{}, x.Index.Update(ctx, s, at, entries) })
+func (x processIndex) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+	_, err := write(x.process, func() (struct{}, error) { return struct{}{}, x.Index.Update(ctx, s, at, entries) })
 	return err
 }
 
-// What a process did not finish that died, the same call by another finishes, in
-// the rank index, which outlives both, and in final standings.
-func TestRetryRepairsTheRanks(t *testing.T) {
+// If a process dies during a call, the retry by another process completes the call
+// in the rank index, which outlives both processes, and in the final standings.
+func TestRetryCompletesTheRanks(t *testing.T) {
 	retract := func(ctx context.Context, s *ranking.Service, revision int64) error {
-		_, err := s.Retract(ctx, lateRetraction("ann", "m2"), &revision)
+		b, err := s.Board(ctx, "b")
+		if err == nil {
+			_, err = s.Retract(ctx, &b, lateRetraction("ann", "m2"), &revision)
+		}
 		return err
 	}
 	ban := func(ctx context.Context, s *ranking.Service, banned bool) error {
@@ -140,7 +144,7 @@ func TestRetryRepairsTheRanks(t *testing.T) {
 					}
 					f.wantList(dayQuery, tt.want...)
 					if t.Failed() {
-						t.Fatalf("a death at %d", at)
+						t.Fatalf("the process died at step %d", at)
 					}
 				}
 			})
@@ -148,8 +152,9 @@ func TestRetryRepairsTheRanks(t *testing.T) {
 	}
 }
 
-// A result that is sent again to a sealed season that has it amends nothing.
-func TestDuplicatesDoNotAmend(t *testing.T) {
+// A duplicate, a refresh or an unban that changes nothing does not amend a sealed
+// season.
+func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	f := open(t)
 	b := f.create(dailyBoard)
 	r := points("ann", "m", 5)
@@ -158,7 +163,7 @@ func TestDuplicatesDoNotAmend(t *testing.T) {
 	f.seal()
 	f.clock.set(f.clock.now().Add(time.Second))
 	if got := f.try("b", r); got.Status != leaderboard.Duplicate {
-		t.Fatalf("%+v", got)
+		t.Fatalf("receipt %+v, want a duplicate", got)
 	}
 	if _, err := f.Refresh(t.Context(), &b, day, "ann"); err != nil {
 		t.Fatal(err)
@@ -171,6 +176,6 @@ func TestDuplicatesDoNotAmend(t *testing.T) {
 	}
 	seasons, err := f.store.Seasons(t.Context(), "b")
 	if err != nil || len(seasons) != 1 || len(seasons[0].Amendments) > 0 {
-		t.Errorf("%+v, %v", seasons, err)
+		t.Errorf("seasons %+v, %v; want one without amendments", seasons, err)
 	}
 }

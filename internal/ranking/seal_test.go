@@ -2,7 +2,10 @@ package ranking_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,23 +13,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/faults"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
 var dailyBoard = leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}}
 
-// day is the season of dailyBoard that start is in.
+// day is the season of dailyBoard that contains the time start.
 const day = leaderboard.SeasonID("20261120")
 
 var dayQuery = ranking.Query{Board: "b", Season: day}
 
-// afterDay sets the clock to when the day takes no more results.
+// afterDay sets the clock to a time when the day takes no more results.
 func (f *fixture) afterDay() {
 	f.clock.set(start.AddDate(0, 0, 1))
 }
 
+// seal seals the day.
 func (f *fixture) seal() {
 	f.t.Helper()
 	f.afterDay()
@@ -35,25 +41,24 @@ func (f *fixture) seal() {
 	}
 }
 
-// lateRetraction is of a match of the day.
+// lateRetraction returns the key of a match of the day.
 func lateRetraction(user, match string) leaderboard.ResultKey {
-	return leaderboard.ResultKey{Scope: leaderboard.Scope{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
+	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
 }
 
-// looked is a context that calls a function when it is looked at.
-type looked struct {
+// hookedContext is a context that calls a function in each call of Err.
+type hookedContext struct {
 	context.Context
-	look func()
+	hook func()
 }
 
-func (c looked) Err() error {
-	c.look()
+func (c hookedContext) Err() error {
+	c.hook()
 	return c.Context.Err()
 }
 
-// What is changed while a season is being sealed is in its final standings,
-// whatever moment of the sealing that is.
-func TestChangesWhileASeasonIsSealed(t *testing.T) {
+// A change during a seal is in the final standings, at every moment of the seal.
+func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	for at, more := 1, true; more; at += 89 {
 		f := open(t)
 		f.create(dailyBoard)
@@ -61,14 +66,14 @@ func TestChangesWhileASeasonIsSealed(t *testing.T) {
 		for i := range 600 {
 			batch = append(batch, points(fmt.Sprintf("u%03d", i), "m", int64(10_000-i)))
 		}
-		if _, err := f.Submit(t.Context(), "b", batch); err != nil {
+		if _, err := f.Submit(t.Context(), f.board("b"), batch); err != nil {
 			t.Fatal(err)
 		}
 		f.afterDay()
 		var wg sync.WaitGroup
-		looks := 0
-		look := func() {
-			if looks++; looks != at {
+		calls := 0
+		hook := func() {
+			if calls++; calls != at {
 				return
 			}
 			done := make(chan struct{})
@@ -77,20 +82,20 @@ func TestChangesWhileASeasonIsSealed(t *testing.T) {
 				if _, err := f.SetBan(t.Context(), "u000", true, "cheat"); err != nil {
 					t.Error(err)
 				}
-				if _, err := f.Retract(t.Context(), lateRetraction("u001", "m"), nil); err != nil {
+				if _, err := f.Retract(t.Context(), f.board("b"), lateRetraction("u001", "m"), nil); err != nil {
 					t.Error(err)
 				}
 			})
 			select {
 			case <-done:
-			case <-time.After(5 * time.Millisecond): // they wait for the seal
+			case <-time.After(5 * time.Millisecond): // the changes wait for the seal
 			}
 		}
-		if err := f.Seal(looked{t.Context(), look}, "b", day); err != nil {
+		if err := f.Seal(hookedContext{t.Context(), hook}, "b", day); err != nil {
 			t.Fatal(err)
 		}
 		wg.Wait()
-		more = looks >= at
+		more = calls >= at
 		if !more {
 			break
 		}
@@ -99,15 +104,15 @@ func TestChangesWhileASeasonIsSealed(t *testing.T) {
 			t.Fatalf("sealed %v, %v", page.Sealed, err)
 		}
 		if page.Total != 598 || page.Lines[0].User != "u002" {
-			t.Errorf("changed at look %d: %d in all, %s first", at, page.Total, page.Lines[0].User)
+			t.Errorf("changes at call %d of Err: %d users, %s first; want 598 and u002", at, page.Total, page.Lines[0].User)
 		}
 		f.Close()
 	}
 }
 
-// Readers of a season see why it was amended, and not for whom: neither who was
-// banned, nor anything of a user who was erased.
-func TestAmendmentsNameNobody(t *testing.T) {
+// The amendments of a season, which every reader sees, contain reasons. They do not
+// name banned or erased users.
+func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
 	for _, user := range []string{"erin", "bob", "cyd"} {
@@ -122,14 +127,14 @@ func TestAmendmentsNameNobody(t *testing.T) {
 		f.clock.set(f.clock.now().Add(time.Second))
 	}
 	step(nil)
-	_, err := f.Retract(t.Context(), lateRetraction("erin", "match-of-erin"), nil)
+	_, err := f.Retract(t.Context(), f.board("b"), lateRetraction("erin", "match-of-erin"), nil)
 	step(err)
 	_, err = f.SetBan(t.Context(), "bob", true, "erin said so")
 	step(err)
 	_, err = f.SetBan(t.Context(), "bob", false, "")
 	step(err)
 	step(f.Erase(t.Context(), "cyd"))
-	seasons, err := f.Seasons(t.Context(), "b")
+	seasons, err := f.Seasons(t.Context(), f.board("b"))
 	step(err)
 	sealed := seasons[len(seasons)-1]
 	if sealed.ID != day || len(sealed.Amendments) != 4 {
@@ -144,9 +149,9 @@ func TestAmendmentsNameNobody(t *testing.T) {
 	}
 }
 
-// What another process does to a season is known a moment later: that it was
-// sealed, amended, or deleted with its board.
-func TestSealsOfAnotherProcess(t *testing.T) {
+// If another process seals, amends or deletes a season, readers see it after the
+// time to live of the cache.
+func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f := open(t)
 	other := over(t, f.store, f.index)
 	later := func() {
@@ -167,16 +172,16 @@ func TestSealsOfAnotherProcess(t *testing.T) {
 		return p
 	}
 	if p := page(); p.Sealed {
-		t.Fatal("sealed by nobody")
+		t.Fatal("sealed before the seal")
 	}
 	f.seal()
 	if p := page(); p.Total != 2 {
-		t.Errorf("%d in all, at the moment of the seal", p.Total)
+		t.Errorf("%d users right after the seal, want 2", p.Total)
 	}
 	other.clock.set(f.clock.now())
 	later()
 	if p := page(); !p.Sealed {
-		t.Error("not sealed")
+		t.Error("not sealed after the time to live")
 	}
 	if _, err := f.SetBan(t.Context(), "ann", true, "cheat"); err != nil {
 		t.Fatal(err)
@@ -186,8 +191,8 @@ func TestSealsOfAnotherProcess(t *testing.T) {
 	if p := page(); !p.AsOf.Equal(banned) || p.Lines[0].User != "bob" {
 		t.Errorf("as of %v with %s first, want %v", p.AsOf, p.Lines[0].User, banned)
 	}
-	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.Scope{Board: "b", Season: day}); loaded {
-		t.Error("the index was filled for a season that is sealed")
+	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day}); loaded {
+		t.Error("a sealed season was loaded into the index")
 	}
 
 	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
@@ -198,28 +203,28 @@ func TestSealsOfAnotherProcess(t *testing.T) {
 	f.create(b)
 	f.submit("b", points("dan", "m", 1))
 	if p := page(); p.Sealed || p.Total != 1 {
-		t.Errorf("of a board made again: sealed %v, %d in all", p.Sealed, p.Total)
+		t.Errorf("a new board with the same id: sealed %v, %d users; want an open season with 1", p.Sealed, p.Total)
 	}
 }
 
-// A season in its grace is told of without the store, from the index.
-func TestWithoutTheStoreASeasonInItsGraceIsTold(t *testing.T) {
-	f := openShaky(t)
+// Without the store, reads of a season in its grace come from the index.
+func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
+	f := openOutage(t)
 	f.create(leaderboard.Board{ID: "d", Policy: leaderboard.Sum, Season: dailyBoard.Season})
 	f.submit("d", points("ann", "m", 5))
 	q := ranking.Query{Board: "d", Season: day}
 	f.clock.set(start.Add(12*time.Hour + 30*time.Minute))
-	f.store.Set(faults.Refuses)
+	f.store.Set(faults.Refuse)
 	f.wantList(q, "ann 5 1")
-	f.store.Set(faults.Fine)
+	f.store.Set(faults.Up)
 	f.clock.set(f.clock.now().Add(time.Minute))
 	f.wantList(q, "ann 5 1")
-	f.store.Set(faults.Refuses)
+	f.store.Set(faults.Refuse)
 	f.clock.set(f.clock.now().Add(time.Minute))
 	f.wantList(q, "ann 5 1")
 }
 
-// slowAmends is a store that takes a while to make final standings again.
+// slowAmends is a store whose Amend takes a minute. It counts the calls.
 type slowAmends struct {
 	leaderboard.Store
 	calls atomic.Int64
@@ -231,11 +236,11 @@ func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, a)
 }
 
-// Changes of a sealed season that come while it is amended are amended together,
-// each on the record.
-func TestAmendmentsAreMadeTogether(t *testing.T) {
+// Changes that come during an amendment share the next amendment. The record of that
+// amendment has the reason of each change.
+func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := openShaky(t)
+		f := openOutage(t)
 		f.create(leaderboard.Board{ID: "d", Policy: leaderboard.Sum, Season: dailyBoard.Season})
 		const n = 10
 		for i := range n {
@@ -259,7 +264,7 @@ func TestAmendmentsAreMadeTogether(t *testing.T) {
 				}
 				key := lateRetraction(fmt.Sprint("u", i), "m")
 				key.Board = "d"
-				receipt, err := s.Retract(t.Context(), key, nil)
+				receipt, err := s.Retract(t.Context(), s.board("d"), key, nil)
 				if err != nil || receipt.Status != leaderboard.Applied {
 					t.Errorf("%v, %v", receipt.Status, err)
 				}
@@ -267,21 +272,158 @@ func TestAmendmentsAreMadeTogether(t *testing.T) {
 		}
 		wg.Wait()
 		if calls := slow.calls.Load(); calls > 2 {
-			t.Errorf("%d changes were amended %d times", n, calls)
+			t.Errorf("%d changes took %d amendments, want at most 2", n, calls)
 		}
 		page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "d", Season: day}, Limit: 1})
 		if err != nil || page.Total != 0 {
-			t.Errorf("%d are left, %v", page.Total, err)
+			t.Errorf("%d users are left, %v; want none", page.Total, err)
 		}
-		season, err := f.store.Season(t.Context(), leaderboard.Scope{Board: "d", Season: day})
+		season, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "d", Season: day})
 		if err != nil {
 			t.Fatal(err)
 		}
 		record := fmt.Sprint(season.Amendments)
 		for _, reason := range []string{"retraction", "ban a user"} {
 			if !strings.Contains(record, reason) {
-				t.Errorf("%q is not on the record: %s", reason, record)
+				t.Errorf("the amendments %s lack the reason %q", record, reason)
 			}
 		}
 	})
+}
+
+// A change of a board's settings cannot open a sealed season again.
+func TestSealedSeasonStaysClosed(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
+	f.submit("b", points("ann", "m", 9))
+	in, err := b.Season.ByID("20261120")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.clock.set(b.ClosesAt(in).Add(2 * time.Minute))
+	grace := func(d time.Duration) error {
+		_, err := f.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
+			b.Season.Grace = d
+			return nil
+		})
+		return err
+	}
+	if err := grace(90 * time.Minute); err != nil {
+		t.Errorf("grace of a season that is closed but not sealed: %v", err)
+	}
+	f.clock.set(b.ClosesAt(in).Add(time.Hour))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *leaderboard.FieldError
+	if err := grace(1000 * time.Hour); !errors.As(err, &wrong) || wrong.Field != "season" || !strings.Contains(err.Error(), "20261120") {
+		t.Errorf("a grace that opens a sealed season: %v", err)
+	}
+	if err := grace(100 * time.Minute); err != nil {
+		t.Errorf("a longer grace that has passed too: %v", err)
+	}
+}
+
+// A sealed season gives the same answers as the index gave before the seal. A ban and
+// an erasure amend the season, and their reasons are on record.
+func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{
+		ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}, Retention: 48 * time.Hour,
+		Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour},
+	})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 60 {
+		r := points(fmt.Sprintf("u%d", i%40), fmt.Sprint("m", i), rng.Int64N(8))
+		r.Attributes = map[string]string{"team": string(rune('a' + i%3))}
+		f.submit("b", r)
+	}
+	season := leaderboard.SeasonID("20261120")
+	ask := func() map[string]any {
+		answers := map[string]any{}
+		for _, division := range []string{"", "team:a", "team:none"} {
+			d, _ := leaderboard.ParseDivision(division)
+			for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {
+				q := ranking.Query{Board: "b", Season: season, Division: d, Method: m}
+				name := fmt.Sprintf("%s %v", division, m)
+				answers[name+" list"] = f.list(q, 7)
+				for i := range 40 {
+					u, err := f.User(t.Context(), q, leaderboard.UserID(fmt.Sprint("u", i)), 2, false)
+					if err == nil {
+						answers[fmt.Sprintf("%s u%d", name, i)] = []any{u.Neighbors, u.Percentile, u.Total, u.ClippedAbove, u.ClippedBelow}
+					} else if !errors.Is(err, leaderboard.ErrEntryNotFound) {
+						t.Fatal(err)
+					}
+				}
+				l, err := f.Lookup(t.Context(), q, []leaderboard.UserID{"u1", "zz", "u7"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				answers[name+" lookup"] = []any{l.Lines, l.ListRanks, l.Missing}
+				score := leaderboard.Score(4)
+				s, err := f.Stats(t.Context(), ranking.StatsQuery{Query: q, Buckets: 4, Score: &score, Rank: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				answers[name+" stats"] = []any{s.Best, s.Worst, s.Histogram, s.Percentiles, s.RankOfScore, s.ScoreAtRank}
+			}
+		}
+		return answers
+	}
+	before := ask()
+	if err := f.Seal(t.Context(), "b", season); !errors.Is(err, leaderboard.ErrSeasonOpen) {
+		t.Errorf("seal of an open season: %v", err)
+	}
+	in, err := b.Season.ByID(season)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.clock.set(b.ClosesAt(in).Add(2 * time.Minute))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b", Season: season}, Limit: 1})
+	if err != nil || !page.Sealed {
+		t.Fatalf("page after the sweep: %+v, %v; want a sealed one", page, err)
+	}
+	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: season}); loaded {
+		t.Error("the index still has a sealed season")
+	}
+	if diff := gocmp.Diff(before, ask()); diff != "" {
+		t.Fatalf("answers before and after the seal (-before +after):\n%s", diff)
+	}
+
+	later := func() { f.clock.set(f.clock.now().Add(time.Second)) }
+	top := page.Lines[0]
+	later()
+	if _, err := f.SetBan(t.Context(), top.User, true, "cheat"); err != nil {
+		t.Fatal(err)
+	}
+	later()
+	if _, err := f.User(t.Context(), ranking.Query{Board: "b", Season: season}, top.User, 0, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
+		t.Errorf("a banned user in a sealed season: %v", err)
+	}
+	if _, err := f.SetBan(t.Context(), top.User, false, ""); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(before, ask()); diff != "" {
+		t.Fatalf("answers before a ban and after it was lifted (-before +after):\n%s", diff)
+	}
+	later()
+	if err := f.Erase(t.Context(), top.User); err != nil {
+		t.Fatal(err)
+	}
+	seasons, err := f.Seasons(t.Context(), f.board("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(seasons, func(s ranking.SeasonInfo) bool { return s.ID == season })
+	if s := seasons[i]; s.Phase != ranking.Sealed || len(s.Amendments) < 3 || s.Total == nil || *s.Total != 39 {
+		t.Errorf("season %+v, want a sealed one with 3 amendments or more and 39 users", s)
+	}
+	f.clock.set(f.clock.now().Add(48 * time.Hour))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: "b", Season: season})
 }

@@ -4,41 +4,37 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// SeasonPhase says where a season stands.
+// SeasonPhase is the state of a season.
 type SeasonPhase string
 
+// The phases of a season, from first to last.
 const (
-	Upcoming SeasonPhase = "upcoming" // it has not begun
-	Open     SeasonPhase = "open"     // it takes results
-	Grace    SeasonPhase = "grace"    // it is over and takes late results
-	Closed   SeasonPhase = "closed"   // it takes no more results
-	Sealed   SeasonPhase = "sealed"   // its final standings are made
+	Upcoming SeasonPhase = "upcoming" // the season has not started
+	Open     SeasonPhase = "open"     // the season takes results
+	Grace    SeasonPhase = "grace"    // the season has ended and still takes late results
+	Closed   SeasonPhase = "closed"   // the season takes no more results
+	Sealed   SeasonPhase = "sealed"   // the final standings are written
 )
 
 // SeasonInfo is a season of a board.
 type SeasonInfo struct {
 	leaderboard.Season
 	Phase      SeasonPhase
-	ClosesAt   time.Time // when it takes no more results; zero is never
+	ClosesAt   time.Time // when the season stops taking results; zero means never
 	SealedAt   time.Time
 	Amendments []leaderboard.Amendment
-	Total      *int64 // entrants, overall; nil while it cannot be told
+	Total      *int64 // the number of users in the overall ladder; nil if unknown
 }
 
-// Seasons returns the current season of a board, every season with results, and
-// all explicit windows, latest first.
-func (s *Service) Seasons(ctx context.Context, id leaderboard.BoardID) ([]SeasonInfo, error) {
-	b, err := s.board(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	records, err := s.store.Seasons(ctx, id)
+// Seasons returns a board's current season, every season with results, and all
+// seasons that the board's schedule lists explicitly. The latest season is first.
+func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInfo, error) {
+	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -46,39 +42,93 @@ func (s *Service) Seasons(ctx context.Context, id leaderboard.BoardID) ([]Season
 	for _, w := range b.Season.Windows {
 		infos[w.ID] = SeasonInfo{Season: w}
 	}
-	if current, err := b.Season.At(s.now()); err == nil {
+	if current, err := b.Season.At(r.now()); err == nil {
 		infos[current.ID] = SeasonInfo{Season: current}
 	}
-	for _, r := range records {
-		season, err := b.Season.ByID(r.Season)
+	for _, record := range records {
+		season, err := b.Season.ByID(record.Season)
 		if err != nil {
 			return nil, err
 		}
-		keep(s, &s.seasons, r.Scope, r)
-		infos[r.Season] = SeasonInfo{Season: season, SealedAt: r.SealedAt, Amendments: r.Amendments}
+		r.putSeason(record)
+		infos[record.Season] = SeasonInfo{Season: season, SealedAt: record.SealedAt, Amendments: record.Amendments}
 	}
 	list := make([]SeasonInfo, 0, len(infos))
 	for _, info := range infos {
 		info.ClosesAt = b.ClosesAt(info.Season)
-		info.Phase = s.phase(b, info)
-		err := s.ask(ctx, Query{Board: id, Season: info.ID}, func(v *view) error {
-			_, seen, err := v.Page(ctx, v.ladder, 1, 1)
-			info.Total = &seen.Size
-			return err
-		})
-		if errors.Is(err, leaderboard.ErrRankUnavailable) {
-			info.Total = nil
-		} else if err != nil {
+		info.Phase = phase(b, &info, r.now())
+		if info.Total, err = r.total(ctx, b, info.ID); err != nil {
 			return nil, err
 		}
 		list = append(list, info)
 	}
-	slices.SortFunc(list, func(x, y SeasonInfo) int { return y.Start.Compare(x.Start) })
+	slices.SortFunc(list, func(x, y SeasonInfo) int { return newestFirst(x.Season, y.Season) })
 	return list, nil
 }
 
-func (s *Service) phase(b *leaderboard.Board, info SeasonInfo) SeasonPhase {
-	now := s.now()
+// season returns the season with an id. An empty id means the current season, and
+// [leaderboard.SeasonLatest] the newest season that has entries.
+func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) (leaderboard.Season, error) {
+	season, err := seasonOrCurrent(b, id, r.now())
+	if id == leaderboard.SeasonLatest && errors.Is(err, leaderboard.ErrSeasonNotFound) {
+		return r.latestSeason(ctx, b)
+	}
+	return season, err
+}
+
+// latestSeason returns the newest season that has entries. If no season has entries,
+// it returns the current season. If no season is current, it returns the last season
+// that has started, or else the first one.
+func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
+	records, err := r.store.Seasons(ctx, b.ID)
+	if err != nil {
+		return leaderboard.Season{}, err
+	}
+	seasons := make([]leaderboard.Season, len(records))
+	for i, record := range records {
+		if seasons[i], err = b.Season.ByID(record.Season); err != nil {
+			return leaderboard.Season{}, err
+		}
+	}
+	slices.SortFunc(seasons, newestFirst)
+	for _, season := range seasons {
+		total, err := r.total(ctx, b, season.ID)
+		if err != nil {
+			return leaderboard.Season{}, err
+		}
+		if total == nil || *total > 0 { // if the total is unknown, a season with results is enough
+			return season, nil
+		}
+	}
+	current, err := b.Season.At(r.now())
+	if windows := b.Season.Windows; err != nil && len(windows) > 0 {
+		started := slices.IndexFunc(windows, func(w leaderboard.Season) bool { return w.Start.After(r.now()) })
+		if started < 0 {
+			started = len(windows)
+		}
+		return b.Season.ByID(windows[max(started-1, 0)].ID)
+	}
+	return current, err
+}
+
+func newestFirst(x, y leaderboard.Season) int { return y.Start.Compare(x.Start) }
+
+// total returns the number of users in the overall ladder of a season. It returns nil
+// if the rank index cannot answer.
+func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
+	var total int64
+	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
+		_, seen, err := v.Page(ctx, v.ladder, 1, 1)
+		total = seen.Size
+		return err
+	})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		return nil, nil
+	}
+	return &total, err
+}
+
+func phase(b *leaderboard.Board, info *SeasonInfo, now time.Time) SeasonPhase {
 	switch {
 	case !info.SealedAt.IsZero():
 		return Sealed
@@ -90,170 +140,5 @@ func (s *Service) phase(b *leaderboard.Board, info SeasonInfo) SeasonPhase {
 		return Grace
 	default:
 		return Open
-	}
-}
-
-// Seal makes the final standings of a season that takes no more results. On a
-// sealed one it changes nothing. It returns [leaderboard.ErrSeasonOpen] before that.
-func (s *Service) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
-	b, err := s.board(ctx, id)
-	if err != nil {
-		return err
-	}
-	in, err := b.Season.ByID(season)
-	if err != nil {
-		return err
-	}
-	if !b.Closed(in, s.now()) {
-		return leaderboard.ErrSeasonOpen
-	}
-	scope := leaderboard.Scope{Board: id, Season: season}
-	if record, err := s.store.Season(ctx, scope); err != nil || !record.SealedAt.IsZero() {
-		return err
-	}
-	return s.seal(ctx, b, scope)
-}
-
-func (s *Service) seal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope) error {
-	return s.makeFinal(ctx, b, scope, "season over", s.store.Seal)
-}
-
-// makeFinal makes final standings by one of the store's ways to do so. Whoever
-// watches is told.
-func (s *Service) makeFinal(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string,
-	by func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
-	record, err := by(ctx, b, scope.Season, leaderboard.Amendment{At: leaderboard.Truncate(s.now()), Reason: reason})
-	if err != nil {
-		return err
-	}
-	keep(s, &s.seasons, scope, record)
-	defer s.hub.notify(scope)
-	err = s.index.Drop(ctx, scope)
-	if errors.Is(err, leaderboard.ErrRankUnavailable) {
-		// It takes room, and is not asked any more.
-		s.log.WarnContext(ctx, "rank index of a sealed season not dropped", "err", err)
-		return nil
-	}
-	return err
-}
-
-// amendKey is a season, of the board made then.
-type amendKey struct {
-	leaderboard.Scope
-	made int64
-}
-
-// amendment is what is asked of a sealed season.
-type amendment struct {
-	board  *leaderboard.Board
-	reason string
-	sealed bool // whether the season was
-}
-
-// amend makes the final standings of a sealed season again, or returns
-// [leaderboard.ErrNotSealed]. Changes that come while that is done wait, and are
-// then amended together: it takes as long for many as for one.
-func (s *Service) amend(ctx context.Context, b *leaderboard.Board, scope leaderboard.Scope, reason string) error {
-	a := &amendment{board: b, reason: reason}
-	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.amends.Ask(ctx, amendKey{scope, b.CreatedAt.UnixMicro()}, a)
-	})
-	if err == nil && !a.sealed {
-		err = leaderboard.ErrNotSealed
-	}
-	return err
-}
-
-// amendTogether makes final standings again for every reason of a group.
-func (s *Service) amendTogether(ctx context.Context, key amendKey, group []*amendment) error {
-	var reasons []string
-	for _, a := range group {
-		if !slices.Contains(reasons, a.reason) {
-			reasons = append(reasons, a.reason)
-		}
-	}
-	err := s.makeFinal(ctx, group[0].board, key.Scope, strings.Join(reasons, ", "), s.store.Amend)
-	if errors.Is(err, leaderboard.ErrNotSealed) {
-		return nil
-	}
-	for _, a := range group {
-		a.sealed = err == nil
-	}
-	return err
-}
-
-// mayBeSealed says whether a season may have been sealed, by a process whose clock
-// is up to sealDelay ahead. It asks whether the season has ended, not whether it
-// takes results, as grace may be lengthened after the season was sealed.
-func (s *Service) mayBeSealed(season leaderboard.Season) bool {
-	return !season.End.IsZero() && s.now().Add(sealDelay).After(season.End)
-}
-
-// sealDelay is how long after a season closed Sweep leaves it alone, so that a
-// result that was received in time and is being applied is in the final standings.
-const sealDelay = time.Minute
-
-// Sweep seals every season that takes no more results, and deletes what is past
-// its board's retention. Nothing depends on when it runs: it makes old seasons
-// cheap to keep and to read.
-func (s *Service) Sweep(ctx context.Context) error {
-	boards, err := s.store.Boards(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range boards {
-		errs = append(errs, s.sweepBoard(ctx, &boards[i]))
-	}
-	return errors.Join(errs...)
-}
-
-func (s *Service) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
-	records, err := s.store.Seasons(ctx, b.ID)
-	if err != nil {
-		return err
-	}
-	now := s.now()
-	for _, r := range records {
-		season, err := b.Season.ByID(r.Season)
-		if err != nil {
-			return err
-		}
-		switch {
-		case !b.Closed(season, now.Add(-sealDelay)):
-		case r.SealedAt.IsZero():
-			if err := s.seal(ctx, b, r.Scope); err != nil {
-				return err
-			}
-			s.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
-		case b.Retention > 0 && !now.Before(r.SealedAt.Add(b.Retention)):
-			if err := s.store.DeleteSeason(ctx, r.Scope); err != nil {
-				return err
-			}
-			s.seasons.Delete(r.Scope)
-			s.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
-		}
-	}
-	return nil
-}
-
-// SweepEvery runs [Service.Sweep] at once and then at every interval, and fills
-// the index where it was lost, until ctx is done. What failed is logged and tried
-// again at the next.
-func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "sweep failed", "err", err)
-		}
-		if err := s.Load(ctx, nil); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "rank index not filled", "err", err)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }

@@ -4,20 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// MaxBatch bounds the results of one Submit.
+// MaxBatch is the largest number of results in one Submit.
 const MaxBatch = 5000
 
-// retryWindow is how long after a season's start a result without a time of its
-// own is looked for in the season before, where its first try may have gone.
-const retryWindow = 24 * time.Hour
+// ResultLog carries complete results of a board to the process that applies them.
+// Its methods return one outcome for each result, in the order of the results. They
+// return an error unless all results are durable.
+type ResultLog interface {
+	// Submit waits until the results are applied. A result that is durable, but not
+	// applied in time, has the status Accepted.
+	Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
+	// Accept does not wait until the results are applied. A result that is not
+	// applied yet has the status Accepted.
+	Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
+}
 
-// Receipt is what became of one submitted result.
+// direct is the ResultLog of a process that applies submitted results itself. Applying
+// a result is what makes it durable there, so Accept does the same as Submit.
+type direct struct{ applier *Applier }
+
+func (d direct) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	report, err := d.applier.Apply(ctx, b, results)
+	return report.Outcomes, err
+}
+
+func (d direct) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	return d.Submit(ctx, b, results)
+}
+
+// Submitter takes results from clients. It completes and checks them, and passes
+// the valid ones to a [ResultLog] or, in the embedded engine, to an [Applier].
+type Submitter struct {
+	*shared
+	applier *Applier
+	reader  *Reader
+	results ResultLog
+}
+
+// Receipt is the answer to one submitted result.
 type Receipt struct {
 	Match      leaderboard.MatchID
 	Revision   int64
@@ -25,47 +54,48 @@ type Receipt struct {
 	AchievedAt time.Time
 	Status     leaderboard.Status
 	Reason     leaderboard.Reason // if rejected
-	// Err says what was wrong with the result, for Reason INVALID, or why it
-	// could not be applied now, in which case the other fields mean nothing and the result
-	// may be submitted again.
+	// Err is the fault of the result if Reason is INVALID. With any other Reason, an
+	// Err that is not nil means that the result could not be applied now. The caller
+	// may submit such a result again, and must ignore Status, Reason, Score and Ranks.
 	Err error
-	// Score is the user's in the season, after all of the Submit; HasScore is
-	// false if no result of the user stands.
+	// Score is the user's score in the season after the whole Submit. HasScore is
+	// false if none of the user's results counts.
 	Score    leaderboard.Score
 	HasScore bool
-	// Ranks are zero while the rank is unavailable, or the user hidden.
+	// Ranks are zero if the ranks are unavailable or the user is banned.
 	Ranks leaderboard.Ranks
 }
 
-// Submit takes results for a board, at most [MaxBatch], and answers once they
-// are durable and every read sees them. A result's Board is set; an empty Match is
-// given an id, a zero AchievedAt the present, later results later times. One
-// result's fault is in its receipt and stops no other.
-// It returns an error if nothing was applied.
-func (s *Service) Submit(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult) ([]Receipt, error) {
-	return s.takeResults(ctx, id, results, s.submit)
+// Submit takes up to [MaxBatch] results for a board. When it returns, valid
+// results are durable and visible to every read, unless their status is Accepted.
+//
+// Submit sets the Board of each result. An empty Match becomes a new id. A zero
+// AchievedAt becomes the present time, and a later time for each further result. The
+// receipt of an invalid result has the error; the other results are not affected. If
+// Submit returns an error, some results may be durable. The caller may submit all of
+// them again: results with the same match id count once.
+func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
+	return s.take(ctx, b, results, s.results.Submit)
 }
 
-// Accept takes results as [Service.Submit] does, and answers once they are
-// durable. Those that another process is to apply have status Accepted, and
-// nothing is told of the user's score.
-func (s *Service) Accept(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult) ([]Receipt, error) {
-	return s.takeResults(ctx, id, results, s.accept)
+// Accept takes results like [Submitter.Submit], and returns when they are durable.
+// Results that another process will apply have the status Accepted and no score.
+func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
+	return s.take(ctx, b, results, s.results.Accept)
 }
 
-func (s *Service) takeResults(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, take Take) ([]Receipt, error) {
+// take completes and checks results, passes the valid results to send, and returns a
+// receipt for every result.
+func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult,
+	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) ([]Receipt, error) {
 	if len(results) == 0 || len(results) > MaxBatch {
-		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("%d given, 1 to %d are allowed", len(results), MaxBatch)}
-	}
-	b, err := s.board(ctx, id)
-	if err != nil {
-		return nil, err
+		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("must have 1 to %d results, not %d", MaxBatch, len(results))}
 	}
 	receipts := make([]Receipt, len(results))
 	valid := make([]leaderboard.MatchResult, 0, len(results))
 	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
 	for i, r := range results {
-		r, err := s.Complete(ctx, b, r)
+		r, err := s.applier.Complete(ctx, b, r)
 		if err == nil {
 			err = b.Check(&r, s.now())
 		}
@@ -82,176 +112,49 @@ func (s *Service) takeResults(ctx context.Context, id leaderboard.BoardID, resul
 	if len(valid) == 0 {
 		return receipts, nil
 	}
-	outcomes, err := take(ctx, b, valid)
+	outcomes, err := send(ctx, b, valid)
 	if err != nil {
 		return nil, err
 	}
-	for i, o := range outcomes {
+	for i := range outcomes {
 		r := &receipts[at[i]]
-		r.Status, r.Reason, r.Err = o.Status, o.Reason, o.Err
-		if o.Status == leaderboard.Duplicate && valid[i].Assigned {
+		s.setOutcome(b, r, &outcomes[i])
+		if outcomes[i].Status == leaderboard.Duplicate && valid[i].Assigned {
 			if record, err := s.store.Result(ctx, valid[i].ResultKey); err == nil && record.Result != nil {
-				r.AchievedAt = record.Result.AchievedAt // that of the first try stands
+				r.AchievedAt = record.Result.AchievedAt // the time that was assigned to the first submit
 			}
 		}
-		if r.HasScore = o.Entry.Key != ""; r.HasScore {
-			r.Score = b.ScoreOf(o.Entry.Key, s.scoredAt(b, r.Season))
-		}
 	}
-	return receipts, s.rank(ctx, b, valid, at, receipts)
+	return receipts, s.setRanks(ctx, b, valid, at, receipts)
 }
 
-// Apply makes complete results durable and brings the ranks in step. A season
-// that is sealed is amended. If ctx is done first, that goes on without the caller.
-func (s *Service) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
-	return finish(ctx, s, func(ctx context.Context) (leaderboard.ApplyReport, error) {
-		report, err := s.store.Apply(ctx, b, results)
-		if err != nil {
-			if errors.Is(err, leaderboard.ErrBoardNotFound) {
-				s.boards.Delete(b.ID) // what was known of it is of a board that is gone
-			}
-			return report, err
-		}
-		reason := "late correction"
-		if len(results) == 1 && results[0].Retracted {
-			reason = "retraction"
-		}
-		return report, s.settle(ctx, entriesOf(report.Changes), unchanged(&report), reason)
-	})
+// setOutcome sets the fields of a receipt that an outcome determines.
+func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome) {
+	r.Status, r.Reason, r.Err = o.Status, o.Reason, o.Err
+	if r.HasScore = o.Entry.Key != ""; r.HasScore {
+		r.Score = b.ScoreOf(o.Entry.Key, scoreTime(b, r.Season, s.now()))
+	}
 }
 
-// unchanged returns the entries of users for whom nothing changed.
-func unchanged(report *leaderboard.ApplyReport) (entries []leaderboard.Entry) {
-	seen := make(map[leaderboard.EntryKey]bool, len(report.Changes))
-	for i := range report.Changes {
-		e := &report.Changes[i].After
-		seen[leaderboard.EntryKey{Scope: e.Scope, User: e.User}] = true
-	}
-	for i := range report.Outcomes {
-		o := &report.Outcomes[i]
-		if at := (leaderboard.EntryKey{Scope: o.Entry.Scope, User: o.Entry.User}); o.Err == nil && o.Entry.User != "" && !seen[at] {
-			seen[at] = true
-			entries = append(entries, o.Entry)
-		}
-	}
-	return entries
-}
-
-// RanksOf returns the competition ranks that the given rank keys have in the
-// overall ladder of a scope, or would have.
-func (s *Service) RanksOf(ctx context.Context, scope leaderboard.Scope, keys []leaderboard.RankKey) ([]int64, error) {
-	ranks := make([]int64, len(keys))
-	err := s.ask(ctx, Query{Board: scope.Board, Season: scope.Season}, func(v *view) error {
-		counts, _, err := v.Count(ctx, v.ladder, keys)
-		for i, c := range counts {
-			ranks[i] = c.Standings + 1
-		}
-		return err
-	})
-	return ranks, err
-}
-
-// Refresh makes a user's entry anew from results that are in the store already,
-// brings the ranks in step, and returns the entry before and after. Errors:
-// [leaderboard.ErrBoardNotFound].
-func (s *Service) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
-	return finish(ctx, s, func(ctx context.Context) (leaderboard.Change, error) {
-		change, err := s.store.Recount(ctx, b, season, user)
-		if err != nil {
-			return change, err
-		}
-		entry := []leaderboard.Entry{change.After}
-		if change.Before.Version == change.After.Version {
-			return change, s.settle(ctx, nil, entry, "refresh")
-		}
-		return change, s.settle(ctx, entry, nil, "refresh")
-	})
-}
-
-// Complete fills in what a submitted result may leave out: its match id, its
-// times, and the season that follows from them. It returns
-// [leaderboard.ErrSeasonNotFound] if the board has no season for it.
-func (s *Service) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
-	r.Board = b.ID
-	given := r.Match != ""
-	if !given {
-		r.Match = s.newID()
-	}
-	if r.AchievedAt.IsZero() {
-		r.Assigned, r.AchievedAt = true, s.stamp()
-	}
-	if r.ReceivedAt.IsZero() {
-		r.ReceivedAt = s.now()
-	}
-	r.ReceivedAt, r.AchievedAt = leaderboard.Truncate(r.ReceivedAt), leaderboard.Truncate(r.AchievedAt)
-	season, err := b.Season.At(r.AchievedAt)
-	if err != nil {
-		return r, err
-	}
-	r.Season = season.ID
-	if given && r.Assigned && !season.Start.IsZero() && r.AchievedAt.Sub(season.Start) < retryWindow {
-		if err := s.completeRetry(ctx, b, season, &r); err != nil {
-			return r, err
-		}
-	}
-	return r, nil
-}
-
-// completeRetry puts r, whose time was assigned just after a season began, into
-// the season before if its match is there: sent again or corrected, it must count once.
-func (s *Service) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
-	before, ok := b.Season.Previous(season)
-	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
-		return nil
-	}
-	key := r.ResultKey
-	key.Season = before.ID
-	record, err := s.store.Result(ctx, key)
-	if errors.Is(err, leaderboard.ErrResultNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	first := record.Result
-	if first == nil || !first.Assigned {
-		return nil
-	}
-	r.Season, r.AchievedAt = before.ID, first.AchievedAt
-	return nil
-}
-
-// stamp returns the present, later than any stamp before.
-func (s *Service) stamp() time.Time {
-	s.stampMu.Lock()
-	defer s.stampMu.Unlock()
-	t := leaderboard.Truncate(s.now())
-	if !t.After(s.lastStamp) {
-		t = s.lastStamp.Add(time.Microsecond)
-	}
-	s.lastStamp = t
-	return t
-}
-
-// rank fills in the ranks of receipts; at maps results to them.
-func (s *Service) rank(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, at []int, receipts []Receipt) error {
+// setRanks sets the ranks of receipts. The receipt of results[i] is
+// receipts[at[i]].
+func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, at []int, receipts []Receipt) error {
 	users := map[leaderboard.SeasonID][]leaderboard.UserID{}
-	where := map[leaderboard.SeasonID][]int{}
+	receiptOf := map[leaderboard.SeasonID][]int{}
 	for i := range results {
 		if r := &receipts[at[i]]; r.HasScore && r.Err == nil {
 			users[r.Season] = append(users[r.Season], results[i].User)
-			where[r.Season] = append(where[r.Season], at[i])
+			receiptOf[r.Season] = append(receiptOf[r.Season], at[i])
 		}
 	}
 	for season, users := range users {
-		q := Query{Board: b.ID, Season: season}
-		err := s.ask(ctx, q, func(v *view) error {
+		err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 			standings, _, err := v.Standings(ctx, v.ladder, users)
 			for i, st := range standings {
-				r := &receipts[where[season][i]]
+				r := &receipts[receiptOf[season][i]]
 				r.Ranks = st.Ranks
 				if st.Key != "" {
-					// The rank and the score of one moment.
+					// The receipt has the score and the rank of the same read.
 					r.Score = b.ScoreOf(st.Key, v.scoredAt)
 				}
 			}
@@ -264,20 +167,18 @@ func (s *Service) rank(ctx context.Context, b *leaderboard.Board, results []lead
 	return nil
 }
 
-// Retract undoes a match result: it counts no more, and the next best of the
-// user's stands. season is the current one if empty, revision the next one if
-// nil. Retracting a result that has not arrived needs a revision; without one,
-// the error is [leaderboard.ErrResultNotFound]. A sealed season is amended.
-func (s *Service) Retract(ctx context.Context, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
-	b, err := s.board(ctx, key.Board)
+// Retract retracts a match result of a board, as if the result had never arrived. If
+// the season is sealed, Retract amends the final standings. An empty season in key
+// means the current one, as in a [Query].
+//
+// If revision is nil, Retract uses the revision after the stored one. Errors:
+// [leaderboard.ErrResultNotFound] if revision is nil and the store has no such result.
+func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
+	season, err := s.reader.season(ctx, b, key.Season)
 	if err != nil {
 		return Receipt{}, err
 	}
-	season, err := s.season(b, key.Season)
-	if err != nil {
-		return Receipt{}, err
-	}
-	key.Season = season.ID
+	key.Board, key.Season = b.ID, season.ID
 	r := leaderboard.MatchResult{ResultKey: key, Retracted: true, ReceivedAt: leaderboard.Truncate(s.now())}
 	if revision != nil {
 		r.Revision = *revision
@@ -286,87 +187,36 @@ func (s *Service) Retract(ctx context.Context, key leaderboard.ResultKey, revisi
 		return Receipt{}, err
 	}
 	if revision == nil {
-		record, err := s.store.Result(ctx, key)
-		if err != nil {
+		if r.Revision, err = s.nextRetraction(ctx, key); err != nil {
 			return Receipt{}, err
 		}
-		switch have := record.Result; {
-		case have == nil:
-			return Receipt{}, fmt.Errorf("ranking: match %q was rejected, there is nothing to retract: %w", key.Match, leaderboard.ErrResultNotFound)
-		case have.Retracted:
-			r.Revision = have.Revision // again: a duplicate
-		default:
-			r.Revision = have.Revision + 1
-		}
 	}
-	outcomes, err := s.submit(ctx, b, []leaderboard.MatchResult{r})
+	results := []leaderboard.MatchResult{r}
+	outcomes, err := s.results.Submit(ctx, b, results)
 	if err != nil {
 		return Receipt{}, err
 	}
-	o := outcomes[0]
-	if o.Err != nil {
-		return Receipt{}, o.Err
+	if err := outcomes[0].Err; err != nil {
+		return Receipt{}, err
 	}
-	receipt := Receipt{Match: r.Match, Revision: r.Revision, Season: r.Season, Status: o.Status, Reason: o.Reason}
-	if receipt.HasScore = o.Entry.Key != ""; receipt.HasScore {
-		receipt.Score = b.ScoreOf(o.Entry.Key, s.scoredAt(b, r.Season))
-	}
-	receipts := []Receipt{receipt}
-	err = s.rank(ctx, b, []leaderboard.MatchResult{r}, []int{0}, receipts)
+	receipts := []Receipt{{Match: r.Match, Revision: r.Revision, Season: r.Season}}
+	s.setOutcome(b, &receipts[0], &outcomes[0])
+	err = s.setRanks(ctx, b, results, []int{0}, receipts)
 	return receipts[0], err
 }
 
-// ResultStatus is what is known of a match result.
-type ResultStatus struct {
-	Season leaderboard.SeasonID
-	// Result is the one that stands, or is retracted; nil if all were rejected.
-	Result *leaderboard.MatchResult
-	// Revision is the one that the answer is about.
-	Revision int64
-	// Status is Applied, Superseded, Retracted or Rejected.
-	Status leaderboard.Status
-	Reason leaderboard.Reason // if rejected
-}
-
-// Result says what became of a match result, or of one revision of it. season
-// is the current one if empty. It returns [leaderboard.ErrResultNotFound] if
-// nothing is known of it.
-func (s *Service) Result(ctx context.Context, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
-	b, err := s.board(ctx, key.Board)
-	if err != nil {
-		return ResultStatus{}, err
-	}
-	season, err := s.season(b, key.Season)
-	if err != nil {
-		return ResultStatus{}, err
-	}
-	key.Season = season.ID
-	if err := errors.Join(key.User.Validate(), key.Match.Validate()); err != nil {
-		return ResultStatus{}, err
-	}
+// nextRetraction returns the revision for a retraction of a stored match result.
+func (s *Submitter) nextRetraction(ctx context.Context, key leaderboard.ResultKey) (int64, error) {
 	record, err := s.store.Result(ctx, key)
 	if err != nil {
-		return ResultStatus{}, err
+		return 0, err
 	}
-	status := ResultStatus{Season: season.ID, Result: record.Result}
 	switch have := record.Result; {
-	case have != nil && (revision == nil || *revision == have.Revision):
-		status.Revision, status.Status = have.Revision, leaderboard.Applied
-		if have.Retracted {
-			status.Status = leaderboard.Retracted
-		}
-		return status, nil
-	case have != nil && *revision < have.Revision:
-		status.Revision, status.Status = *revision, leaderboard.Superseded
+	case have == nil:
+		return 0, fmt.Errorf("ranking: match %q was rejected and cannot be retracted: %w", key.Match, leaderboard.ErrResultNotFound)
+	case have.Retracted:
+		return have.Revision, nil // the same retraction again, which is a duplicate
+	default:
+		return have.Revision + 1, nil
 	}
-	refused := slices.IndexFunc(record.Refusals, func(f leaderboard.Refusal) bool { return revision == nil || f.Revision == *revision })
-	if refused >= 0 {
-		f := record.Refusals[refused]
-		status.Revision, status.Status, status.Reason = f.Revision, leaderboard.Rejected, f.Reason
-		return status, nil
-	}
-	if status.Status == leaderboard.Superseded {
-		return status, nil
-	}
-	return ResultStatus{}, fmt.Errorf("ranking: revision %d of match %q: %w", *revision, key.Match, leaderboard.ErrResultNotFound)
 }

@@ -8,41 +8,41 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A page token is the sort key that the page ended with, behind a format byte
-// and a mark of the ladder, so that one of another ladder is refused.
+// A page token is a format byte, a hash of the ladder and the sort key of the
+// page's last entry. The hash serves to reject a token of another ladder.
 const (
 	tokenFormat    = 1
-	tokenMarkBytes = 8
+	tokenHashBytes = 8
 	maxTokenBytes  = 1024
 )
 
-func (v *view) tokenMark() []byte {
-	mark := sha256.Sum256(fmt.Appendf(nil, "%q/%q/%q", v.ladder.Board, v.ladder.Season, v.ladder.Division.String()))
-	return mark[:tokenMarkBytes]
+func (v *view) tokenHash() []byte {
+	hash := sha256.Sum256(fmt.Appendf(nil, "%q/%q/%q", v.ladder.Board, v.ladder.Season, v.ladder.Division.String()))
+	return hash[:tokenHashBytes]
 }
 
 func (v *view) token(after leaderboard.SortKey) string {
-	b := append([]byte{tokenFormat}, v.tokenMark()...)
+	b := append([]byte{tokenFormat}, v.tokenHash()...)
 	return base64.RawURLEncoding.EncodeToString(append(b, after...))
 }
 
 func (v *view) parseToken(token string) (leaderboard.SortKey, error) {
 	bad := func(problem string) (leaderboard.SortKey, error) {
-		return "", &leaderboard.FieldError{Field: "page_token", Problem: problem + "; begin again without one"}
+		return "", &leaderboard.FieldError{Field: "page_token", Problem: problem + "; omit it to start at the first page"}
 	}
 	if len(token) > maxTokenBytes {
-		return bad("is no token of this server")
+		return bad("is not a token of this server")
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) < 1+tokenMarkBytes || b[0] != tokenFormat {
-		return bad("is no token of this server")
+	if err != nil || len(b) < 1+tokenHashBytes || b[0] != tokenFormat {
+		return bad("is not a token of this server")
 	}
-	if string(b[1:1+tokenMarkBytes]) != string(v.tokenMark()) {
-		return bad("is of another board, season or division")
+	if string(b[1:1+tokenHashBytes]) != string(v.tokenHash()) {
+		return bad("belongs to another board, season or division")
 	}
-	after := leaderboard.SortKey(b[1+tokenMarkBytes:])
+	after := leaderboard.SortKey(b[1+tokenHashBytes:])
 	if _, _, _, err := after.Split(v.board.RankKeyBytes()); err != nil {
-		return bad("is no token of this server")
+		return bad("is not a token of this server")
 	}
 	return after, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func FuzzParseToken(f *testing.F) {
-	v := &view{board: &leaderboard.Board{ID: "b"}, ladder: leaderboard.Ladder{Scope: leaderboard.Scope{Board: "b", Season: "all"}}}
+	v := &view{board: &leaderboard.Board{ID: "b"}, ladder: leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: "all"}}}
 	f.Add(v.token("12345678" + "12345678" + "user"))
 	f.Add("")
 	f.Add("AAAA")
@@ -21,7 +21,7 @@ func FuzzParseToken(f *testing.F) {
 			return
 		}
 		if v.token(after) != token {
-			t.Fatalf("%q is read as what is written %q", token, v.token(after))
+			t.Fatalf("token %q parses to a sort key with token %q", token, v.token(after))
 		}
 	})
 }

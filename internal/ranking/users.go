@@ -11,43 +11,45 @@ import (
 
 const maxReasonBytes = 256
 
-// SetBan hides a user on every board, in past and sealed seasons too, or brings
-// the user back where the results now say. Results go on being kept meanwhile.
-func (s *Service) SetBan(ctx context.Context, user leaderboard.UserID, banned bool, reason string) (leaderboard.Ban, error) {
+// SetBan bans a user or lifts the ban. A banned user is hidden on every board, in
+// past and sealed seasons too. Results of the user are still stored, and count when
+// the ban is lifted.
+func (a *Admin) SetBan(ctx context.Context, user leaderboard.UserID, banned bool, reason string) (leaderboard.Ban, error) {
 	if err := user.Validate(); err != nil {
 		return leaderboard.Ban{}, err
 	}
 	if len(reason) > maxReasonBytes {
-		return leaderboard.Ban{}, &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is %d bytes long, at most %d are allowed", len(reason), maxReasonBytes)}
+		return leaderboard.Ban{}, &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxReasonBytes, len(reason))}
 	}
-	ban := leaderboard.Ban{User: user, Banned: banned, Reason: reason, At: leaderboard.Truncate(s.now())}
+	ban := leaderboard.Ban{User: user, Banned: banned, Reason: reason, At: leaderboard.Truncate(a.now())}
 	why := "unban a user"
 	if banned {
 		why = "ban a user"
 	}
-	return finish(ctx, s, func(ctx context.Context) (leaderboard.Ban, error) {
-		return ban, s.setBan(ctx, ban, why)
+	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Ban, error) {
+		return ban, a.setBan(ctx, ban, why)
 	})
 }
 
-// setBan tells the ranks of all of the user's entries: of those that have been as
-// they are, it is not known whether the process that changed them came to do so.
-func (s *Service) setBan(ctx context.Context, ban leaderboard.Ban, why string) error {
-	changes, err := s.store.SetBan(ctx, ban)
+// setBan stores a ban and updates the ranks of all the user's entries. It also updates
+// the ranks of entries that the ban does not change: an earlier process may have
+// changed them and died before it updated the ranks.
+func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) error {
+	changes, err := a.store.SetBan(ctx, ban)
 	if err != nil {
 		return err
 	}
-	scopes, err := s.store.UserScopes(ctx, ban.User)
+	keys, err := a.store.UserSeasons(ctx, ban.User)
 	if err != nil {
 		return err
 	}
-	changed := entriesOf(changes)
+	changed := entriesAfter(changes)
 	var others []leaderboard.Entry
-	for _, scope := range scopes {
-		if slices.ContainsFunc(changed, func(e leaderboard.Entry) bool { return e.Scope == scope }) {
+	for _, key := range keys {
+		if slices.ContainsFunc(changed, func(e leaderboard.Entry) bool { return e.SeasonKey == key }) {
 			continue
 		}
-		e, err := s.store.Entry(ctx, scope, ban.User)
+		e, err := a.store.Entry(ctx, key, ban.User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) {
 			continue
 		}
@@ -56,68 +58,32 @@ func (s *Service) setBan(ctx context.Context, ban leaderboard.Ban, why string) e
 		}
 		others = append(others, e)
 	}
-	return s.settle(ctx, changed, others, why)
+	return a.ranks.update(ctx, changed, others, why)
 }
 
-// Ban returns a user's ban.
-func (s *Service) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
-	if err := user.Validate(); err != nil {
-		return leaderboard.Ban{}, err
-	}
-	return s.store.Ban(ctx, user)
-}
-
-// Erase removes all that is kept of a user, for good.
+// Erase removes all data of a user permanently.
 //
-// The user is hidden first, as by a ban, so that the ranks are rid of the user
-// while the store still knows where that was. When an erasure has begun, it does
-// not any more, and nobody could finish it for a process that died.
-func (s *Service) Erase(ctx context.Context, user leaderboard.UserID) error {
+// Erase first hides the user as a ban does, so that the user leaves the ranks while
+// the store still knows the user's seasons. The store deletes the list of these seasons
+// when the erasure starts. If the process died at that moment with the user still in
+// the ranks, no other process could remove the user.
+func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
 	}
-	_, err := finish(ctx, s, func(ctx context.Context) (struct{}, error) {
+	_, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
 		const why = "erase a user"
-		hidden := leaderboard.Ban{User: user, Banned: true, Reason: why, At: leaderboard.Truncate(s.now())}
-		if err := s.setBan(ctx, hidden, why); err != nil {
+		hidden := leaderboard.Ban{User: user, Banned: true, Reason: why, At: leaderboard.Truncate(a.now())}
+		if err := a.setBan(ctx, hidden, why); err != nil {
 			return struct{}{}, err
 		}
-		changes, err := s.store.Erase(ctx, user, leaderboard.Truncate(s.now()))
+		changes, err := a.store.Erase(ctx, user, leaderboard.Truncate(a.now()))
 		if err != nil {
 			return struct{}{}, err
 		}
-		// For final standings, from which the user has gone, nothing changes any more.
-		return struct{}{}, s.settle(ctx, nil, entriesOf(changes), why)
+		// The entries are passed as unchanged, because the final standings no longer have
+		// the user.
+		return struct{}{}, a.ranks.update(ctx, nil, entriesAfter(changes), why)
 	})
 	return err
-}
-
-// UserScore is a user's entry on one board in one season.
-type UserScore struct {
-	About
-	Line
-}
-
-// UserScores returns a user's entries everywhere, by board and season, with
-// ranks by method. A banned user has none.
-func (s *Service) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method) ([]UserScore, error) {
-	if err := user.Validate(); err != nil {
-		return nil, err
-	}
-	scopes, err := s.store.UserScopes(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	var scores []UserScore
-	for _, scope := range scopes {
-		page, err := s.User(ctx, Query{Board: scope.Board, Season: scope.Season, Method: method}, user, 0, false)
-		if errors.Is(err, leaderboard.ErrEntryNotFound) || errors.Is(err, leaderboard.ErrBoardNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		scores = append(scores, UserScore{page.About, page.Line})
-	}
-	return scores, nil
 }

@@ -10,69 +10,80 @@ import (
 )
 
 const (
-	watchPause     = 100 * time.Millisecond // the least time between two snapshots
-	watchPoll      = time.Second            // how soon a change made by another process is seen
-	watchHeartbeat = 15 * time.Second       // the longest time between two snapshots
+	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
+	watchPoll      = time.Second            // the longest time until a change by another process is sent
+	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
 
-// hub wakes those who watch a scope.
+// hub wakes the watchers of a season.
 type hub struct {
 	mu      sync.Mutex
-	waiters map[leaderboard.Scope]chan struct{}
+	waiters map[leaderboard.SeasonKey]chan struct{}
 }
 
-func (h *hub) init() { h.waiters = map[leaderboard.Scope]chan struct{}{} }
+func newHub() *hub { return &hub{waiters: map[leaderboard.SeasonKey]chan struct{}{}} }
 
-// changed returns a channel that is closed at the next change of scope.
-func (h *hub) changed(scope leaderboard.Scope) <-chan struct{} {
+// changed returns a channel that is closed at the next change of a season.
+func (h *hub) changed(key leaderboard.SeasonKey) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c, ok := h.waiters[scope]
+	c, ok := h.waiters[key]
 	if !ok {
 		c = make(chan struct{})
-		h.waiters[scope] = c
+		h.waiters[key] = c
 	}
 	return c
 }
 
-func (h *hub) notify(scope leaderboard.Scope) {
+func (h *hub) notify(key leaderboard.SeasonKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c, ok := h.waiters[scope]; ok {
+	if c, ok := h.waiters[key]; ok {
 		close(c)
-		delete(h.waiters, scope)
+		delete(h.waiters, key)
 	}
 }
 
-// Watch sends the first page of a ladder, again whenever it or the number of
-// entrants changed, at most ten times a second, and at least every 15 seconds so
-// that silence means a lost connection. Changes that follow fast are sent as one. It
-// returns when ctx is done or send fails. Without a season it follows the
-// current one across its end.
-func (s *Service) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
+// Watch sends the page of a query, and sends it again when the page or the number
+// of entrants changes. It sends at most ten pages per second, so one page may contain
+// several changes. It sends at least one page every 15 seconds, so a longer silence
+// means that the connection is lost.
+//
+// A query without a season follows the current season into the next one. Watch
+// returns when ctx is done or send fails.
+func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
+	if err := q.validate(); err != nil {
+		return err
+	}
 	var sent Page
 	var sentAt time.Time
 	for {
-		v, err := s.view(ctx, q.Query)
+		b, err := r.board(ctx, q.Board)
 		if err != nil {
 			return err
 		}
-		woken := s.hub.changed(v.ladder.Scope) // before reading, so that no change is missed
-		page, err := s.Page(ctx, q)
+		v, err := r.view(ctx, b, q.Query)
 		if err != nil {
 			return err
 		}
-		now := s.now()
+		// The channel must exist before the page is read. Otherwise a change after the
+		// read and before the call of changed would be missed.
+		changed := r.hub.changed(v.ladder.SeasonKey)
+		page, err := r.page(ctx, b, q)
+		if err != nil {
+			return err
+		}
+		now := r.now()
 		if sentAt.IsZero() || now.Sub(sentAt) >= watchHeartbeat || !samePage(sent, page) {
 			if err := send(page); err != nil {
 				return err
 			}
 			sent, sentAt = page, now
 		}
-		if err := wait(ctx, nil, watchPause); err != nil {
+		if err := wait(ctx, nil, watchInterval); err != nil {
 			return err
 		}
-		if err := wait(ctx, woken, watchPoll); err != nil {
+		if err := wait(ctx, changed, watchPoll); err != nil {
 			return err
 		}
 	}
@@ -82,13 +93,14 @@ func samePage(x, y Page) bool {
 	return x.Season == y.Season && x.Total == y.Total && x.Degraded == y.Degraded && x.Sealed == y.Sealed && reflect.DeepEqual(x.Lines, y.Lines)
 }
 
-// wait returns after d, or earlier when woken is closed, or with ctx's error.
-func wait(ctx context.Context, woken <-chan struct{}, d time.Duration) error {
+// wait returns nil after d, or earlier if changed is closed. If ctx is done first, it
+// returns the error of ctx.
+func wait(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-woken:
+	case <-changed:
 	case <-ctx.Done():
 		return ctx.Err()
 	}

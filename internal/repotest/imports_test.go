@@ -1,4 +1,4 @@
-// Package repotest keeps the rules of the repository as tests.
+// Package repotest tests that the repository follows its own rules.
 package repotest
 
 import (
@@ -40,7 +40,7 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-// short cuts the module off an import path: "." is the root package.
+// short returns an import path without the path of the module. The root package is ".".
 func short(path string) string {
 	if path == module {
 		return "."
@@ -48,44 +48,58 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// inside says whether path is a package of this module.
+// inside reports whether path is a package of this module.
 func inside(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
-// standard says whether path is of the standard library: its first element has
+// standard reports whether path is of the standard library: its first element has
 // no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
 }
 
-// under says whether p is one of dirs or below one.
+// under reports whether p is one of dirs or below one.
 func under(p string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") })
 }
 
-// Imports point inward: to the root, which knows the standard library only.
+// Imports point inward, toward the root package, which imports only the standard
+// library.
 func TestImportsPointInward(t *testing.T) {
-	// What each part of the module may import of it. A part is the longest
-	// prefix that is named; cmd and test may import everything.
+	// allowed has the packages of this module that each part of the module may
+	// import. A package belongs to the part with the longest matching path. The
+	// packages cmd/leaderboard and test may import everything. The packages below
+	// cmd/leaderboard are clients and import no code of the server.
 	allowed := map[string][]string{
 		".":                   {},
-		"internal/combine":    {"."},
-		"internal/ranking":    {".", "internal/combine"},
-		"internal/config":     {"."},
-		"internal/wire":       {".", "api/leaderboardpb"},
+		"internal/coalesce":   {"."},
+		"internal/ranking":    {".", "internal/coalesce"},
+		"internal/config":     {".", "internal/secret"},
+		"api/protoconv":       {".", "api/leaderboardpb"},
+		"internal/kafka":      {"."},
 		"internal/repotest":   {},
-		"internal/faults":     {"."},
 		"storage/storagetest": {"."},
 		"storage/pebble":      {"."},
-		"storage/cql":         {".", "schema", "internal/combine"},
+		"storage/cql":         {".", "schema", "internal/coalesce"},
 		"schema":              {"."},
 		"cache/cachetest":     {"."},
 		"cache/memory":        {"."},
 		"cache/redis":         {"."},
-		"producer":            {".", "api/leaderboardpb", "internal/wire"},
-		"consumer":            {".", "api/leaderboardpb", "internal/wire", "producer"},
+		"producer":            {".", "api/leaderboardpb", "api/protoconv", "internal/kafka"},
+		"consumer":            {".", "api/leaderboardpb", "api/protoconv", "internal/kafka"},
 		"api/leaderboardpb":   {},
-		"api":                 {".", "api/leaderboardpb", "internal/ranking", "internal/wire", "api/web"},
+		"api":                 {},
+		"api/server":          {".", "api", "api/auth", "api/leaderboardpb", "api/protoconv", "api/restjson", "api/web", "internal/ranking"},
+		"api/auth":            {".", "internal/secret"},
+		"api/restjson":        {".", "api/leaderboardpb", "api/protoconv"},
+		"api/web":             {},
+		"internal/secret":     {},
+		"internal/cli":        {},
+		"internal/records":    {},
+
+		"cmd/leaderboard/client":   {".", "api/leaderboardpb", "api/restjson", "internal/cli", "internal/config"},
+		"cmd/leaderboard/importer": {".", "api/leaderboardpb", "api/restjson", "internal/cli", "internal/records", "cmd/leaderboard/client"},
+		"cmd/leaderboard/demo":     {".", "api/leaderboardpb", "internal/cli", "cmd/leaderboard/client"},
 	}
 	part := func(p string) (string, bool) {
 		best, found := "", false
@@ -98,7 +112,7 @@ func TestImportsPointInward(t *testing.T) {
 	}
 	for path, p := range packages(t) {
 		from := short(path)
-		if under(from, "cmd", "test") {
+		if from == "cmd/leaderboard" || under(from, "test") {
 			continue
 		}
 		name, ok := part(from)
@@ -110,7 +124,7 @@ func TestImportsPointInward(t *testing.T) {
 			to := short(imp)
 			switch {
 			case !inside(imp):
-			case under(to, "cmd"), under(to, "test"):
+			case under(to, "cmd") && !under(from, "cmd"), under(to, "test"):
 				t.Errorf("%s imports %s", from, to)
 			case !slices.Contains(allowed[name], to) && !under(to, name) || name == "." && to != ".":
 				t.Errorf("%s imports %s, but may import %v only", from, to, allowed[name])
@@ -119,13 +133,41 @@ func TestImportsPointInward(t *testing.T) {
 	}
 }
 
-// Each driver is known in one place.
+// These imports are forbidden, also in tests.
+func TestForbiddenImports(t *testing.T) {
+	rules := []struct {
+		rule     string
+		from, to []string
+	}{
+		{"internal/ imports nothing of api/", []string{"internal"}, []string{"api"}},
+		{"producer and consumer import the messages, not the server", []string{"producer", "consumer"},
+			[]string{"api/server", "api/auth", "api/restjson", "api/web"}},
+		{"stores and indexes know nothing of ranking", []string{"storage", "cache"}, []string{"internal/ranking"}},
+		{"stores and indexes know nothing of Kafka and the API", []string{"storage", "cache"}, []string{"consumer", "producer", "internal/kafka", "api"}},
+		{"a store does not import an index", []string{"storage"}, []string{"cache"}},
+		{"an index does not import a store", []string{"cache"}, []string{"storage"}},
+		{"the embedded store does not import the distributed one", []string{"storage/pebble"}, []string{"storage/cql"}},
+		{"nothing imports the command", []string{".", "api", "cache", "consumer", "internal", "producer", "schema", "storage", "test"}, []string{"cmd"}},
+	}
+	for path, p := range packages(t) {
+		from := short(path)
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			for _, r := range rules {
+				if inside(imp) && under(from, r.from...) && under(short(imp), r.to...) {
+					t.Errorf("%s: but %s imports %s", r.rule, from, short(imp))
+				}
+			}
+		}
+	}
+}
+
+// Only the named parts of the module import a driver, except for tests.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string][]string{
-		"github.com/cockroachdb/pebble": {"storage/pebble"},
+		"github.com/cockroachdb/pebble": {"storage/pebble", "test"},
 		"github.com/gocql/gocql":        {"storage/cql", "schema", "test", "cmd"},
 		"github.com/redis/go-redis":     {"cache/redis", "test", "cmd"},
-		"github.com/IBM/sarama":         {"consumer", "producer", "test"},
+		"github.com/IBM/sarama":         {"consumer", "producer", "internal/kafka", "test"},
 		"google.golang.org/grpc":        {"api", "cmd", "test"},
 		"github.com/grpc-ecosystem":     {"api"},
 	}

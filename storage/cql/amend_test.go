@@ -13,14 +13,14 @@ import (
 
 // checkFinal compares the final standings of the season with the entries.
 func (w *writers) checkFinal(ctx context.Context) error {
-	scope := leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}
+	seasonKey := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	for _, team := range []string{"", "red", "blue"} {
-		l := leaderboard.Ladder{Scope: scope}
+		l := leaderboard.Ladder{SeasonKey: seasonKey}
 		if team != "" {
 			l.Division = leaderboard.Division{Attribute: "team", Value: team}
 		}
 		var want []leaderboard.Standing
-		for st, err := range leaderboard.Number(w.third.Entries(ctx, l, "")) {
+		for st, err := range leaderboard.AssignRanks(w.third.Entries(ctx, l, "")) {
 			if err != nil {
 				return err
 			}
@@ -31,7 +31,7 @@ func (w *writers) checkFinal(ctx context.Context) error {
 			return err
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			return fmt.Errorf("the final standings of %q are not of the entries (-want +got):\n%s", team, d)
+			return fmt.Errorf("the final standings of %q differ from the entries (-want +got):\n%s", team, d)
 		}
 	}
 	return nil
@@ -42,7 +42,7 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// amends is what a service does after it changed entries.
+// amends calls Amend, as a service does after it has changed entries.
 func (w *writers) amends(ctx context.Context, s *Store) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"})
 	if errors.Is(err, leaderboard.ErrNotSealed) {
@@ -51,7 +51,7 @@ func (w *writers) amends(ctx context.Context, s *Store) error {
 	return err
 }
 
-// lateChanges change entries of a season that is being sealed.
+// lateChanges are changes of entries of a season that is being sealed.
 var lateChanges = map[string]func(context.Context, *writers, *Store) error{
 	"a result": applies("late 50 blue"),
 	"a ban":    ban,
@@ -65,7 +65,7 @@ var lateChanges = map[string]func(context.Context, *writers, *Store) error{
 	"an erasure": erase,
 }
 
-// newSeason has three users in two teams.
+// newSeason returns writers to a season with three users in two teams.
 func newSeason(t *testing.T) *writers {
 	w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "")
 	for i, r := range []string{"m 5 red", "m 7 blue", "m 6 red"} {
@@ -77,13 +77,13 @@ func newSeason(t *testing.T) *writers {
 	return w
 }
 
-// However the statements of a Seal and of a change with its Amend follow each
-// other, the change is in the final standings once both are done.
+// In any order of the statements of a Seal and of a change with its Amend, the final
+// standings include the change once both calls are done.
 func TestModelOfAChangeBesideASeal(t *testing.T) {
-	const longest = 40 // statements of one call, about
+	const longest = 40 // about the number of statements of one call
 	var all []schedule
 	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // one call as a whole within the other
+		all = append(all, schedule{k + 1, 1000}) // the second call runs as a whole within the first
 	}
 	all = append(all, orders(t, longest)[longest:]...)
 	for name, change := range lateChanges {
@@ -119,8 +119,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// A Seal that dies, at any statement, keeps nobody from an amendment, and the next
-// Seal has it.
+// If a process dies during Seal, at any statement, a later Amend still works, and the
+// next Seal includes the change.
 func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
 	for at, more := 0, true; more; at++ {
 		w := newSeason(t)

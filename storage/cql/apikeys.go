@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// PutAPIKey keeps a key.
+// PutAPIKey stores a key.
 func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
 	k.CreatedAt = leaderboard.Truncate(k.CreatedAt)
 	if !k.ExpiresAt.IsZero() {
@@ -29,7 +29,7 @@ func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
 			return err
 		}
 		if old == "" {
-			continue // deleted meanwhile
+			continue // the key was deleted between the two statements
 		}
 		if ok, err = s.conn.swap(ctx, op{changeKey, []any{hash, body, k.ID, old}}, map[string]any{}); ok || err != nil {
 			return err
@@ -53,7 +53,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 		return leaderboard.APIKey{}, err
 	}
 	for _, k := range keys {
-		// A replica that missed a change may offer the old hash's row.
+		// A replica that missed a change may return a row with the old hash.
 		if k.Hash == hash {
 			return k, nil
 		}

@@ -10,27 +10,27 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxTries bounds how often one user's results are begun anew because seasons
-// or the user are being deleted meanwhile.
+// maxTries bounds the attempts of a call for one user. A call starts again if the season
+// or the user is deleted while the call runs.
 const maxTries = 8
 
-// Apply merges results into what is known. Users are worked on side by side; one
-// that fails has an Err in its outcomes.
+// Apply merges results into the stored ones. It processes users concurrently. If
+// one user's results fail, their outcomes have an Err.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
-	type who struct {
+	type seasonUser struct {
 		season leaderboard.SeasonID
 		user   leaderboard.UserID
 	}
 	var tasks []*task
-	of := map[who]*task{}
+	of := map[seasonUser]*task{}
 	for i := range results {
 		r := &results[i]
 		if r.Board != b.ID {
 			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q in a result of board %q", r.Board, b.ID)}
 		}
-		w := who{r.Season, r.User}
+		w := seasonUser{r.Season, r.User}
 		if of[w] == nil {
-			of[w] = &task{s: s, b: b, scope: r.Scope, user: r.User}
+			of[w] = &task{s: s, b: b, seasonKey: r.SeasonKey, user: r.User}
 			tasks = append(tasks, of[w])
 		}
 		of[w].results = append(of[w].results, r)
@@ -47,13 +47,13 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	failed := 0
 	for _, t := range tasks {
 		if t.err == nil && t.outcomes == nil {
-			t.err = fault(ctx, "apply", err) // it was not begun
+			t.err = fault(ctx, "apply", err) // the task was not started
 		}
 		for n, i := range t.at {
 			if t.err != nil {
 				report.Outcomes[i] = leaderboard.Outcome{Err: t.err}
 				failed++
-				if err == nil { // else that is why the others were not finished
+				if err == nil { // otherwise err is the cause for which the tasks were stopped
 					err = t.err
 				}
 				continue
@@ -71,14 +71,15 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return report, nil
 }
 
-// task is the results of one user in one season, in their order.
+// task is the part of an Apply that concerns one user in one season. It keeps the
+// order of the results.
 type task struct {
-	s       *Store
-	b       *leaderboard.Board
-	scope   leaderboard.Scope
-	user    leaderboard.UserID
-	results []*leaderboard.MatchResult
-	at      []int // their places among those of the Apply
+	s         *Store
+	b         *leaderboard.Board
+	seasonKey leaderboard.SeasonKey
+	user      leaderboard.UserID
+	results   []*leaderboard.MatchResult
+	at        []int // the indexes of the results in the Apply
 
 	outcomes []leaderboard.Outcome
 	change   leaderboard.Change
@@ -92,14 +93,14 @@ func (t *task) run(ctx context.Context) error {
 	}
 	defer unlock()
 	for range maxTries {
-		e, err := t.s.opened(ctx, t.b, t.scope.Season)
+		inc, err := t.s.opened(ctx, t.b, t.seasonKey.Season)
 		if err != nil {
 			return err
 		}
-		key := &userKey{t.scope, e.number, t.user}
-		done, err := t.attempt(ctx, key, e)
+		key := &userKey{t.seasonKey, inc.number, t.user}
+		done, err := t.attempt(ctx, key, inc)
 		if err != nil {
-			t.s.drop(key) // what was written is not known
+			t.s.drop(key) // the outcome of the writes is unknown
 			return err
 		}
 		if done {
@@ -107,19 +108,21 @@ func (t *task) run(ctx context.Context) error {
 		}
 		t.s.drop(key)
 	}
-	return fmt.Errorf("cql: user %q: erased or deleted again and again: %w", t.user, leaderboard.ErrUnavailable)
+	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; try again: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
+// drop removes a user's summary from the cache.
 func (s *Store) drop(key *userKey) {
 	if s.cache != nil {
 		s.cache.Remove(*key)
 	}
 }
 
-// attempt does all there is to do, from a summary if there is one and it
-// suffices. It returns false if everything has to be done again, because the
-// season or the user was deleted meanwhile.
-func (t *task) attempt(ctx context.Context, key *userKey, e edition) (bool, error) {
+// attempt applies the task's results. It works from the user's cached summary if the
+// summary exists and is sufficient, and from the whole state otherwise. It returns
+// false if the season or the user was deleted while attempt ran. The caller must then
+// start again.
+func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok {
 			st, changed, ok, err := t.mergeLight(ctx, key, sum)
@@ -127,7 +130,7 @@ func (t *task) attempt(ctx context.Context, key *userKey, e edition) (bool, erro
 				return false, err
 			}
 			if ok {
-				return t.finishLight(ctx, key, e, sum, st, changed)
+				return t.finishLight(ctx, key, inc, sum, st, changed)
 			}
 			t.s.drop(key)
 		}
@@ -136,15 +139,15 @@ func (t *task) attempt(ctx context.Context, key *userKey, e edition) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	changed, ok, err := t.merge(st, true)
+	changed, ok, err := t.merge(st, size{st.version(), int64(len(st.matches))}, true)
 	if err != nil || !ok {
 		return false, err
 	}
-	return t.finish(ctx, key, e, st, changed)
+	return t.finish(ctx, key, inc, st, changed)
 }
 
-// begin reads a user's whole state; of a user that is not registered in the
-// season, the account from its own table.
+// begin reads a user's whole state. If the user is not registered in the season, the
+// account comes from table accounts.
 func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
 	var acc account
 	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
@@ -161,18 +164,30 @@ func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (
 	return st, err
 }
 
-// merge decides about each result in turn. It returns the matches that are to be
-// written. Without the whole state it returns false if that is needed.
-func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok bool, err error) {
+// merge merges the results one after another into st, and returns the matches that
+// must be written. have is the size of the whole state. whole means that st is
+// the whole state. If the whole state is needed and st is only a part, merge returns
+// false.
+func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
 		m := st.match(r.Match)
 		if !whole && m.result != nil && !m.counted {
-			// A result that is in the table may be missing from the summary.
+			// The match has a result in the table, which the summary may lack.
 			return nil, false, nil
 		}
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt}, *r)
+		next := have
+		if d.Put != nil {
+			next.version += m.versionWith(d.Put) - m.version()
+			if m.result == nil {
+				next.matches++
+			}
+			if refused := t.full(d.Put, have, next); refused != nil {
+				d = *refused
+			}
+		}
 		t.outcomes[i] = leaderboard.Outcome{Status: d.Status, Reason: d.Reason}
 		switch {
 		case d.Refuse != nil:
@@ -183,7 +198,7 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 			return nil, false, nil
 		default:
 			m.put(d.Put)
-			st.tally = d.Tally
+			st.tally, have = d.Tally, next
 			if d.Recount {
 				if err := st.count(t.b); err != nil {
 					return nil, false, err
@@ -198,11 +213,43 @@ func (t *task) merge(st *state, whole bool) (changed []leaderboard.MatchID, ok b
 	return changed, true, nil
 }
 
-// mergeLight is merge from a summary and the matches in question, which need not be
-// read if the summary has nothing of each, or has the result as it comes. Where
-// what is refused depends on the tally, the summary must still hold before: on
-// boards with a floor that is made sure of first, on others, where only a sum
-// beyond all bounds is refused, once there is such a refusal.
+// size is the size of a user's state in a season.
+type size struct {
+	version uint64
+	matches int64
+}
+
+// full returns nil if there is room for a result that changes the size of the state
+// from have to next. Otherwise full returns the decision to refuse the result.
+//
+// If the version became too great, it would leave no room for erasures. If the user had
+// too many matches, they could not be read at once. A refusal because of too many
+// matches is not stored, because it would have to be read with the matches.
+func (t *task) full(r *leaderboard.MatchResult, have, next size) *leaderboard.Decision {
+	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
+	bound := uint64(maxResultVersion)
+	if r.Retracted {
+		bound += versionRoom / 2
+	}
+	switch {
+	case next.version > bound && next.version > have.version:
+		d.Refuse = &leaderboard.Refusal{Revision: r.Revision, Reason: d.Reason, Content: r.ContentID(), ReceivedAt: leaderboard.Truncate(r.ReceivedAt)}
+		return d
+	case next.matches > t.s.maxMatches && next.matches > have.matches:
+		return d
+	}
+	return nil
+}
+
+// mergeLight merges the results into a cached summary. It needs no read if the summary
+// shows, for each result, that the table has the same result or that the match is new.
+// Otherwise it reads the results' matches from the table. mergeLight returns false if
+// the whole state is needed.
+//
+// Some refusals depend on the tally, and must not be decided from an outdated summary.
+// On a board with a floor, mergeLight therefore reads the claim first. On other
+// boards, the tally leads to a refusal only if a sum is out of range or the user has
+// too many results. mergeLight then returns false.
 func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -215,10 +262,10 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
 	var reads []func(context.Context) error
 	for _, r := range t.results {
-		if stands, new := sum.matches.knows(r); stands {
+		if stands, unseen := sum.set.knows(r); stands {
 			have := r.Normalize()
 			st.matches[r.Match] = &match{result: &have, counted: true}
-		} else if !new {
+		} else if !unseen {
 			reads = append(reads, func(ctx context.Context) (err error) {
 				st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
 				return err
@@ -237,15 +284,15 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 		return nil, nil, false, err
 	}
 	st.statics, st.tally = sum.statics, sum.tally
-	if changed, ok, err = t.merge(st, false); err != nil || !ok {
+	if changed, ok, err = t.merge(st, sum.size, false); err != nil || !ok {
 		return nil, nil, false, err
 	}
 	beyond := slices.ContainsFunc(t.outcomes, func(o leaderboard.Outcome) bool { return o.Reason == leaderboard.ReasonRange })
 	return st, changed, !beyond || t.b.Floor != nil, nil
 }
 
-// writes returns the statements that put changed matches into the table, and
-// the divisions that their results name.
+// writes returns the statements that write the changed matches, and the names of
+// divisions that are new for the user.
 func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []op {
 	var ops []op
 	var fresh []string
@@ -270,8 +317,8 @@ func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []
 		}
 	}
 	if len(fresh) > 0 {
-		// Before any entry is in a division, the user's divisions say so: what
-		// repairs or erases the user looks there.
+		// The names of the user's divisions are written before any row of these
+		// divisions, because repairs and erasures find the rows by the names.
 		ops = append(ops, op{addDivisions, key.args(st.account.Epoch<<epochShift|1, fresh)})
 		st.divisions = maps.Clone(st.divisions)
 		for _, d := range fresh {
@@ -281,8 +328,9 @@ func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []
 	return ops
 }
 
-// finishLight writes what changed, and the entry as it follows from the summary.
-func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
+// finishLight does the three steps of a writer (see state.go) with a summary: it
+// writes the changed matches, and the entry that follows from the summary.
+func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
 	// Step 1.
 	if ops := t.writes(key, st, changed); len(ops) > 0 {
 		if err := t.s.writeUser(ctx, ops...); err != nil {
@@ -291,7 +339,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 	}
 	// Step 2.
 	var now statics
-	live, err := t.s.still(ctx, key.Scope, e, func(ctx context.Context) (err error) {
+	live, err := t.s.still(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
 		now, err = t.s.readStatics(ctx, key)
 		return err
 	})
@@ -299,23 +347,25 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 		return false, err
 	}
 	if !now.same(&sum.statics) {
-		// Another store wrote results, or an administrator acted. It may trust a
-		// summary without what was just written, so it has to be told.
+		// Another store claimed the user, or the account changed. A summary of the other
+		// store may lack the results just written. A new claim makes the other store read
+		// the whole state.
 		t.s.drop(key)
 		if err := t.s.writeUser(ctx, t.s.claim(key, &now)); err != nil {
 			return false, err
 		}
-		return t.conclude(ctx, key, e, &now, claim{})
+		return t.conclude(ctx, key, inc, &now, claim{})
 	}
 	// Step 3.
-	sum.divisions, sum.tally, sum.matches = st.divisions, st.tally, sum.matches.with(changed, st.matches)
+	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.with(changed, st.matches)
 	for _, id := range changed {
 		sum.version += st.matches[id].version()
+		sum.size.matches++
 	}
 	after := key.entry(t.b, &sum.tally, &sum.account, sum.version)
 	t.change = leaderboard.Change{Before: sum.entry, After: after}
 	if after.Version != sum.entry.Version {
-		if err := t.s.place(ctx, key, e, &after, &sum.entry, nil); err != nil {
+		if err := t.s.place(ctx, key, inc, &after, &sum.entry, nil); err != nil {
 			return false, err
 		}
 		sum.entry = after
@@ -324,90 +374,90 @@ func (t *task) finishLight(ctx context.Context, key *userKey, e edition, sum sum
 	return true, nil
 }
 
-// finish writes what changed, with a claim, and the entry as it follows from
-// the whole state.
-func (t *task) finish(ctx context.Context, key *userKey, e edition, st *state, changed []leaderboard.MatchID) (bool, error) {
+// finish does the three steps of a writer with the whole state: it writes the changed
+// matches together with a claim, and the entry that follows from the whole state.
+func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changed) > 0:
 	case st.known && t.s.mine(st.claim):
-		return t.conclude(ctx, key, e, &st.statics, claim{})
-	case !st.known && st.version() == st.account.version(): // there are no results
+		return t.conclude(ctx, key, inc, &st.statics, claim{})
+	case !st.known && st.version() == st.account.version(): // the user has no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
 	case st.known:
-		// What another data center wrote may be in this state, and not in the
-		// summary of whoever holds the claim. Two entries of one version could then
-		// be made, so that store has to be told.
+		// Another store holds the claim. The state may include results from another data
+		// center that the summary of that store lacks. The two stores could then write
+		// two entries of one version. A new claim makes that store read the whole state.
 	default:
-		// Another writer's results came between the reads of the account and of
-		// them, or came from another data center before it. What is not known yet
-		// is written as if they were this writer's.
+		// The user has results, but no account was read. The results arrived between
+		// the reads of the account and of the results, or they arrived from another data
+		// center before the account. Continue as if this writer had written them:
+		// register the user and write the account.
 	}
 	ops := t.writes(key, st, changed)
 	if !st.known {
-		if err := t.s.register(ctx, key, e, &st.statics); err != nil {
+		if err := t.s.register(ctx, key, inc, &st.statics); err != nil {
 			return false, err
 		}
 		if !st.known {
-			return false, nil // erased meanwhile: results may have to be rejected
+			return false, nil // the user was erased after begin, so Merge may decide differently now
 		}
 		ops = append(ops, op{setAccount, key.args(st.account.time(), st.account.append(nil))})
 	}
 	if err := t.s.writeUser(ctx, append(ops, t.s.claim(key, &st.statics))...); err != nil {
 		return false, err
 	}
-	return t.conclude(ctx, key, e, &st.statics, st.claim)
+	return t.conclude(ctx, key, inc, &st.statics, st.claim)
 }
 
-// conclude does steps 2 and 3 with the whole state. as is what step 1 went by, and
-// wrote as for settled.
-func (t *task) conclude(ctx context.Context, key *userKey, e edition, as *statics, wrote claim) (bool, error) {
-	st, change, live, err := t.s.derive(ctx, t.b, key, e, wrote)
-	if err != nil || !live || !st.known || st.account.Epoch != as.account.Epoch {
+// conclude does steps 2 and 3 with the whole state. based are the statics on which
+// step 1 was based. wrote is the claim that step 1 wrote, or zero.
+func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, based *statics, wrote claim) (bool, error) {
+	st, change, live, err := t.s.derive(ctx, t.b, key, inc, wrote)
+	if err != nil || !live || !st.known || st.account.Epoch != based.account.Epoch {
 		return false, err
 	}
 	t.change = change
-	if t.s.cache != nil && st.claim == as.claim && t.s.mine(st.claim) {
-		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, version: st.version(), entry: change.After, matches: st.matchSet()})
+	if t.s.cache != nil && st.claim == based.claim && t.s.mine(st.claim) {
+		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: change.After, set: st.matchSet()})
 	}
 	return true, nil
 }
 
-func (s *Store) mine(c claim) bool { return string(c[8:]) == string(s.name[:]) }
-
-// register makes a user known in a season: to those who list its users, and to
-// those who ban or erase the user. It fills in the account; known stays false if
-// the user was erased meanwhile.
-func (s *Store) register(ctx context.Context, key *userKey, e edition, st *statics) error {
+// register adds a user to the list of a season's users, and the season to the list
+// of the user's seasons. It then reads the account into st. It sets st.known, unless
+// the user was erased after st.account had been read.
+func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
 	before := st.account
-	scope := op{insertUserScope, []any{userHash(key.user), string(key.Board), string(key.Season), key.edition, before.Epoch<<epochShift | 1}}
+	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, before.Epoch<<epochShift | 1}}
 	err := s.each(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
-			return s.conn.write(ctx, scope)
+			return s.conn.write(ctx, addSeason)
 		}
-		return s.conn.write(ctx, op{registerUser, []any{string(key.Board), string(key.Season), key.edition,
-			bucketOf(key.user, e.buckets), string(key.user), insertTime(before.Base)}})
+		return s.conn.write(ctx, op{registerUser, []any{string(key.Board), string(key.Season), key.incarnation,
+			bucketOf(key.user, inc.buckets), string(key.user), insertTime(before.Base)}})
 	})
 	if err != nil {
 		return err
 	}
-	// Who bans or erases writes the account and then reads the scopes. If that
-	// does not find this scope, this finds that account.
+	// SetBan and Erase write the account and then read the list of the user's seasons.
+	// If they do not find this season in the list, the read below finds their account.
 	st.account, _, err = s.readAccount(ctx, key.user)
 	st.known = st.account.Epoch == before.Epoch
 	return err
 }
 
-// still runs f, and says whether the edition of a scope was still e after it began.
-func (s *Store) still(ctx context.Context, scope leaderboard.Scope, e edition, f func(ctx context.Context) error) (bool, error) {
-	var now edition
+// still runs f, and concurrently reads the season's incarnation without the cache. It
+// reports whether the incarnation was still inc after still was called.
+func (s *Store) still(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
+	var now incarnation
 	err := s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			return f(ctx)
 		}
-		now, err = s.editions.fresh(ctx, scope)
+		now, err = s.incarnations.fresh(ctx, seasonKey)
 		return err
 	})
-	return now.open && now.same(&e), err
+	return now.open && now.same(&inc), err
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// kept is a board as it is stored.
-type kept struct {
+// storedBoard is a row of table boards.
+type storedBoard struct {
 	board   leaderboard.Board
-	body    string // as it is in the table; empty while the board is being deleted
-	buckets int
+	body    string // the stored JSON; empty while the board is being deleted
+	buckets int    // the number of partitions of each ladder
 }
 
-// readBoard returns a board that exists, or [leaderboard.ErrBoardNotFound]; the
-// returned value has buckets if a deletion of it goes on.
-func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (kept, error) {
-	var k kept
+// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is
+// being deleted, it returns that error and a value with buckets only.
+func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
+	var k storedBoard
 	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&k.body, &k.buckets}, func() bool { return true })
 	if err != nil {
-		return kept{}, err
+		return storedBoard{}, err
 	}
 	if k.body == "" {
 		return k, notFound(id)
@@ -30,15 +30,15 @@ func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (kept, er
 	return k, k.decode()
 }
 
-func (k *kept) decode() error {
+func (k *storedBoard) decode() error {
 	if err := json.Unmarshal([]byte(k.body), &k.board); err != nil {
 		return fmt.Errorf("cql: board: %w: %w", leaderboard.ErrFormat, err)
 	}
 	return nil
 }
 
-// sameBoard says whether b is k itself, not one of its id that was made earlier
-// or later.
+// sameBoard reports whether k and b are one board, not two boards that had the
+// same id one after the other.
 func sameBoard(k, b *leaderboard.Board) bool {
 	return k.ID == b.ID && k.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }
@@ -52,7 +52,7 @@ func encodeBoard(b *leaderboard.Board) (string, error) {
 	return string(body), nil
 }
 
-// CreateBoard keeps a valid new board.
+// CreateBoard stores a valid new board.
 func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 	body, err := encodeBoard(&b)
 	if err != nil {
@@ -72,13 +72,14 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		}
 		if k.body != "" || k.buckets == 0 {
 			if errors.Is(err, leaderboard.ErrBoardNotFound) {
-				continue // removed meanwhile
+				continue // the board was removed between the two statements
 			}
 			return err
 		}
-		// A deletion goes on, or was cut short. Once the seasons' editions have
-		// ended, nothing of the old board can be seen in the new one.
-		if err := s.endEditions(ctx, b.ID); err != nil {
+		// A deletion of the old board is running or was interrupted. Once it is certain
+		// that the incarnations of all seasons have ended, the old board's data is not
+		// visible in the new board.
+		if err := s.endIncarnations(ctx, b.ID); err != nil {
 			return err
 		}
 		ok, err = s.conn.swap(ctx, op{reviveBoard, []any{body, s.buckets, string(b.ID), k.buckets}}, map[string]any{})
@@ -97,8 +98,8 @@ func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.
 // Boards returns all boards by id.
 func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	var id string
-	var k kept
-	all, err := gather(ctx, s.conn, op{stmt: selectBoards}, []any{&id, &k.body, &k.buckets}, func() (kept, error) {
+	var k storedBoard
+	all, err := gather(ctx, s.conn, op{stmt: selectBoards}, []any{&id, &k.body, &k.buckets}, func() (storedBoard, error) {
 		row := k
 		if row.body == "" {
 			return row, nil
@@ -121,7 +122,7 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		if err != nil {
 			return leaderboard.Board{}, err
 		}
-		next := kept{body: k.body}
+		next := storedBoard{body: k.body}
 		if err := errors.Join(next.decode(), change(&next.board)); err != nil {
 			return leaderboard.Board{}, err
 		}
@@ -141,8 +142,8 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	}
 }
 
-// DeleteBoard removes a board and all that is kept under it. Cut short, it is
-// gone on with by the next DeleteBoard of the id.
+// DeleteBoard removes a board and all data of its seasons. If it is interrupted, the
+// next DeleteBoard of the id completes it.
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	for {
 		k, err := s.readBoard(ctx, id)
@@ -160,8 +161,8 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 			break
 		}
 	}
-	// What is opened from here on is not believed: see opened.
-	if err := s.endEditions(ctx, id); err != nil {
+	// Incarnations that are opened after this point are never used: see opened.
+	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}
 	rows, err := s.seasonRows(ctx, id)
@@ -169,7 +170,7 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 		return err
 	}
 	for _, row := range rows {
-		if err := s.sweep(ctx, leaderboard.Scope{Board: id, Season: row.season}, row.edition); err != nil {
+		if err := s.sweep(ctx, leaderboard.SeasonKey{Board: id, Season: row.season}, row.incarnation); err != nil {
 			return err
 		}
 	}

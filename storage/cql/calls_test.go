@@ -18,9 +18,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-var update = flag.Bool("update", false, "write the golden files of this package anew")
+var update = flag.Bool("update", false, "write the golden files of this package")
 
-// recorder is a session that takes note of what it is asked.
+// recorder is a session that records its statements and their cost.
 type recorder struct {
 	conn
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ type recorder struct {
 	cost cost
 }
 
-// cost is what a call asks of the servers.
+// cost is the work that a call causes on the servers.
 type cost struct{ statements, rows, bytes int }
 
 func (r *recorder) note(verb string, ops ...op) {
@@ -91,20 +91,20 @@ func (r *recorder) swap(ctx context.Context, q op, have map[string]any) (bool, e
 	return r.conn.swap(ctx, q, have)
 }
 
-// Every statement of every call, in order, with its arguments: what a call costs,
-// which timestamps it writes at, and that none of them is a clock's.
+// The golden file has every statement of every call, in order, with its arguments. It
+// shows the cost and the timestamps of each call. No timestamp comes from a clock.
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	s.now = func() time.Time { return stepsEpoch }
-	s.parallel = 1 // so that statements come in one order
+	s.parallel = 1 // so that the order of statements is fixed
 	s.name = [8]byte{'s', 't', 'o', 'r', 'e'}
 	w := &writers{user: "u", clock: stepsEpoch}
 	b := stepsBoard(leaderboard.Best)
 	w.board = &b
 	ctx := t.Context()
-	scope := leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}
-	red := leaderboard.Ladder{Scope: scope, Division: leaderboard.Division{Attribute: "team", Value: "red"}}
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
+	red := leaderboard.Ladder{SeasonKey: seasonKey, Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 	read := func(seq func(func(leaderboard.Entry, error) bool)) (err error) {
 		seq(func(_ leaderboard.Entry, e error) bool { err = e; return e == nil })
 		return err
@@ -124,10 +124,10 @@ func TestCallsAreGolden(t *testing.T) {
 			r.Score = 1 << 60
 			return w.send(ctx, s, []leaderboard.MatchResult{r})
 		}},
-		{"Entry", func() error { _, err := s.Entry(ctx, scope, "u"); return err }},
-		{"Entries", func() error { return read(s.Entries(ctx, leaderboard.Ladder{Scope: scope}, "")) }},
+		{"Entry", func() error { _, err := s.Entry(ctx, seasonKey, "u"); return err }},
+		{"Entries", func() error { return read(s.Entries(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, "")) }},
 		{"Entries of a division, after a key", func() error {
-			e, err := s.Entry(ctx, scope, "u")
+			e, err := s.Entry(ctx, seasonKey, "u")
 			if err != nil {
 				return err
 			}
@@ -138,22 +138,22 @@ func TestCallsAreGolden(t *testing.T) {
 			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch})
 			return err
 		}},
-		{"Recount of what is whole", func() error { _, err := s.Recount(ctx, &b, scope.Season, "u"); return err }},
+		{"Recount of a correct entry", func() error { _, err := s.Recount(ctx, &b, seasonKey.Season, "u"); return err }},
 		{"SetBan, lifted", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
 		{"Amend of a season that is not sealed", func() error {
-			_, err := s.Amend(ctx, &b, scope.Season, leaderboard.Amendment{At: stepsEpoch})
+			_, err := s.Amend(ctx, &b, seasonKey.Season, leaderboard.Amendment{At: stepsEpoch})
 			if errors.Is(err, leaderboard.ErrNotSealed) {
 				return nil
 			}
 			return err
 		}},
 		{"Seal", func() error {
-			_, err := s.Seal(ctx, &b, scope.Season, leaderboard.Amendment{At: stepsEpoch})
+			_, err := s.Seal(ctx, &b, seasonKey.Season, leaderboard.Amendment{At: stepsEpoch})
 			return err
 		}},
 		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
 		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
-		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, scope) }},
+		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey) }},
 		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID) }},
 	} {
 		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)
@@ -180,13 +180,12 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("%s (-want +got); if it is meant, go test -run '^%s$' -update:\n%s", file, t.Name(), d)
+		t.Errorf("%s (-want +got); if the change is intended, run go test -run '^%s$' -update:\n%s", file, t.Name(), d)
 	}
 }
 
-// A result of a user who has 10,000 costs at most three times what one of a user
-// with 10 does, in statements, rows and bytes, whatever becomes of it; so does a
-// question about the user.
+// A new result of a user with 10,000 results costs at most three times as much as one of
+// a user with 10 results, in statements, rows and bytes. The same holds for reads.
 func TestCostIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -217,7 +216,7 @@ func TestCostIsFlat(t *testing.T) {
 					{"a result of another division", func() error { return w.apply(ctx, s, "moved 200 blue") }},
 					{"two results", func() error { return w.apply(ctx, s, "x 1 red", "y 300 blue") }},
 					{"Entry", func() error {
-						_, err := s.Entry(ctx, leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}, user)
+						_, err := s.Entry(ctx, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, user)
 						return err
 					}},
 					{"Result", func() error { _, err := s.Result(ctx, w.result("worse").ResultKey); return err }},
@@ -240,9 +239,9 @@ func TestCostIsFlat(t *testing.T) {
 	}
 }
 
-// A result that is sent again, as by a log that is read from the start, costs no
-// read of the user's others, while the store knows what stands of them.
-func TestAResultAgainReadsNoHistory(t *testing.T) {
+// While the store has a summary of the user, applying a duplicate result does not read
+// the user's other results. A log that is read from the start has such duplicates.
+func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Sum)
@@ -265,10 +264,10 @@ func TestAResultAgainReadsNoHistory(t *testing.T) {
 	}
 	for i, o := range report.Outcomes {
 		if o.Status != leaderboard.Duplicate || o.Entry.Results != int64(len(results)) {
-			t.Errorf("result %d, again: %v with an entry of %d results", i, o.Status, o.Entry.Results)
+			t.Errorf("duplicate of result %d: %v with an entry of %d results", i, o.Status, o.Entry.Results)
 		}
 	}
 	if rec.cost.statements > 2 || rec.cost.rows > 2 {
-		t.Errorf("50 results, again, cost %+v; want the user's statics and the season", rec.cost)
+		t.Errorf("50 duplicates cost %+v; want the reads of the user's statics and the season only", rec.cost)
 	}
 }

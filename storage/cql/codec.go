@@ -10,15 +10,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Write timestamps. None comes from a clock; each is made of what is written,
-// so that the same write made again has the same timestamp, and of two writes
-// of one cell the one that knows more has the greater.
+// Write timestamps are computed from the written data, never from a clock. So a
+// repeated write has the same timestamp. Of two writes of one cell, the write that
+// follows from newer data has the greater timestamp, and Cassandra keeps it.
 //
-// Rows of match_results, and what is static there: the user's epoch, which an
-// erasure raises, above [epochShift] bits of a number that orders what the cell
-// may hold. Of a result that is its revision, and one; so the highest revision
-// stands, and of two payloads of one revision Cassandra keeps the greater bytes,
-// which is what [leaderboard.Board.Merge] keeps.
+// The timestamp of a row or a static cell of match_results is the user's epoch,
+// shifted left by [epochShift] bits, plus a number that orders the possible
+// contents of the cell. The epoch counts the erasures of the user. For a result, the
+// number is the revision plus one, so the highest revision prevails. Of two payloads
+// of one revision, Cassandra keeps the one with the greater bytes, as
+// [leaderboard.Board.Merge] does.
 const epochShift = 43
 
 func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revision + 1) }
@@ -26,19 +27,21 @@ func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revis
 // revisionOf is the inverse of resultTime.
 func revisionOf(timestamp int64) int64 { return timestamp&(1<<epochShift-1) - 1 }
 
-// Entries, and rows of the leaderboard: twice the version of the user's entry,
-// and one for what is written rather than deleted. So a row that is deleted and
-// inserted at one version is there.
+// The timestamp of an entry or a ladder row is twice the version of the user's
+// entry, plus one for an insertion. So if a row is both deleted and inserted at one
+// version, the row exists.
 func insertTime(version uint64) int64 { return int64(2*version + 1) }
+
 func deleteTime(version uint64) int64 { return int64(2 * version) }
 
-// versionCovering returns the least version at which a deletion covers a cell
-// that was written at a timestamp, and what is inserted stands over it.
+// versionCovering returns the least version at which a deletion removes a cell that
+// was written at the timestamp. An insertion at that version also replaces the cell.
 func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 2 }
 
-// Seasons: the number of the edition, above [madeShift] bits of when the board was
-// made that opens it. So of two boards that open one edition the later stands,
-// with all that it says.
+// The timestamp of the cells that open an incarnation of a season is the number of
+// the incarnation plus one, shifted left by [madeShift] bits, plus the creation time
+// of the board for which it is opened. If writers open one incarnation for two
+// boards, all cells for the board that was created later prevail.
 const madeShift = 42 // milliseconds, to the year 2109
 
 func openTime(number int, made int64) int64 {
@@ -46,39 +49,66 @@ func openTime(number int, made int64) int64 {
 }
 
 const (
-	// maxVersion bounds versions, so that timestamps stay below sweepTime. It is
-	// half a million results of the greatest revision.
+	// maxVersion bounds the versions of entries, so that timestamps stay below
+	// sweepTime.
 	maxVersion = 1 << 61
-	// sweepTime is that of deletions of what nobody will write again.
+	// versionRoom is the room that results leave below maxVersion, so that every user
+	// can be banned and erased. Retractions may use half of it. Data centers that
+	// accept results concurrently may use some of the rest.
+	versionRoom = 1 << 58
+	// maxResultVersion bounds the version that a result may lead to. It allows one
+	// user 1.1 million results per season if their revisions are Unix milliseconds,
+	// and 450,000 results of the greatest revision.
+	maxResultVersion = maxVersion - versionRoom
+	// sweepTime is the timestamp of deletions in an ended incarnation. It is greater
+	// than every timestamp that a late writer can use.
 	sweepTime = int64(1)<<62 + 1
-	// erasureStep is by how much an erasure raises versions above those seen, so
-	// that what was under way stays below: 4,096 results of the greatest revision.
+	// erasureStep is how far an erasure raises the version above all versions that it
+	// reads. Concurrent writes of up to 4,096 results of the greatest revision keep
+	// their versions below the raised version.
 	erasureStep = 1 << 54
+	// maxEpoch bounds the number of erasures of a user, so that the timestamps of
+	// results stay below sweepTime.
+	maxEpoch = 1<<(62-epochShift) - 1
+	// lastErasureStep replaces erasureStep if erasureStep would lead above
+	// maxResultVersion. The erasure then starts above the versions that retractions
+	// may reach, where only bans raise the version, by one each.
+	lastErasureStep = 1 << 32
 )
 
-// codecFormat begins every blob.
+// codecFormat is the first byte of every blob.
 const codecFormat = 1
 
-// account is what is kept of a user across scopes: bans and erasures. A copy is
-// kept beside the user's results in each scope, as they change what the entry is.
+// account holds a user's ban and erasures, which apply to all seasons. A copy is
+// stored beside the user's results in each season, because the entry depends on the
+// account.
 type account struct {
-	Serial   uint64 // counts the changes of Hidden
+	Serial   uint64 // counts the changes of Hidden since the last erasure
 	Hidden   bool   // the user is banned
 	Epoch    int64  // counts the erasures
-	Base     uint64 // from which versions go on after the last erasure
+	Base     uint64 // the version at which the last erasure started the entries
 	ErasedAt time.Time
 }
 
-// time is the timestamp of a copy.
+// time returns the write timestamp of a copy of the account.
 func (a *account) time() int64 { return a.Epoch<<epochShift | int64(a.Serial+1) }
 
-// version is what the account adds to the version of each entry.
+// version returns what the account adds to the version of each entry of the user.
 func (a *account) version() uint64 { return a.Base + a.Serial }
 
 const (
 	flagHidden = 1 << iota
 	flagErased
 )
+
+// erasedBase returns the version at which an erasure starts the entries. It is greater
+// than highest, the greatest version that the erasure has read.
+func erasedBase(highest uint64) uint64 {
+	if base := highest + erasureStep; base <= maxResultVersion {
+		return base
+	}
+	return max(highest, maxResultVersion+versionRoom/2) + lastErasureStep
+}
 
 func (a *account) append(dst []byte) []byte {
 	var flags byte
@@ -111,7 +141,7 @@ func decodeAccount(b []byte) (account, error) {
 	return a, nil
 }
 
-// appendEntry appends e but for its scope and user.
+// appendEntry appends the encoding of e without its season and user.
 func appendEntry(dst []byte, e *leaderboard.Entry) []byte {
 	var flags byte
 	if e.Hidden {
@@ -134,10 +164,10 @@ func appendEntry(dst []byte, e *leaderboard.Entry) []byte {
 	return dst
 }
 
-func decodeEntry(scope leaderboard.Scope, user leaderboard.UserID, b []byte) (leaderboard.Entry, error) {
+func decodeEntry(seasonKey leaderboard.SeasonKey, user leaderboard.UserID, b []byte) (leaderboard.Entry, error) {
 	d := decoder{b: b}
 	format, flags := d.byte(), d.byte()
-	e := leaderboard.Entry{Scope: scope, User: user, Hidden: flags&flagHidden != 0, Version: d.uvarint()}
+	e := leaderboard.Entry{SeasonKey: seasonKey, User: user, Hidden: flags&flagHidden != 0, Version: d.uvarint()}
 	if e.Key = leaderboard.RankKey(d.string()); e.Key != "" {
 		e.AchievedAt = d.time()
 		e.Match = leaderboard.MatchID(d.string())
@@ -153,19 +183,21 @@ func decodeEntry(scope leaderboard.Scope, user leaderboard.UserID, b []byte) (le
 	return e, nil
 }
 
-// standingOf returns e's sort key without the user, which is the next column.
+// standingOf returns e's sort key without the user, which is a column of its own.
 func standingOf(e *leaderboard.Entry) []byte {
 	key := e.SortKey()
 	return []byte(key[:len(key)-len(e.User)])
 }
 
-// refusalItem is a refusal's place among those of its match: by revision.
+// refusalItem returns the clustering key of a refusal within its match. It orders
+// refusals by revision.
 func refusalItem(f *leaderboard.Refusal) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(f.Revision)), f.Content[:]...)
 }
 
-// appendRefusal appends what the item does not hold. Of two copies, that of the
-// earlier time is the greater.
+// appendRefusal appends the fields of f that [refusalItem] does not hold. Of two
+// copies of a refusal, the one received earlier has the greater bytes, so Cassandra
+// keeps that one.
 func appendRefusal(dst []byte, f *leaderboard.Refusal) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), ^(uint64(f.ReceivedAt.UnixMicro()) ^ 1<<63))
 	return append(dst, f.Reason...)
@@ -183,9 +215,11 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	return f, nil
 }
 
-// fingerprint returns the first bytes of a payload's SHA-256, and their
-// complement: high and low. Under one timestamp Cassandra keeps the greatest of
-// each, so the two belong to one payload unless there were several.
+// fingerprint returns the first 8 bytes of a payload's SHA-256 as high, and their
+// complement as low. At one timestamp Cassandra keeps the greatest high and the
+// greatest low. If several payloads were written, the greatest low comes from another
+// payload than the greatest high. So a matching pair shows that only one payload was
+// written.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)
@@ -195,24 +229,20 @@ func fingerprint(payload []byte) (high, low []byte) {
 	return high, low
 }
 
-// contenderItem names a payload that won over another of its revision.
+// contenderItem returns the clustering key of a contender row. The row records that
+// the payload prevailed over another payload of the same revision.
 func contenderItem(revision int64, payload []byte) []byte {
 	sum := sha256.Sum256(payload)
 	return append(binary.BigEndian.AppendUint64(nil, uint64(revision)), sum[:16]...)
 }
-
-// claim says which store is trusted to know a user's results by heart: the one
-// that began to write them last. The greatest stands.
-type claim [16]byte
-
-func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
 func userHash(user leaderboard.UserID) []byte {
 	sum := sha256.Sum256([]byte(user))
 	return sum[:]
 }
 
-// bucketOf returns the bucket of a user among n.
+// bucketOf returns the number of a user's bucket, from 0 to n-1. A ladder has one
+// partition per bucket.
 func bucketOf(user leaderboard.UserID, n int) int {
 	sum := sha256.Sum256([]byte(user))
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n))
@@ -222,8 +252,8 @@ func appendString[S ~string](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decoder reads the parts of a blob. After a fault every read returns zero and
-// bad is set.
+// decoder reads the parts of a blob. After an error, bad is set and every read
+// returns zero.
 type decoder struct {
 	b   []byte
 	bad bool

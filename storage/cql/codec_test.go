@@ -12,9 +12,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-var codecScope = leaderboard.Scope{Board: "b", Season: "s"}
+var codecSeasonKey = leaderboard.SeasonKey{Board: "b", Season: "s"}
 
-// What decodes is what was encoded, byte for byte; all else is ErrFormat.
+// If a blob can be decoded, the value encodes to the same bytes. For other blobs the
+// decoder returns ErrFormat.
 func FuzzDecodeAccount(f *testing.F) {
 	for _, a := range []account{{}, {Serial: 3, Hidden: true}, {Serial: 1, Epoch: 2, Base: 1 << 54, ErasedAt: time.UnixMicro(-1).UTC()}} {
 		f.Add(a.append(nil))
@@ -33,7 +34,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		f.Add(appendEntry(nil, &e))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decodeEntry(codecScope, "u", b)
+		e, err := decodeEntry(codecSeasonKey, "u", b)
 		checkDecoded(t, b, err, func() []byte { return appendEntry(nil, &e) })
 	})
 }
@@ -47,7 +48,7 @@ func checkDecoded(t *testing.T, b []byte, err error, again func() []byte) {
 		return
 	}
 	if got := again(); !bytes.Equal(got, b) {
-		t.Errorf("%x decodes, and encodes as %x", b, got)
+		t.Errorf("%x decodes, but encodes as %x", b, got)
 	}
 }
 
@@ -62,7 +63,7 @@ func FuzzDecodeRefusal(f *testing.F) {
 	})
 }
 
-// rowOf is a session in which every read finds one row.
+// rowOf is a session in which every read returns one row.
 type rowOf struct {
 	conn
 	values []any
@@ -76,7 +77,7 @@ func (r rowOf) read(_ context.Context, _ op, dest []any, row func() bool) error 
 	return nil
 }
 
-// Rows of match_results of any bytes are read or refused, and nothing else.
+// Any row of match_results is decoded or returns ErrFormat.
 func FuzzMatchRow(f *testing.F) {
 	payload := (&leaderboard.MatchResult{Score: 5}).AppendPayload(nil)
 	high, low := fingerprint(payload)
@@ -86,7 +87,7 @@ func FuzzMatchRow(f *testing.F) {
 	f.Add(int8(9), []byte{}, []byte{}, []byte{}, []byte{}, int64(0))
 	f.Fuzz(func(t *testing.T, kind int8, item, payload, high, low []byte, written int64) {
 		s := open(rowOf{values: []any{"m", kind, item, payload, high, low, written}}, Options{CacheUsers: -1})
-		key := &userKey{codecScope, 0, "u"}
+		key := &userKey{codecSeasonKey, 0, "u"}
 		err := s.eachMatch(t.Context(), key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
 			if m != nil {
 				m.contested()
@@ -100,14 +101,14 @@ func FuzzMatchRow(f *testing.F) {
 	})
 }
 
-// Statics of any bytes too.
+// Any static cells are decoded or return ErrFormat.
 func FuzzStatics(f *testing.F) {
 	a := account{Serial: 1}
 	f.Add(a.append(nil), make([]byte, 16))
 	f.Add([]byte{}, []byte{1})
 	f.Fuzz(func(t *testing.T, acc, owner []byte) {
 		s := open(rowOf{values: []any{acc, map[string]any{"dc1": owner}, map[string]any{}}}, Options{DataCenter: "dc1", CacheUsers: -1})
-		if _, err := s.readStatics(t.Context(), &userKey{codecScope, 0, "u"}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
+		if _, err := s.readStatics(t.Context(), &userKey{codecSeasonKey, 0, "u"}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
 		}
 	})
@@ -118,30 +119,30 @@ func FuzzDecodeSeal(f *testing.F) {
 	f.Add(`{`)
 	f.Fuzz(func(t *testing.T, body string) {
 		s := open(rowOf{values: []any{body}}, Options{CacheUsers: -1})
-		if _, err := s.readSeal(t.Context(), codecScope, edition{}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
+		if _, err := s.readSeal(t.Context(), codecSeasonKey, incarnation{}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
 		}
 	})
 }
 
-// Of what meets at one timestamp, Cassandra keeps the deletion, then the greater
-// bytes: so what is written and what is deleted at one version never do.
+// Of a deletion and an insertion with one timestamp, Cassandra keeps the deletion. So the
+// insertion and the deletion at one version must have different timestamps.
 func TestTimestamps(t *testing.T) {
 	for _, version := range []uint64{0, 1, 2, 1 << 40, maxVersion} {
 		if insertTime(version) <= deleteTime(version) {
-			t.Errorf("version %d: what is inserted at %d is gone by what is deleted at %d", version, insertTime(version), deleteTime(version))
+			t.Errorf("version %d: the deletion at %[3]d covers the insertion at %[2]d", version, insertTime(version), deleteTime(version))
 		}
 		if deleteTime(version+1) <= insertTime(version) {
-			t.Errorf("version %d: what is deleted at the next stays", version)
+			t.Errorf("version %d: the deletion at the next version does not cover the insertion", version)
 		}
 		for _, at := range []int64{insertTime(version), deleteTime(version)} {
 			if c := versionCovering(at); deleteTime(c) < at || c > 0 && deleteTime(c-1) >= at {
-				t.Errorf("timestamp %d is covered first by version %d, not %d", at, at/2, c)
+				t.Errorf("versionCovering(%d) = %[3]d, want %[2]d", at, at/2, c)
 			}
 		}
 	}
 	if insertTime(maxVersion) > sweepTime {
-		t.Error("a sweep does not cover every version")
+		t.Error("sweepTime does not cover every version")
 	}
 	for _, x := range [][2]int64{{0, 0}, {0, 5}, {3, 1<<epochShift - 2}} {
 		if got := revisionOf(resultTime(x[0], x[1])); got != x[1] {
@@ -153,8 +154,8 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// A season says who opened it: the next edition stands over the last, and of one
-// edition the board made last.
+// A later incarnation prevails over an earlier one. Within one incarnation, the board
+// that was created later prevails.
 func TestOpenTime(t *testing.T) {
 	now := stepsEpoch.UnixMicro()
 	order := []int64{openTime(0, -5), openTime(0, now), openTime(0, now+1000), openTime(1, 0), openTime(1, now), openTime(2, 1<<62), openTime(3, 0)}
@@ -165,19 +166,20 @@ func TestOpenTime(t *testing.T) {
 	}
 }
 
-// The greater copy of a refusal is the earlier one, which is kept.
-func TestEarlierRefusalStands(t *testing.T) {
+// Of two copies of a refusal, the earlier one has the greater bytes, so Cassandra keeps
+// it.
+func TestEarlierRefusalPrevails(t *testing.T) {
 	early := leaderboard.Refusal{ReceivedAt: time.UnixMicro(-1).UTC(), Reason: "a"}
 	late := leaderboard.Refusal{ReceivedAt: time.UnixMicro(1).UTC(), Reason: "b"}
 	if bytes.Compare(appendRefusal(nil, &early), appendRefusal(nil, &late)) <= 0 {
-		t.Error("the later refusal would stand")
+		t.Error("the later refusal has the greater bytes")
 	}
 }
 
 func TestEntryRoundTrip(t *testing.T) {
-	want := leaderboard.Entry{Scope: codecScope, User: "u", Key: "12345678", AchievedAt: stepsEpoch, Match: "m", Metadata: "x", Results: 2, Version: 9,
+	want := leaderboard.Entry{SeasonKey: codecSeasonKey, User: "u", Key: "12345678", AchievedAt: stepsEpoch, Match: "m", Metadata: "x", Results: 2, Version: 9,
 		Hidden: true, Divisions: []leaderboard.Division{{Attribute: "team", Value: "red"}}}
-	got, err := decodeEntry(codecScope, "u", appendEntry(nil, &want))
+	got, err := decodeEntry(codecSeasonKey, "u", appendEntry(nil, &want))
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("error %v (-want +got):\n%s", err, d)
 	}

@@ -10,24 +10,26 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// pageRows is how many rows are fetched at a time.
+// pageRows is the number of rows that the driver fetches per page.
 const pageRows = 1000
 
-// An op is a statement with its arguments.
+// op is a statement with its arguments.
 type op struct {
 	stmt string
 	args []any
 }
 
-// conn is all that the store does with a session. Tests put faults and stops
-// between the two.
+// conn is the part of a session that the store uses. Tests wrap it to inject
+// faults and to stop between statements.
 type conn interface {
-	// read scans each row into dest, and then calls row, until that is false.
+	// read scans each row into dest and then calls row. It stops when row
+	// returns false.
 	read(ctx context.Context, q op, dest []any, row func() bool) error
-	// write runs statements on one partition as one, once a quorum has them.
+	// write runs statements on one partition atomically. It returns nil once a
+	// quorum has stored their effect.
 	write(ctx context.Context, ops ...op) error
-	// swap runs a statement with a condition. If that does not hold, have is
-	// given the row as it is.
+	// swap runs a conditional statement and reports whether the condition held.
+	// If the condition did not hold, swap puts the current row into have.
 	swap(ctx context.Context, q op, have map[string]any) (bool, error)
 	close()
 }
@@ -51,8 +53,9 @@ func (s session) write(ctx context.Context, ops ...op) error {
 	return fault(ctx, "write", s.ExecuteBatch(s.batch(ops).WithContext(ctx)))
 }
 
-// batch returns statements as one. The driver's settings say of single statements
-// only that they may be repeated.
+// batch returns an unlogged batch of the statements. It marks each statement as
+// idempotent, because DefaultIdempotence in the driver's configuration does not apply
+// to batches.
 func (s session) batch(ops []op) *gocql.Batch {
 	b := s.NewBatch(gocql.UnloggedBatch)
 	for _, o := range ops {
@@ -71,8 +74,8 @@ func (s session) swap(ctx context.Context, q op, have map[string]any) (bool, err
 
 func (s session) close() { s.Close() }
 
-// fault wraps an error of the driver. Whatever may pass, and whatever leaves
-// open what became of a write, is [leaderboard.ErrUnavailable].
+// fault wraps an error of the driver. An error that a retry may avoid, or that
+// leaves the outcome of a write unknown, also wraps [leaderboard.ErrUnavailable].
 func fault(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil

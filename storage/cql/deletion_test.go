@@ -10,17 +10,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// deletion is a writer and a deletion of its board, in turns, and another writer
-// that comes between two of them.
+// deletion is a writer and a deletion of its board that take turns, and another
+// writer that runs between two turns.
 type deletion struct {
 	*writers
-	between int  // the other writer comes after this turn
-	warm    bool // the season is open before
+	between int  // the other writer runs after this turn
+	warm    bool // the season is open before the deletion
 }
 
-// run returns what is wrong at the end.
+// run runs the calls by a schedule and returns an error if the outcome is wrong.
 func (d *deletion) run(ctx context.Context, first int, order schedule) error {
-	scope := leaderboard.Scope{Board: d.board.ID, Season: leaderboard.SeasonAll}
+	seasonKey := leaderboard.SeasonKey{Board: d.board.ID, Season: leaderboard.SeasonAll}
 	if d.warm {
 		if err := d.apply(ctx, d.stores[0], "warm 1"); err != nil {
 			return err
@@ -51,7 +51,8 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 			return fmt.Errorf("Apply: %w", err)
 		}
 	}
-	// Nothing is taken: first of a user of whom the deletion had nothing to remove.
+	// The deleted board accepts no results: neither of a new user nor of a user whose
+	// results the deletion removed.
 	d.user = "late"
 	if err := d.apply(ctx, d.stores[0], "late 1"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return fmt.Errorf("Apply of another user's result after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
@@ -72,10 +73,10 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 		if seasons, err := s.Seasons(ctx, again.ID); err != nil || len(seasons) > 0 {
 			return fmt.Errorf("store %d: seasons of the new board: %v, error %v", i, seasons, err)
 		}
-		for user, err := range s.Users(ctx, scope) {
+		for user, err := range s.Users(ctx, seasonKey) {
 			return fmt.Errorf("store %d: user %q of the new board, error %v", i, user, err)
 		}
-		for e, err := range s.Scan(ctx, scope) {
+		for e, err := range s.Scan(ctx, seasonKey) {
 			return fmt.Errorf("store %d: entry of the new board: %v, error %v", i, e, err)
 		}
 	}
@@ -88,14 +89,14 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 			return fmt.Errorf("Apply to the new board: %w", err)
 		}
 	}
-	if e, err := d.third.Entry(ctx, scope, d.user); err != nil || e.Results != 3 {
-		return fmt.Errorf("entry of the new board is of %d results, error %v", e.Results, err)
+	if e, err := d.third.Entry(ctx, seasonKey, d.user); err != nil || e.Results != 3 {
+		return fmt.Errorf("the entry of the new board has %d results, error %v", e.Results, err)
 	}
 	return d.check(ctx)
 }
 
-// Of a board that is deleted nothing is left, however the deletion and two writers
-// take turns, and the next of its id can be written to.
+// In any order of the statements of a deletion and of two writers, nothing is left of the
+// deleted board, and a new board with the same id accepts results.
 func TestModelOfADeletion(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		for between := range 2 {

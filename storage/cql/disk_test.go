@@ -19,8 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// disk is a keyspace on a Cassandra of its own, which can be told to flush and
-// to compact.
+// disk is a keyspace on a private Cassandra node, which tests can flush and compact.
 type disk struct {
 	node     *cluster.Server
 	keyspace string
@@ -67,11 +66,11 @@ func (d *disk) compact(t *testing.T) {
 	}
 }
 
-// ladderTables are those whose partitions grow with the users of a board.
+// ladderTables are the tables whose partitions grow with the users of a board.
 var ladderTables = []string{"leaderboard", "user_entries"}
 
-// sizes flushes and compacts the ladder tables, and returns the bytes that each has
-// on disk.
+// sizes flushes and compacts the ladder tables, and returns the size of each on disk
+// in bytes.
 func (d *disk) sizes(t *testing.T) map[string]float64 {
 	t.Helper()
 	d.compact(t)
@@ -99,10 +98,11 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 	return sizes
 }
 
-// Partitions stay below 100 MB at 25 million users in the default number of
-// buckets: what a user takes in each is measured, uncompressed, as that is what
-// Cassandra goes by. LEADERBOARD_DISK_USERS sets how many users it is measured of.
-func TestPartitionsStaySmall(t *testing.T) {
+// With 25 million users in the default number of buckets, partitions stay below 100 MB.
+// The test measures the bytes per user without compression, because Cassandra's limit
+// is on uncompressed partitions. LEADERBOARD_DISK_USERS sets the number of users that
+// it measures.
+func TestDiskPartitionsStaySmall(t *testing.T) {
 	const largest, users = 100e6, 25e6
 	d := newDisk(t)
 	for _, table := range ladderTables {
@@ -113,8 +113,8 @@ func TestPartitionsStaySmall(t *testing.T) {
 		name    string
 		board   leaderboard.Board
 		result  func(r *leaderboard.MatchResult, user, i int)
-		ladders float64 // in which each user has a row
-		exceeds bool    // that takes more buckets
+		ladders float64 // the number of ladders in which each user has a row
+		exceeds bool    // the partitions are larger than 100 MB
 	}{
 		{name: "ids of 16 bytes", ladders: 1, result: func(r *leaderboard.MatchResult, user, i int) {
 			r.User, r.Match = leaderboard.UserID(fmt.Sprintf("user-%011d", user)), leaderboard.MatchID(fmt.Sprintf("match-%010d", i))
@@ -125,7 +125,7 @@ func TestPartitionsStaySmall(t *testing.T) {
 				r.User, r.Match = leaderboard.UserID(uuidOf(user)), leaderboard.MatchID(uuidOf(-i))
 				r.TieBreakers, r.Attributes = []int64{int64(user % 50), int64(user % 9)}, map[string]string{"country": "KEN"}
 			}},
-		{name: "the same, with revisions by a clock, and metadata of 200 bytes", ladders: 2, exceeds: true,
+		{name: "the same, with clock times as revisions and 200 bytes of metadata", ladders: 2, exceeds: true,
 			board: leaderboard.Board{Divisions: []string{"country"}, TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}, {Name: "kills"}}},
 			result: func(r *leaderboard.MatchResult, user, i int) {
 				r.User, r.Match = leaderboard.UserID(uuidOf(user)), leaderboard.MatchID(uuidOf(-i))
@@ -144,18 +144,18 @@ func TestPartitionsStaySmall(t *testing.T) {
 			if err := s.CreateBoard(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
-			scope := leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}
-			ed, err := s.opened(t.Context(), &b, scope.Season)
+			seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
+			inc, err := s.opened(t.Context(), &b, seasonKey.Season)
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Users have one to five results, so that timestamps differ, and then one
-			// that is better. Entries are made and written as after reading those.
+			// Users have one to five results, so that timestamps differ, and then a
+			// better one. place writes the entries that follow from these results.
 			place := func(better bool) {
 				err := s.each(t.Context(), measured, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
 					var version uint64
-					key := userKey{Scope: scope, edition: ed.number}
+					key := userKey{SeasonKey: seasonKey, incarnation: inc.number}
 					entry, before := leaderboard.Entry{}, leaderboard.Entry{}
 					for i := range 2 + user%5 {
 						if i == 1+user%5 && !better {
@@ -173,7 +173,7 @@ func TestPartitionsStaySmall(t *testing.T) {
 					if !better {
 						before = leaderboard.Entry{}
 					}
-					return s.place(ctx, &key, ed, &entry, &before, nil)
+					return s.place(ctx, &key, inc, &entry, &before, nil)
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -182,26 +182,26 @@ func TestPartitionsStaySmall(t *testing.T) {
 			place(false)
 			before := d.sizes(t)
 			row, entry := before["leaderboard"]/float64(measured)/kind.ladders, before["user_entries"]/float64(measured)
-			t.Logf("of %d users: %.1f bytes a row of leaderboard, %.1f of user_entries; with 25 million in %d buckets: %.0f MB and %.0f MB",
+			t.Logf("%d users: %.1f bytes per row of leaderboard, %.1f per row of user_entries; partitions of 25 million users in %d buckets: %.0f MB and %.0f MB",
 				measured, row, entry, defaultBuckets, row*users/defaultBuckets/1e6, entry*users/defaultBuckets/1e6)
 			if size := max(row, entry) * users / defaultBuckets; size > largest != kind.exceeds {
-				t.Errorf("a partition of %.0f MB", size/1e6)
+				t.Errorf("the larger partition has %.0f MB; over the limit: %v, want %v", size/1e6, size > largest, kind.exceeds)
 			}
 			place(true)
 			after := d.sizes(t)
-			t.Logf("once each user has improved: %.1f bytes more a row of leaderboard, %.1f of user_entries",
+			t.Logf("after one improvement per user: %.1f bytes more per row of leaderboard, %.1f per row of user_entries",
 				(after["leaderboard"]-before["leaderboard"])/float64(measured)/kind.ladders, (after["user_entries"]-before["user_entries"])/float64(measured))
 		})
 	}
 }
 
-// uuidOf returns a number in the form of a UUID.
+// uuidOf returns a text in the form of a UUID for a number.
 func uuidOf(n int) string {
 	sum := userHash(leaderboard.UserID(fmt.Sprint(n)))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// traced is a session whose reads Cassandra keeps a trace of.
+// traced is a session whose reads Cassandra traces.
 type traced struct {
 	session
 	mu    sync.Mutex
@@ -218,7 +218,7 @@ func (s *traced) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return fault(ctx, "read", iter.Close())
 }
 
-// Trace is told of a read's trace.
+// Trace records the id of a read's trace. The driver calls it.
 func (s *traced) Trace(id []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,8 @@ func (s *traced) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones returns how many were met by the reads since the last call.
+// tombstones returns the number of tombstones that the reads since the last call
+// scanned.
 func (s *traced) tombstones(t *testing.T) (all int) {
 	t.Helper()
 	s.mu.Lock()
@@ -235,8 +236,8 @@ func (s *traced) tombstones(t *testing.T) (all int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for _, id := range s.reads {
-		// A trace is written some time after its read was answered. One of a statement
-		// that is being prepared tells of no rows.
+		// A trace is written some time after the answer. The trace of a PREPARE has
+		// no rows.
 		var took *int
 		for tries := 0; took == nil && tries < 300; tries++ {
 			err := s.Query("SELECT duration FROM system_traces.sessions WHERE session_id = ?", id).Consistency(gocql.One).Scan(&took)
@@ -260,15 +261,15 @@ func (s *traced) tombstones(t *testing.T) (all int) {
 	return all
 }
 
-// A user who improves 10,000 times leaves a tombstone each time, under the top,
-// and whoever reads the top meets each of them once, in the first page. Once
-// gc_grace_seconds have passed they go as the table is written to and flushed.
-func TestTombstonesUnderTheTop(t *testing.T) {
+// A user who improves 10,000 times leaves 10,000 tombstones below the top. Reading the
+// top scans each of them once, in the first page. After gc_grace_seconds, flushes and
+// compactions remove them.
+func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	const users, improvements = 200, 10_000
 	d := newDisk(t)
 	ctx := t.Context()
 	b := stepsBoard(leaderboard.Best)
-	scope := leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
 	writer, reader := open(session{d.session}, d.options), &traced{session: session{d.session}}
 	if err := writer.CreateBoard(ctx, b); err != nil {
 		t.Fatal(err)
@@ -284,28 +285,28 @@ func TestTombstonesUnderTheTop(t *testing.T) {
 	for i := range users {
 		apply(fmt.Sprintf("user-%03d", i), fmt.Sprintf("m %d", i))
 	}
-	// Each as the store writes it, many at a time: what orders them is their version.
-	e, err := writer.editions.fresh(ctx, scope)
+	// The store's own writes, concurrently, because their versions order them.
+	inc, err := writer.incarnations.fresh(ctx, seasonKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := &userKey{scope, e.number, "best"}
+	key := &userKey{seasonKey, inc.number, "best"}
 	best := func(n int) *leaderboard.Entry {
-		return &leaderboard.Entry{Scope: scope, User: key.user, Key: b.ScorePrefix(leaderboard.Score(users+n), stepsEpoch), AchievedAt: stepsEpoch, Version: uint64(n + 1)}
+		return &leaderboard.Entry{SeasonKey: seasonKey, User: key.user, Key: b.ScorePrefix(leaderboard.Score(users+n), stepsEpoch), AchievedAt: stepsEpoch, Version: uint64(n + 1)}
 	}
 	err = writer.each(ctx, improvements, func(ctx context.Context, i int) error {
-		return writer.place(ctx, key, e, best(i+1), best(i), nil)
+		return writer.place(ctx, key, inc, best(i+1), best(i), nil)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	// top reads it, and returns how many tombstones that met.
+	// top reads the top 100, and returns the number of tombstones that the reads scanned.
 	top := func() int {
 		t.Helper()
 		s := open(reader, d.options)
 		at := 0
-		for e, err := range s.Entries(ctx, leaderboard.Ladder{Scope: scope}, "") {
+		for e, err := range s.Entries(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, "") {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,7 +328,7 @@ func TestTombstonesUnderTheTop(t *testing.T) {
 	}
 	for _, when := range []string{"written", "compacted within gc_grace_seconds"} {
 		if n := top(); n != improvements {
-			t.Errorf("%s: reading the top 100 met %d tombstones, want %d", when, n, improvements)
+			t.Errorf("%s: reading the top 100 scanned %d tombstones, want %d", when, n, improvements)
 		}
 		d.compact(t)
 	}
@@ -342,7 +343,7 @@ func TestTombstonesUnderTheTop(t *testing.T) {
 			break
 		}
 		if round == rounds {
-			t.Fatal("they do not go")
+			t.Fatalf("%d tombstones are left", n)
 		}
 	}
 }

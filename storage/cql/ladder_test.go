@@ -11,9 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Each row that is deleted is a tombstone, under the top if the user stands there.
-// Results of a user that come together move the row once, however many improve;
-// results that improve nothing delete nothing.
+// Each deleted row leaves a tombstone. The results of one user in one Apply move the row
+// at most once. Results that do not improve the entry delete no row.
 func TestResultsLeaveFewTombstones(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -41,7 +40,7 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := deleted(); n != 1 {
-			t.Errorf("100 improvements that came together deleted %d rows, want 1", n)
+			t.Errorf("100 improvements in one Apply deleted %d rows, want 1", n)
 		}
 	}
 	for i := range 100 {
@@ -50,13 +49,13 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 		}
 	}
 	if n := deleted(); n != 0 {
-		t.Errorf("100 results that improved nothing deleted %d rows", n)
+		t.Errorf("100 results without improvement deleted %d rows, want 0", n)
 	}
 }
 
-// cut is a session whose first read of a user's results comes in two pages. In
-// between the user's entry is read, and then something happens. At the second read
-// the process dies.
+// cut is a session whose first read of a user's results has two pages. Between the pages
+// it waits until the user's entry is read, and then calls the function between. The
+// process dies before it reads the user's results for the second time.
 type cut struct {
 	conn
 	at      string // the first match of the second page
@@ -87,9 +86,9 @@ func (c *cut) read(ctx context.Context, q op, dest []any, row func() bool) error
 	return page(true)
 }
 
-// A row that stays is written again with each version of the entry. Else it would
-// fall to a recount that has read results of an earlier and of a later time, and
-// knows a version in between.
+// If a new entry has the same ladder row as the old entry, the row is written again at
+// the new version. Otherwise a concurrent Recount could delete the row: one that read its
+// first page of results before the change and its second page after it.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

@@ -15,22 +15,22 @@ import (
 	"sync"
 )
 
-// A model of Cassandra for the statements of this package: three replicas, each
-// a set of cells of which the greatest timestamp stands, then the deletion, then
-// the greater bytes. A write is at two replicas when it returns and at the third
-// some time later; a read asks two, and brings both up to date with what it
-// found of the rows that it read. Which two is drawn at random.
+// model is a model of Cassandra for the statements of this package. It has three
+// replicas. Of two writes of a cell, a replica keeps the one with the greater
+// timestamp, then the deletion, then the one with the greater bytes. A write
+// reaches two random replicas before it returns, and the third one later. A read
+// merges two random replicas and repairs both.
 //
-// It is not what the tests of the store go by: those run against servers. It is
-// for what takes too many runs or too much bad luck for servers: every order of
-// two writers' steps, and random orders of three, on replicas that lag.
+// The contract is tested on real servers. The model serves tests that need too many
+// runs, or too unlikely orders, for servers: every order of two writers' steps, and
+// random orders of three writers, on replicas that lag.
 type model struct {
 	mu       sync.Mutex
-	rng      *rand.Rand // nil: there is one replica
+	rng      *rand.Rand // if nil, the model uses one replica only
 	replicas [3]replica
 	late     []func()
 	keys     map[string][]any // partition keys by their text
-	now      int64            // the time of lightweight transactions
+	now      int64            // the last timestamp of a lightweight transaction
 }
 
 type replica map[string]map[string]*partition // by table, by partition key
@@ -43,14 +43,14 @@ type partition struct {
 
 type modelRow struct {
 	key     []any // clustering columns
-	live    int64 // timestamp of an INSERT, 0 if none
+	live    int64 // timestamp of the INSERT, or 0
 	deleted int64
-	cells   map[string]modelCell // by column, for collections by column and element
+	cells   map[string]modelCell // by column; cells of collections by column and element
 }
 
 type modelCell struct {
 	timestamp int64
-	value     any // nil is deleted
+	value     any // nil if the cell is deleted
 }
 
 func newModel(rng *rand.Rand) *model {
@@ -61,7 +61,7 @@ func newModel(rng *rand.Rand) *model {
 	return m
 }
 
-// columns that are not regular, by table.
+// The key columns by table, and the static and collection columns.
 var (
 	partitionColumns = map[string][]string{
 		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_scopes": {"user_hash"},
@@ -81,13 +81,13 @@ var (
 	collectionColumns = []string{"owners", "divisions", "erased"}
 )
 
-// parsed is a statement, with a ? for each argument.
+// parsed is a parsed statement. Each argument is a "?".
 type parsed struct {
 	verb, table string
 	columns     []string // selected, inserted or set
 	values      []string // inserted or set: ? or a literal; for collections element=value
 	where       [][2]string
-	after       bool // there is a tuple that rows must be greater than
+	after       bool // rows must be greater than a tuple
 	distinct    bool
 	limit       string
 	timestamp   string
@@ -161,7 +161,7 @@ func parseStatement(stmt string) *parsed {
 	return p
 }
 
-// arguments hands out the arguments of a statement in the order of its text.
+// arguments yields the arguments of a statement in the order of its text.
 type arguments struct{ rest []any }
 
 func (a *arguments) take(text string) any {
@@ -184,7 +184,7 @@ func (a *arguments) take(text string) any {
 	return n
 }
 
-// compareValues orders values as Cassandra does: bytes, and numbers by value.
+// compareValues orders values as Cassandra does: bytes by content, numbers by value.
 func compareValues(x, y any) int {
 	bytesOf := func(v any) []byte {
 		switch v := v.(type) {
@@ -201,12 +201,21 @@ func compareValues(x, y any) int {
 
 func compareKeys(x, y []any) int { return slices.CompareFunc(x, y, compareValues) }
 
+// text returns a text that is different for different keys.
 func text(values ...any) string {
-	var b strings.Builder
+	var b []byte
 	for _, v := range values {
-		fmt.Fprintf(&b, "%q;", fmt.Sprint(v))
+		switch v := v.(type) {
+		case string:
+			b = strconv.AppendQuote(b, v)
+		case []byte:
+			b = strconv.AppendQuote(b, string(v))
+		default:
+			b = strconv.AppendInt(b, reflect.ValueOf(v).Int(), 10)
+		}
+		b = append(b, ';')
 	}
-	return b.String()
+	return string(b)
 }
 
 func (c modelCell) beats(o modelCell) bool {
@@ -263,8 +272,8 @@ func (r replica) partition(table, key string) *partition {
 	return r[table][key]
 }
 
-// visible returns the cells of a row that no deletion covers, and whether there
-// is a row at all.
+// visible returns the cells of a row that no deletion covers, and reports whether
+// the row exists.
 func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	deleted = max(deleted, r.deleted)
 	out := map[string]any{}
@@ -276,7 +285,8 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	return out, len(out) > 0 || r.live > deleted
 }
 
-// change is the effect of a statement on a partition.
+// change returns the partition that a statement writes, and a function that applies
+// the statement to it.
 func (m *model) change(q op, now int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
@@ -366,7 +376,7 @@ func parse(stmt string) *parsed {
 	return p.(*parsed)
 }
 
-// two returns two replicas, and the third.
+// two returns two random replicas, and then the third one.
 func (m *model) two() (a, b, c int) {
 	if m.rng == nil {
 		return 0, 0, 0
@@ -385,8 +395,8 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// apply writes to two replicas, and to the third later. now is for statements
-// without a timestamp.
+// apply writes to two replicas at once and to the third later. Statements without a
+// timestamp get now.
 func (m *model) apply(ops []op, now int64) {
 	a, b, c := m.two()
 	var first string
@@ -412,8 +422,7 @@ func (m *model) apply(ops []op, now int64) {
 	}
 }
 
-// at returns what two replicas together hold of a partition, and brings both up
-// to date.
+// at returns a partition merged from two replicas, and repairs both.
 func (m *model) at(table, key string) *partition {
 	a, b, _ := m.two()
 	if a == b {
@@ -445,7 +454,7 @@ func (m *model) read(ctx context.Context, q op, dest []any, row func() bool) err
 	return err
 }
 
-// find returns the rows that a SELECT gives.
+// find returns the rows of a SELECT.
 func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault(ctx, "read", err)
@@ -489,7 +498,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 			return
 		}
 		if !matches(p.table, r, nil, keys) {
-			return // before what costs more
+			return // before the more expensive checks
 		}
 		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {
 			rows = append(rows, found{r, cells})
@@ -521,7 +530,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	return out, nil
 }
 
-// findPartitions returns what a SELECT DISTINCT gives, which has no condition.
+// findPartitions returns the rows of a SELECT DISTINCT without conditions.
 func (m *model) findPartitions(p *parsed) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
@@ -552,7 +561,7 @@ func (m *model) findPartitions(p *parsed) (out [][]any) {
 	return out
 }
 
-// keyIn returns the clustering key, if all of it is given.
+// keyIn returns the clustering key, if values has all of its columns.
 func keyIn(table string, values map[string]any) (string, bool) {
 	var ck []any
 	for _, c := range clusteringColumns[table] {
@@ -585,7 +594,7 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 	return true
 }
 
-// column returns a column of a row; nil is null.
+// column returns a column of a row, or nil if it is null.
 func column(table, name string, r *modelRow, cells, static map[string]any) any {
 	if i := slices.Index(clusteringColumns[table], name); i >= 0 {
 		if r == nil {
@@ -617,7 +626,7 @@ func column(table, name string, r *modelRow, cells, static map[string]any) any {
 	return nil
 }
 
-// assign does what a driver's Scan does.
+// assign stores v in dest as the driver's Scan does.
 func assign(dest, v any) {
 	d := reflect.ValueOf(dest).Elem()
 	if set, ok := v.(map[string]any); ok {
@@ -657,7 +666,7 @@ func assign(dest, v any) {
 	d.Set(reflect.ValueOf(v).Convert(d.Type()))
 }
 
-// swap is linearizable: it reads and writes all replicas.
+// swap reads and writes all replicas, so it is linearizable.
 func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

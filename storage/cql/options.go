@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -28,39 +29,43 @@ const (
 // Options are the settings of a store. Hosts and DataCenter are required.
 type Options struct {
 	// Hosts are addresses, host or host:port, of some nodes of the local data
-	// centre; the others are found. All nodes listen on one port.
+	// center. The driver discovers the others. All nodes listen on one port.
 	Hosts []string
-	// DataCenter is the one whose nodes are asked, and whose quorum decides.
+	// DataCenter is the local data center. The store queries its nodes only,
+	// and waits for a quorum of them. Without a quorum, calls fail with
+	// [leaderboard.ErrUnavailable], also while other data centers are up.
 	DataCenter string
 	// Keyspace holds the tables. Default leaderboard.
 	Keyspace string
-	// Username and Password are for nodes that ask for them.
+	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
-	// TLS is for nodes that want it; nil is none.
+	// TLS is the configuration of TLS. Nil means connections without TLS.
 	TLS *tls.Config
-	// Connections is how many are kept to each node. Default 4.
+	// Connections is the number of connections to each node. Default 4.
 	Connections int
-	// Timeout is how long a node is waited for. It is longer than the nodes'
-	// own timeouts, so that they are heard to give up. Default 12s.
+	// Timeout bounds the wait for a node's answer. It must exceed the nodes' own
+	// timeouts, so that the store receives their timeout errors. Default 12s.
 	Timeout time.Duration
-	// Buckets is how many partitions the users of each ladder are spread over,
-	// 1 to 4096. It is fixed for a board when that is made. A partition of n
-	// users takes some 200 n bytes, more with metadata, and should stay under 100 MB; a ladder is
-	// read from all of its partitions. Default 64, for 25 million users.
+	// Buckets is the number of partitions over which the users of each ladder are
+	// spread, 1 to 4096. It is fixed for a board when the board is created. A
+	// partition of n users takes about 200·n bytes, more with metadata. It should
+	// stay below 100 MB. Reading a ladder reads all of its partitions. The default
+	// of 64 is enough for 25 million users.
 	Buckets int
-	// CacheUsers is how many users' summaries are kept in memory, so that a
-	// result costs the same whatever the user's history. Default 100,000;
-	// negative is none.
+	// CacheUsers is the number of users for whom the store caches a summary of their
+	// results. For a cached user, the cost of a new result does not depend on the
+	// number of the user's results. Default 100,000; a negative number disables the
+	// cache.
 	CacheUsers int
 }
 
 func (o *Options) complete() error {
 	var errs []error
 	if len(o.Hosts) == 0 {
-		errs = append(errs, errors.New("no host is named"))
+		errs = append(errs, errors.New("no host is set; set cassandra.hosts"))
 	}
 	if o.DataCenter == "" {
-		errs = append(errs, errors.New("the local data center is not named"))
+		errs = append(errs, errors.New("no local data center is set; set cassandra.data_center"))
 	}
 	if o.Keyspace == "" {
 		o.Keyspace = defaultKeyspace
@@ -78,7 +83,7 @@ func (o *Options) complete() error {
 		o.Buckets = defaultBuckets
 	}
 	if o.Buckets < 1 || o.Buckets > maxBuckets {
-		errs = append(errs, fmt.Errorf("%d buckets are not 1 to %d", o.Buckets, maxBuckets))
+		errs = append(errs, fmt.Errorf("%d buckets; the number must be 1 to %d", o.Buckets, maxBuckets))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cql: options: %w", err)
@@ -86,9 +91,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// ApplySchema makes the keyspace, with a number of replicas in each data center,
-// or brings its schema up to date. progress is told of each migration, and may be
-// nil. Errors are those of [schema.Apply].
+// ApplySchema creates the keyspace, with a number of replicas per data center, or
+// brings its schema up to date. It calls progress after each migration; progress
+// may be nil. Errors: those of [schema.Apply].
 func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progress func(schema.Migration)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -96,7 +101,7 @@ func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progre
 	return schema.Apply(ctx, o.connect, o.Keyspace, replicas, progress)
 }
 
-// CheckReplicas is [schema.CheckReplicas] of the keyspace.
+// CheckReplicas calls [schema.CheckReplicas] for the keyspace.
 func CheckReplicas(ctx context.Context, o Options, replicas map[string]int) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -109,7 +114,8 @@ func CheckReplicas(ctx context.Context, o Options, replicas map[string]int) erro
 	return schema.CheckReplicas(ctx, gs, o.Keyspace, replicas)
 }
 
-// SchemaStatus returns the migrations that there are, and whether each was applied.
+// SchemaStatus returns the migrations of this program and of the keyspace, as
+// [schema.Status] does.
 func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -122,7 +128,7 @@ func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	return schema.Status(ctx, gs)
 }
 
-// connect opens a session in a keyspace, or in none.
+// connect opens a session in a keyspace, or in no keyspace if the name is empty.
 func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	cfg, err := o.cluster(keyspace)
 	if err != nil {
@@ -130,10 +136,67 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	}
 	gs, err := cfg.CreateSession()
 	if err != nil {
-		return nil, fmt.Errorf("cql: connect to keyspace %q of %v (if there is none: leaderboard schema apply): %w: %w",
+		if missing := o.checkDataCenter(cfg.HostFilter.(*localNodes)); missing != nil {
+			return nil, missing
+		}
+		return nil, fmt.Errorf("cql: connect to keyspace %q on %v (to create the keyspace, run `leaderboard schema apply`): %w: %w",
 			keyspace, o.Hosts, leaderboard.ErrUnavailable, err)
 	}
 	return gs, nil
+}
+
+// localNodes is the driver's filter of nodes. It accepts the nodes of one data
+// center only.
+//
+// Without this filter, the driver asks nodes of other data centers once the local
+// nodes do not answer. LOCAL_QUORUM then means a quorum of the other data center. A
+// write would be acknowledged there, and be missing in the local data center.
+type localNodes struct {
+	dataCenter string
+
+	mu     sync.Mutex
+	local  bool            // a local node answered
+	remote *gocql.HostInfo // a node of another data center that answered
+}
+
+// Accept reports whether the driver may use a node.
+func (n *localNodes) Accept(node *gocql.HostInfo) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if node.DataCenter() == n.dataCenter {
+		n.local = true
+		return true
+	}
+	n.remote = node
+	return false
+}
+
+// checkDataCenter returns [schema.ErrDataCenter] if only nodes of other data centers
+// answered, and these nodes do not know the local data center. It returns nil if it
+// cannot find out.
+func (o *Options) checkDataCenter(nodes *localNodes) error {
+	nodes.mu.Lock()
+	local, node := nodes.local, nodes.remote
+	nodes.mu.Unlock()
+	if local || node == nil {
+		return nil
+	}
+	cfg, err := o.cluster("")
+	if err == nil {
+		address := node.ConnectAddress().String()
+		cfg.Hosts, cfg.HostFilter = []string{address}, gocql.WhiteListHostFilter(address)
+		var gs *gocql.Session
+		if gs, err = cfg.CreateSession(); err == nil {
+			defer gs.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), cfg.ConnectTimeout)
+			defer cancel()
+			err = schema.CheckDataCenter(ctx, gs, o.DataCenter)
+		}
+	}
+	if errors.Is(err, schema.ErrDataCenter) {
+		return fmt.Errorf("cql: hosts %v: %w", o.Hosts, err)
+	}
+	return nil
 }
 
 // cluster returns the driver's settings.
@@ -148,19 +211,19 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ProtoVersion = 4
 	cfg.NumConns = o.Connections
 	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = 5*time.Second, o.Timeout, o.Timeout
-	// A quorum of the local data centre, never less: a retry asks another node,
-	// at the same consistency.
+	// A retry asks another node, at the same consistency.
 	cfg.Consistency, cfg.SerialConsistency = gocql.LocalQuorum, gocql.Serial
 	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(o.DataCenter), gocql.ShuffleReplicas())
+	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
 	cfg.RetryPolicy = retries{}
 	cfg.DefaultIdempotence = true
-	// Timestamps come from what is written, never from this machine's clock.
+	// Timestamps are computed from the written data, never from this machine's clock.
 	cfg.DefaultTimestamp = false
-	// A node that was down is tried again soon and for good.
+	// The driver keeps trying to reconnect to a node that is down.
 	cfg.ReconnectInterval = time.Second
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
-	cfg.Logger = quiet{} // stores do not log
+	cfg.Logger = quiet{}
 	if o.Username != "" {
 		cfg.Authenticator = gocql.PasswordAuthenticator{Username: o.Username, Password: o.Password}
 	}
@@ -176,17 +239,17 @@ const (
 	retryMax   = 400 * time.Millisecond
 )
 
-// retries tries a statement again on the next node, after a pause that doubles
-// and of which half is random. What is tried again may be repeated: it carries its
-// timestamp. Statements with a condition have no such policy.
+// retries retries a statement on the next node, after a delay that doubles and is
+// half random. A retry is safe because the statement carries its timestamp.
+// Conditional statements do not use this policy.
 type retries struct{}
 
 func (retries) Attempt(q gocql.RetryableQuery) bool {
 	if q.Attempts() > maxRetries {
 		return false
 	}
-	pause := min(retryMin<<(q.Attempts()-1), retryMax)
-	timer := time.NewTimer(pause/2 + rand.N(pause/2))
+	delay := min(retryMin<<(q.Attempts()-1), retryMax)
+	timer := time.NewTimer(delay/2 + rand.N(delay/2))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -204,8 +267,8 @@ func (retries) GetRetryType(err error) gocql.RetryType {
 	return gocql.RetryNextHost
 }
 
-// mayPass says whether a node that answers with the code may answer otherwise
-// later, or another node now.
+// mayPass reports whether a request that failed with the code may succeed later,
+// or on another node.
 func mayPass(code int) bool {
 	switch code {
 	case gocql.ErrCodeServer, gocql.ErrCodeUnavailable, gocql.ErrCodeOverloaded, gocql.ErrCodeBootstrapping,
@@ -216,6 +279,7 @@ func mayPass(code int) bool {
 	return false
 }
 
+// quiet discards the driver's messages, because stores do not log.
 type quiet struct{}
 
 func (quiet) Print(...any)          {}

@@ -13,8 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// What the store relies on in the driver: a quorum of the local data center,
-// never less, timestamps of its own, and that what is tried again may be.
+// The store relies on these settings of the driver: LOCAL_QUORUM for reads and writes
+// and never less, SERIAL for lightweight transactions, no timestamps by the driver,
+// and retries of idempotent statements.
 func TestDriverSettings(t *testing.T) {
 	o := Options{Hosts: []string{"10.0.0.1:9142"}, DataCenter: "dc1"}
 	if err := o.complete(); err != nil {
@@ -25,50 +26,56 @@ func TestDriverSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Consistency != gocql.LocalQuorum || cfg.SerialConsistency != gocql.Serial {
-		t.Errorf("consistency %v, %v", cfg.Consistency, cfg.SerialConsistency)
+		t.Errorf("consistency %v and %v, want LOCAL_QUORUM and SERIAL", cfg.Consistency, cfg.SerialConsistency)
 	}
 	if cfg.DefaultTimestamp {
-		t.Error("statements without a timestamp would carry this machine's clock")
+		t.Error("the driver would give statements a timestamp from this machine's clock")
 	}
 	if !cfg.DefaultIdempotence {
-		t.Error("statements are not marked as repeatable, so they would not be tried again")
+		t.Error("statements are not marked as idempotent, so the driver would not retry them")
 	}
 	if b := (session{&gocql.Session{}}).batch([]op{{insertRow, nil}, {deleteRow, nil}}); !b.IsIdempotent() || b.Type != gocql.UnloggedBatch {
-		t.Errorf("batches are of type %d, and not marked as repeatable", b.Type)
+		t.Errorf("a batch has type %d and idempotent %v, want %d and true", b.Type, b.IsIdempotent(), gocql.UnloggedBatch)
 	}
 	if cfg.ReconnectInterval <= 0 || cfg.ReconnectInterval > 10*time.Second {
-		t.Errorf("a node that was down is tried again after %v", cfg.ReconnectInterval)
+		t.Errorf("the driver tries to reconnect to a lost node every %v, want more than 0 and at most 10s", cfg.ReconnectInterval)
 	}
-	// Nodes give up a range read after 10 s and are to be heard to.
+	// Nodes time out a range read after 10 s. The store must receive that error.
 	if cfg.Timeout <= 10*time.Second || cfg.WriteTimeout <= 10*time.Second {
-		t.Errorf("timeouts %v, %v", cfg.Timeout, cfg.WriteTimeout)
+		t.Errorf("timeouts %v and %v, want more than 10s", cfg.Timeout, cfg.WriteTimeout)
 	}
 	if policy := fmt.Sprintf("%T", cfg.PoolConfig.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
-		t.Errorf("nodes are chosen by %s", policy)
+		t.Errorf("nodes are chosen by %s, want *gocql.tokenAwareHostPolicy", policy)
 	}
-	// Replicas first, but none of another data center: the driver shows this to nobody.
+	// The driver asks replicas first, and never those of another data center. It does not
+	// export this setting.
 	next := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
 	if next.FieldByName("nonLocalReplicasFallback").Bool() || !next.FieldByName("shuffleReplicas").Bool() {
 		t.Error("replicas are not chosen at random from the local data center")
 	}
 	if next = next.FieldByName("fallback").Elem().Elem(); next.Type().Name() != "dcAwareRR" || next.FieldByName("local").String() != "dc1" {
-		t.Errorf("nodes are then chosen by %v", next)
+		t.Errorf("if no replica is available, nodes are chosen by %v, want round robin in dc1", next)
+	}
+	// TestTheDriverNeverLeavesTheDataCenter shows what happens without the filter.
+	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" || nodes.Accept(&gocql.HostInfo{}) {
+		t.Errorf("nodes are filtered by %+v, so the driver would use those of other data centers", cfg.HostFilter)
 	}
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
-		t.Errorf("protocol %d, port %d, keyspace %q", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
+		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
 	}
-	// Trying again asks another node for the same quorum. To ignore a timeout, or
-	// to ask for fewer nodes, would take one node's word for a quorum's.
+	// A retry must ask another node for the same quorum. The retry types that ignore an
+	// error, or that policies use to lower the consistency, would let the answer of one
+	// node count as a quorum's.
 	for _, err := range []error{gocql.ErrTimeoutNoResponse, &gocql.RequestErrWriteTimeout{}, &gocql.RequestErrUnavailable{}, errors.New("broken")} {
 		if got := cfg.RetryPolicy.GetRetryType(err); got != gocql.RetryNextHost && got != gocql.Rethrow {
-			t.Errorf("%v: retry type %d", err, got)
+			t.Errorf("%v: retry type %d, want RetryNextHost or Rethrow", err, got)
 		}
 	}
 }
 
-// The number of buckets is the board's, whatever a store is set to: stores of
-// different settings see one ladder.
-func TestBucketsAreTheBoards(t *testing.T) {
+// The board determines the number of buckets, not the store's setting. So stores with
+// different settings see the same ladder.
+func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)
 	var stores []*Store
 	for _, buckets := range []int{2, 7, 64} {
@@ -91,30 +98,30 @@ func TestBucketsAreTheBoards(t *testing.T) {
 	for i := range users {
 		want = append(want, fmt.Sprintf("u%02d", users-1-i))
 	}
-	scope := leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
 	for _, s := range stores {
 		var got []string
-		for e, err := range s.Entries(t.Context(), leaderboard.Ladder{Scope: scope}, "") {
+		for e, err := range s.Entries(t.Context(), leaderboard.Ladder{SeasonKey: seasonKey}, "") {
 			if err != nil {
 				t.Fatal(err)
 			}
 			got = append(got, string(e.User))
 		}
 		if !slices.Equal(want, got) {
-			t.Errorf("a store set to %d buckets sees %q", s.buckets, got)
+			t.Errorf("a store with %d buckets sees %q", s.buckets, got)
 		}
-		for stray, err := range s.Strays(t.Context(), scope) {
-			t.Errorf("stray %v, %v", stray, err)
+		for orphan, err := range s.OrphanRows(t.Context(), seasonKey) {
+			t.Errorf("orphan row %v, %v", orphan, err)
 		}
 	}
 	rows := 0
 	for bucket := range 64 {
-		users, err := stores[0].usersIn(t.Context(), scope, edition{}, bucket)
+		users, err := stores[0].usersIn(t.Context(), seasonKey, incarnation{}, bucket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if rows += len(users); bucket >= 2 && len(users) > 0 {
-			t.Errorf("bucket %d of a board of 2 has %d users", bucket, len(users))
+			t.Errorf("bucket %d has %d users, but the board has only 2 buckets", bucket, len(users))
 		}
 	}
 	if rows != users {

@@ -4,14 +4,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/gocql/gocql"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -21,105 +24,109 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(cluster.MainThen(m, real.drop))
+	// Tests on real nodes mostly wait for the nodes, so more of them run at once
+	// than there are processors.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(cluster.MainThen(m, shared.drop))
 }
 
-// real is the keyspace on the shared cluster in which all tests of this package
-// work: to make tables takes longer than most of them.
-var real bench
+// shared is one keyspace on the shared cluster for all tests of this package,
+// because creating tables takes longer than most tests.
+var shared keyspace
 
-type bench struct {
+type keyspace struct {
 	once    sync.Once
 	options Options
 	session *gocql.Session
 	err     error
 
-	mu   sync.Mutex
-	next int
+	tenants atomic.Int64
 }
 
 func realOptions(addrs []string, keyspace string) Options {
 	return Options{Hosts: addrs, DataCenter: "dc1", Keyspace: keyspace, Buckets: 3, Connections: 2, Timeout: time.Minute}
 }
 
-// on returns the keyspace, made before.
-func (b *bench) on(t testing.TB) *bench {
+// busyTime bounds the retries of a call that nodes refuse because other tests keep
+// them busy.
+const busyTime = 5 * time.Minute
+
+// on returns the keyspace. The first call creates it.
+func (k *keyspace) on(t testing.TB) *keyspace {
 	t.Helper()
 	addrs := cluster.Cassandra(t, 3)
-	b.once.Do(func() {
-		b.options = realOptions(addrs, fmt.Sprintf("storage_cql_%x", time.Now().UnixNano()&0xffffffff))
-		if b.err = b.options.complete(); b.err != nil {
+	k.once.Do(func() {
+		k.options = realOptions(addrs, fmt.Sprintf("storage_cql_%x", time.Now().UnixNano()&0xffffffff))
+		if k.err = k.options.complete(); k.err != nil {
 			return
 		}
-		// Nodes that are busy may take minutes to agree on tables.
-		for start := time.Now(); ; {
-			b.err = ApplySchema(context.Background(), b.options, map[string]int{"dc1": 3}, nil)
-			if b.err == nil || time.Since(start) > 5*time.Minute {
-				break
-			}
+		if k.err = applySchema(k.options, 3); k.err == nil {
+			k.session, k.err = k.options.connect(k.options.Keyspace)
 		}
-		if b.err == nil {
-			b.session, b.err = b.options.connect(b.options.Keyspace)
-		}
-		if b.err == nil {
-			b.session.SetPageSize(pageRows / 10) // as there are fewer rows: see few
+		if k.err == nil {
+			k.session.SetPageSize(pageRows / 10) // because the tests write fewer rows: see sizes
 		}
 	})
-	if b.err != nil {
-		t.Fatal(b.err)
+	if k.err != nil {
+		t.Fatal(k.err)
 	}
-	return b
+	return k
+}
+
+// applySchema repeats ApplySchema, because busy nodes may take minutes to agree on
+// tables.
+func applySchema(o Options, replicas int) error {
+	_, err := backoff.Retry(context.Background(), func() (struct{}, error) {
+		err := ApplySchema(context.Background(), o, map[string]int{o.DataCenter: replicas}, nil)
+		if errors.Is(err, schema.ErrChanged) || errors.Is(err, schema.ErrNewer) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithMaxElapsedTime(busyTime))
+	return err
 }
 
 // drop removes the keyspace.
-func (b *bench) drop() {
-	if b.session == nil {
+func (k *keyspace) drop() {
+	if k.session == nil {
 		return
 	}
-	defer b.session.Close()
-	// If it takes too long for the driver, the servers do it all the same.
-	_ = b.session.Query("DROP KEYSPACE IF EXISTS " + b.options.Keyspace).RetryPolicy(nil).Exec()
+	defer k.session.Close()
+	// If the driver times out, the servers still drop the keyspace.
+	_ = k.session.Query("DROP KEYSPACE IF EXISTS " + k.options.Keyspace).RetryPolicy(nil).Exec()
 }
 
-// tenants is how many can be told from each other in tables of one partition.
-const tenants = 256
-
-// tenant returns a session to which the keyspace is empty: what is written
-// through it is seen through it alone.
-func (b *bench) tenant(t testing.TB) tenant {
-	t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.next
-	b.next++
-	if n > 0 && n%tenants == 0 {
-		for _, table := range []string{"boards", "api_keys"} {
-			if err := b.session.Query("TRUNCATE " + table).RetryPolicy(nil).Exec(); err != nil {
-				t.Fatalf("truncate %s: %v", table, err)
-			}
-		}
-	}
-	return tenant{session{b.session}, n}
+// tenant returns a session that sees only its own writes, so that the keyspace
+// appears to be empty at first.
+func (k *keyspace) tenant() tenant {
+	return tenant{retrying{session{k.session}}, k.tenants.Add(1)}
 }
 
-// tenant is a session of which boards, users and keys have names of its own in
-// the tables.
+// tenant is a session that puts a prefix before its boards, users and API keys, so
+// that tests share tables without seeing each other's rows.
 type tenant struct {
 	conn
-	n int
+	n int64
 }
+
+// prefixed are the text columns whose values get the tenant's prefix.
+var prefixed = []string{"board", "id"}
 
 func (t tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 
-// rename returns a statement on the tenant's part of the tables.
+// rename returns q for the tenant's own boards, users and API keys. The tables of boards
+// and of API keys have one partition per value of the column realm. The store uses
+// realm 0 only, but each tenant uses another value, so that few tenants share a partition.
 func (t tenant) rename(q op) op {
-	realm := fmt.Sprint(t.n%tenants - tenants/2)
+	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
 	for i, column := range argumentColumns(q.stmt) {
-		switch column {
-		case "board":
+		switch {
+		case slices.Contains(prefixed, column):
 			out.args[i] = t.prefix() + q.args[i].(string)
-		case "user_hash":
+		case column == "user_hash" || column == "hash":
 			sum := sha256.Sum256(append([]byte(t.prefix()), q.args[i].([]byte)...))
 			out.args[i] = sum[:]
 		}
@@ -127,7 +134,10 @@ func (t tenant) rename(q op) op {
 	return out
 }
 
-// argumentColumns returns the column that each argument is of.
+// argumentColumns returns, for the first arguments of a statement, the column to which
+// the argument belongs. The column is "" for timestamps and for keys of collections. The
+// arguments of tuples, limits and conditions come last, and the result omits them: they
+// need no prefix.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -154,36 +164,21 @@ func argumentColumns(stmt string) []string {
 	for _, w := range p.where {
 		add(w[1], w[0])
 	}
-	return out // those of tuples, limits and conditions come after, and are of no board
+	return out
 }
 
 func (t tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	columns := parse(q.stmt).columns
-	begun := false
-	return patiently(func() error {
-		return t.conn.read(ctx, t.rename(q), dest, func() bool {
-			begun = true
-			for i, c := range columns {
-				if board, ok := dest[i].(*string); ok && c == "board" {
-					if *board, ok = strings.CutPrefix(*board, t.prefix()); !ok {
-						return true // another tenant's
-					}
+	return t.conn.read(ctx, t.rename(q), dest, func() bool {
+		for i, c := range columns {
+			if text, ok := dest[i].(*string); ok && slices.Contains(prefixed, c) {
+				if *text, ok = strings.CutPrefix(*text, t.prefix()); !ok {
+					return true // a row of another tenant
 				}
 			}
-			return row()
-		})
-	}, func() bool { return !begun && ctx.Err() == nil })
-}
-
-// patiently repeats what servers have no time for while other tests keep them
-// busy, for at most a minute.
-func patiently(f func() error, again func() bool) error {
-	for start := time.Now(); ; {
-		err := f()
-		if !errors.Is(err, leaderboard.ErrUnavailable) || !again() || time.Since(start) > 5*time.Minute {
-			return err
 		}
-	}
+		return row()
+	})
 }
 
 func (t tenant) write(ctx context.Context, ops ...op) error {
@@ -191,48 +186,87 @@ func (t tenant) write(ctx context.Context, ops ...op) error {
 	for i, o := range ops {
 		renamed[i] = t.rename(o)
 	}
-	return patiently(func() error { return t.conn.write(ctx, renamed...) }, func() bool { return ctx.Err() == nil })
+	return t.conn.write(ctx, renamed...)
 }
 
-func (t tenant) swap(ctx context.Context, q op, have map[string]any) (ok bool, err error) {
-	err = patiently(func() (err error) {
-		ok, err = t.conn.swap(ctx, t.rename(q), have)
-		return err
-	}, func() bool { return ctx.Err() == nil })
-	return ok, err
+func (t tenant) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+	return t.conn.swap(ctx, t.rename(q), have)
 }
 
 func (tenant) close() {}
 
-// store returns a store of a keyspace that is empty, with summaries and claims of
-// its own.
-func (b *bench) store(t testing.TB) *Store {
-	t.Helper()
-	return open(b.tenant(t), b.options)
+// retrying is a connection that repeats the statements that busy nodes refuse.
+type retrying struct{ conn }
+
+func (r retrying) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	begun := false
+	return whileBusy(ctx, func() error {
+		err := r.conn.read(ctx, q, dest, func() bool {
+			begun = true
+			return row()
+		})
+		if err != nil && begun {
+			err = backoff.Permanent(err) // row was already called for some rows
+		}
+		return err
+	})
 }
 
-// few is limits, with fewer rows.
-var few = storagetest.Limits{EntriesFollow: limits.EntriesFollow, Few: true}
+func (r retrying) write(ctx context.Context, ops ...op) error {
+	return whileBusy(ctx, func() error { return r.conn.write(ctx, ops...) })
+}
+
+func (r retrying) swap(ctx context.Context, q op, have map[string]any) (ok bool, err error) {
+	err = whileBusy(ctx, func() (err error) {
+		ok, err = r.conn.swap(ctx, q, have)
+		return err
+	})
+	return ok, err
+}
+
+// whileBusy retries f while it returns [leaderboard.ErrUnavailable].
+func whileBusy(ctx context.Context, f func() error) error {
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := f()
+		if err != nil && (!errors.Is(err, leaderboard.ErrUnavailable) || ctx.Err() != nil) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(retryMin)), backoff.WithMaxElapsedTime(busyTime))
+	return err
+}
+
+// store returns a store for a new tenant.
+func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
+
+// sizes are the sizes of the suite on real servers, where each write takes
+// milliseconds.
+var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
 func TestContract(t *testing.T) {
-	b := real.on(t)
-	storagetest.Run(t, func(t testing.TB) leaderboard.Store { return b.store(t) }, few)
+	t.Parallel()
+	k := shared.on(t)
+	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
+		t.(*testing.T).Parallel() // each test has its own tenant
+		return k.store()
+	}, limits, sizes)
 }
 
-// TestOpenRefuses opens what would not work.
-func TestOpenRefuses(t *testing.T) {
-	b := real.on(t)
+func TestOpenRefusesWhatItCannotServe(t *testing.T) {
+	t.Parallel()
+	k := shared.on(t)
 	for _, tt := range []struct {
 		name   string
 		change func(*Options)
 		want   error
 	}{
 		{"another data center", func(o *Options) { o.DataCenter = "dc9" }, schema.ErrDataCenter},
-		{"a keyspace that is not there", func(o *Options) { o.Keyspace = "nowhere" }, leaderboard.ErrUnavailable},
-		{"a keyspace without tables", func(o *Options) { o.Keyspace = "system_auth" }, schema.ErrOlder},
+		{"a keyspace that does not exist", func(o *Options) { o.Keyspace = "nowhere" }, leaderboard.ErrUnavailable},
+		{"a keyspace without the store's tables", func(o *Options) { o.Keyspace = "system_auth" }, schema.ErrOlder},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := b.options
+			t.Parallel()
+			o := k.options
 			tt.change(&o)
 			if s, err := Open(t.Context(), o); !errors.Is(err, tt.want) {
 				t.Errorf("Open: %v, want %v", err, tt.want)
@@ -245,6 +279,14 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestHistories(t *testing.T) {
-	b := real.on(t)
-	storagetest.RunHistories(t, func(t testing.TB) leaderboard.Store { return b.store(t) }, 2)
+	t.Parallel()
+	k := shared.on(t)
+	one := sizes
+	one.Histories = 1
+	for i := range sizes.Histories {
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+			t.Parallel()
+			storagetest.RunHistories(t, func(testing.TB) leaderboard.Store { return k.store() }, one)
+		})
+	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// region is a session of one data center of two. What is written there comes to
-// the other some time later, in any order.
+// region is a session in one of two data centers. Its writes reach the other data
+// center later, in any order.
 type region struct {
 	*model
 	sea *sea
 	far int // the other's place
 }
 
-// sea is what lies between two data centers.
+// sea is the link between two data centers.
 type sea struct {
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -41,7 +41,7 @@ func (r region) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// ship sends ops off, and lets some of what was sent arrive.
+// ship sends ops, and lets some of the writes in flight arrive.
 func (s *sea) ship(to int, ops []op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,11 +62,11 @@ func (s *sea) land() {
 	s.afloat[i], s.afloat = s.afloat[end], s.afloat[:end]
 }
 
-// Two regions are given the same results, each in an order of its own and some of
-// them twice, by two processes that may work on one user at a time. Once they are
-// done, and all that they wrote has come across, each has the entry of all
-// results; and so has an index that was told by the processes of one region
-// alone, also if nothing has come across by then that need not.
+// Two regions receive the same results, each in its own order and some of them twice.
+// Each region has two processes, which may work on one user concurrently. Once all
+// processes are done and all writes have arrived, the entry in both regions follows from
+// all results. The index of each region has the same entry, although it receives updates
+// from the processes of its own region only.
 func TestModelOfTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 150)) {
@@ -98,8 +98,8 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 	}
 	var running []*process
 	for i, w := range regions {
-		// A region's own results and those that are mirrored are read beside each
-		// other, and so may those of one user be where the partitions differ.
+		// Two processes read a region's own results and the mirrored ones. So they may
+		// work on the results of one user concurrently.
 		var parts [2][]leaderboard.MatchResult
 		for _, at := range rng.Perm(len(results)) {
 			for times := 1 + rng.IntN(5)/4; times > 0; times-- {
@@ -135,7 +135,7 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 		s.land()
 	}
 	for i, w := range regions {
-		if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
+		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 			return fmt.Errorf("region %d of results %v: %w", i, results, err)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Result returns what is known of a match result.
+// Result returns the record of a match result.
 func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	var m *match
-	err := s.within(ctx, key.Scope, func(ctx context.Context, e edition) error {
-		st, err := s.readState(ctx, &userKey{key.Scope, e.number, key.User}, []leaderboard.MatchID{key.Match})
+	err := s.within(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) error {
+		st, err := s.readState(ctx, &userKey{key.SeasonKey, inc.number, key.User}, []leaderboard.MatchID{key.Match})
 		if err == nil {
 			m = st.matches[key.Match]
 		}
@@ -32,13 +32,13 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 	return leaderboard.Record{Result: m.result, Refusals: m.refusals}, nil
 }
 
-// Results yields a user's results.
-func (s *Store) Results(ctx context.Context, scope leaderboard.Scope, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
+// Results yields the results of a user in a season that stand or are retracted.
+func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
-		e, err := s.editions.fresh(ctx, scope)
+		inc, err := s.incarnations.fresh(ctx, seasonKey)
 		more := true
-		if err == nil && e.open {
-			key := &userKey{scope, e.number, user}
+		if err == nil && inc.open {
+			key := &userKey{seasonKey, inc.number, user}
 			err = s.eachMatch(ctx, key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
 				if m != nil && m.result != nil {
 					more = yield(*m.result, nil)

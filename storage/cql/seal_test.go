@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows returns the generations of which a model has rows.
+// finalRows returns the number of rows that a model has of each generation.
 func finalRows(m *model) map[string]int {
 	found := map[string]int{}
 	for _, table := range []string{"final_ladders", "final_standings", "final_positions"} {
@@ -25,16 +25,17 @@ func finalRows(m *model) map[string]int {
 	return found
 }
 
-// A process that dies while it seals leaves nothing that a Seal, or the
-// deletion of the season, a day later does not remove; and one that is overtaken removes its own.
-func TestModelOfASealThatDies(t *testing.T) {
+// If a process dies during Seal, the rows that it wrote remain. A Seal a day later removes
+// them, and so does deleting the season. If another Seal ends first, a Seal that still
+// runs removes its own rows.
+func TestModelOfAnInterruptedSeal(t *testing.T) {
 	const dies, sleeps = false, true
 	for _, wakes := range []bool{dies, sleeps} {
 		for at, more := 0, true; more; at++ {
 			m := newModel(nil)
 			w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
 			ctx := t.Context()
-			scope := leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}
+			seasonKey := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 			for i := range 3 {
 				w.user = leaderboard.UserID(fmt.Sprint("u", i))
 				if err := w.apply(ctx, w.third, "m 5 red"); err != nil {
@@ -42,7 +43,7 @@ func TestModelOfASealThatDies(t *testing.T) {
 				}
 			}
 			seal := func(s *Store, reason string) error {
-				_, err := s.Seal(ctx, w.board, scope.Season, leaderboard.Amendment{At: w.clock.AddDate(0, 0, len(reason)), Reason: reason})
+				_, err := s.Seal(ctx, w.board, seasonKey.Season, leaderboard.Amendment{At: w.clock.AddDate(0, 0, len(reason)), Reason: reason})
 				return err
 			}
 			if at%2 == 0 {
@@ -57,7 +58,7 @@ func TestModelOfASealThatDies(t *testing.T) {
 				die()
 			}
 			if !wakes {
-				w.third.now = func() time.Time { return time.Now().Add(looseAfter + time.Minute) }
+				w.third.now = func() time.Time { return time.Now().Add(pendingTimeout + time.Minute) }
 			}
 			if err := w.apply(ctx, w.third, "n 50 blue"); err != nil {
 				t.Fatal(err)
@@ -72,7 +73,7 @@ func TestModelOfASealThatDies(t *testing.T) {
 					t.Fatalf("asleep before statement %d: %v", at, failed)
 				}
 			}
-			x, err := w.third.readSeal(ctx, scope, edition{})
+			x, err := w.third.readSeal(ctx, seasonKey, incarnation{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,14 +82,14 @@ func TestModelOfASealThatDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			found := finalRows(m)
-			if found[string(name)] == 0 || len(found) != 1 || len(x.Loose) > 0 {
-				t.Errorf("wakes %v, before statement %d: rows of generations %v, loose %v, want those of %s", wakes, at, found, x.Loose, name)
+			if found[string(name)] == 0 || len(found) != 1 || len(x.Pending) > 0 {
+				t.Errorf("wakes %v, before statement %d: rows of generations %v, pending %v, want those of %s", wakes, at, found, x.Pending, name)
 			}
-			top, total, err := w.third.FinalStandings(ctx, leaderboard.Ladder{Scope: scope}, 1, 10)
+			top, total, err := w.third.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, 1, 10)
 			if err != nil || total != 3 || top[0].User != w.user || w.board.ScoreOf(top[0].Key, w.clock) != 50 {
 				t.Errorf("final standings %+v of %d, error %v", top, total, err)
 			}
-			if err := w.third.DeleteSeason(ctx, scope); err != nil {
+			if err := w.third.DeleteSeason(ctx, seasonKey); err != nil {
 				t.Fatal(err)
 			}
 			if found := finalRows(m); len(found) > 0 {

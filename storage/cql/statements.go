@@ -1,8 +1,12 @@
 package cql
 
-// Every statement that the store runs, but for those of package schema. Those
-// without USING TIMESTAMP are conditional: where a row is written by lightweight
-// transactions, it is by nothing else.
+// All statements of the store. Package schema has statements of its own. A statement
+// that writes has either USING TIMESTAMP or a condition. Tables that are written by
+// conditional statements (lightweight transactions) are never written by others.
+//
+// The column edition holds the number of an incarnation. The table user_scopes holds
+// the seasons of a user. The column realm is always 0, so that one partition holds all
+// boards, and one all API keys.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`
@@ -12,11 +16,11 @@ const (
 	closeBoard   = `UPDATE boards SET body = null WHERE realm = 0 AND board = ? IF body = ?`
 	removeBoard  = `DELETE FROM boards WHERE realm = 0 AND board = ? IF body = null`
 
-	selectSeasons = `SELECT season, edition, opened, board_made, buckets, swept FROM seasons WHERE board = ?`
-	selectSeason  = `SELECT edition, opened, board_made, buckets, swept FROM seasons WHERE board = ? AND season = ?`
-	openSeason    = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
-	endEdition    = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
-	sweptSeason   = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
+	selectSeasons  = `SELECT season, edition, opened, board_made, buckets, swept FROM seasons WHERE board = ?`
+	selectSeason   = `SELECT edition, opened, board_made, buckets, swept FROM seasons WHERE board = ? AND season = ?`
+	openSeason     = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
+	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
+	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
 
 	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	selectStatics   = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
@@ -50,9 +54,9 @@ const (
 	createAccount = `INSERT INTO accounts (user_hash, body, ban) VALUES (?, ?, ?) IF NOT EXISTS`
 	changeAccount = `UPDATE accounts SET body = ?, ban = ? WHERE user_hash = ? IF body = ?`
 
-	selectUserScopes = `SELECT board, season, edition FROM user_scopes WHERE user_hash = ?`
-	insertUserScope  = `INSERT INTO user_scopes (user_hash, board, season, edition) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
-	deleteUserScope  = `DELETE FROM user_scopes USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND edition = ?`
+	selectUserSeasons = `SELECT board, season, edition FROM user_scopes WHERE user_hash = ?`
+	insertUserSeason  = `INSERT INTO user_scopes (user_hash, board, season, edition) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
+	deleteUserSeason  = `DELETE FROM user_scopes USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND edition = ?`
 
 	selectSeal = `SELECT body FROM seals WHERE board = ? AND season = ? AND edition = ?`
 	createSeal = `INSERT INTO seals (board, season, edition, body) VALUES (?, ?, ?, ?) IF NOT EXISTS`

@@ -42,12 +42,12 @@ func statements(t *testing.T) map[string]string {
 	return all
 }
 
-// A statement that does not name one partition, or a few, asks every node: with
-// the index on user_id too, whose answer would be of no one set of replicas.
+// A statement that does not name its partitions would ask every node. With the index
+// on user_id, its answer would not come from one set of replicas.
 func TestStatementsNamePartitions(t *testing.T) {
 	for name, stmt := range statements(t) {
 		p := parse(stmt)
-		if name == "selectEveryUser" { // is asked for by verify and rebuild alone, page by page
+		if name == "selectEveryUser" { // only verify and rebuild run it, page by page
 			if strings.Contains(stmt, "WHERE") || !p.distinct {
 				t.Errorf("%s: %s", name, stmt)
 			}
@@ -58,14 +58,14 @@ func TestStatementsNamePartitions(t *testing.T) {
 		}
 		for _, column := range partitionColumns[p.table] {
 			if !slices.ContainsFunc(p.where, func(w [2]string) bool { return w[0] == column }) {
-				t.Errorf("%s does not say %s: %s", name, column, stmt)
+				t.Errorf("%s does not restrict %s: %s", name, column, stmt)
 			}
 		}
 	}
 }
 
-// Rows that are written under timestamps of the store and by lightweight
-// transactions, whose timestamps are a clock's, would lose writes of either.
+// The timestamps of lightweight transactions come from a clock, the others from the
+// store. A row that both kinds of statements write would lose writes.
 func TestTablesAreWrittenInOneWay(t *testing.T) {
 	conditional := map[string]bool{}
 	for name, stmt := range statements(t) {
@@ -78,24 +78,24 @@ func TestTablesAreWrittenInOneWay(t *testing.T) {
 			t.Errorf("%s must have either a condition or a timestamp: %s", name, stmt)
 		}
 		if was, ok := conditional[p.table]; ok && was != swapped {
-			t.Errorf("%s is written with conditions, and without: %s", p.table, stmt)
+			t.Errorf("%s is written both with and without conditions: %s", p.table, stmt)
 		}
 		conditional[p.table] = swapped
 	}
 }
 
-// A counter is not the same after a write is repeated.
+// Repeating a write would change a counter.
 func TestSchemaHasNoCounters(t *testing.T) {
 	text, err := os.ReadFile("../../schema/schema.cql")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "CREATE TABLE leaderboard") || regexp.MustCompile(`(?i)\bcounter\b`).Match(text) {
-		t.Error("the schema has counters, or is not there")
+		t.Error("the schema has counters or no tables")
 	}
 }
 
-// largest notes the largest write to a partition.
+// largest records the size of the largest write to a partition.
 type largest struct {
 	conn
 	mu                sync.Mutex
@@ -113,9 +113,9 @@ func (l *largest) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// Nodes refuse mutations of many megabytes: what a user reports at once is written
-// in parts that are far from that, and yet comes to the right entry.
-func TestLargeWritesAreParted(t *testing.T) {
+// Nodes reject mutations of many megabytes. So a large Apply of one user is written in
+// smaller parts, and still produces the right entry.
+func TestLargeWritesAreSplit(t *testing.T) {
 	l := &largest{conn: newModel(nil)}
 	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Sum)
@@ -133,9 +133,9 @@ func TestLargeWritesAreParted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.bytes > maxBatchBytes || l.bytes < maxBatchBytes/2 || l.statements < 2 {
-		t.Errorf("the largest write has %d statements of %d bytes, at most %d are allowed", l.statements, l.bytes, maxBatchBytes)
+		t.Errorf("the largest write has %d statements and %d bytes, want several statements and at most %d bytes", l.statements, l.bytes, maxBatchBytes)
 	}
-	e, err := s.Entry(t.Context(), leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}, "u")
+	e, err := s.Entry(t.Context(), leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, "u")
 	if err != nil || e.Results != results || b.ScoreOf(e.Key, stepsEpoch) != results {
 		t.Errorf("entry of %d results and score %d, %v", e.Results, b.ScoreOf(e.Key, stepsEpoch), err)
 	}

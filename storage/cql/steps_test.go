@@ -20,13 +20,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// steps is a session that stops before each statement until it is told to go on.
+// steps is a session that stops before each statement until the test continues it.
 type steps struct {
 	conn
 	mu      sync.Mutex
 	walking bool
 	at      chan bool // true before each statement, false when the call has returned
-	turn    chan bool // false: the process dies here
+	turn    chan bool // false if the process dies here
 }
 
 var errDied = errors.New("the process died")
@@ -35,6 +35,7 @@ func newSteps(c conn) *steps {
 	return &steps{conn: c, at: make(chan bool), turn: make(chan bool)}
 }
 
+// step waits for the test before a statement.
 func (s *steps) step() error {
 	s.mu.Lock()
 	walking := s.walking
@@ -70,8 +71,8 @@ func (s *steps) swap(ctx context.Context, q op, have map[string]any) (bool, erro
 	return s.conn.swap(ctx, q, have)
 }
 
-// walk runs call statement by statement. The returned function lets it take up
-// to n, and says whether there are more; die ends it at the next one.
+// walk starts call, one statement at a time. next runs up to n statements and reports
+// whether there are more. die makes the next statement fail, and all after it.
 func (s *steps) walk(call func()) (next func(n int) (more bool), die func()) {
 	s.mu.Lock()
 	s.walking = true
@@ -98,8 +99,9 @@ func (s *steps) walk(call func()) (next func(n int) (more bool), die func()) {
 		}
 }
 
-// A schedule is how many statements each of two writers takes in turn, the first
-// first; then the first ends, and then the second.
+// A schedule lists the numbers of statements that two writers run in turns, beginning
+// with the first writer. Afterwards the first writer runs to its end, and then the
+// second.
 type schedule []int
 
 func (s schedule) run(first, second func(int) bool) {
@@ -113,7 +115,7 @@ func (s schedule) run(first, second func(int) bool) {
 	}
 }
 
-// schedules returns all with the given number of turns of up to n statements.
+// schedules returns all schedules with the given number of turns of 1 to n statements.
 func schedules(turns, n int) []schedule {
 	all := []schedule{{}}
 	for range turns {
@@ -128,7 +130,8 @@ func schedules(turns, n int) []schedule {
 	return all
 }
 
-// writers is two stores, each a process of its own, and a third that looks on.
+// writers are two stores, each standing for a process, and a third store that checks
+// the outcome.
 type writers struct {
 	conns  [2]*steps
 	stores [2]*Store
@@ -137,52 +140,52 @@ type writers struct {
 	user   leaderboard.UserID
 	clock  time.Time
 
-	mu   sync.Mutex
-	told []leaderboard.Entry // what an index was told of the user
+	mu      sync.Mutex
+	updates []leaderboard.Entry // the entries of the user that were sent to an index
 }
 
-// tell notes what the callers of the stores would tell an index.
-func (w *writers) tell(entries ...leaderboard.Entry) {
+// notify records the entries that callers of the stores would send to an index.
+func (w *writers) notify(entries ...leaderboard.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range entries {
 		if e.User == w.user {
-			w.told = append(w.told, e)
+			w.updates = append(w.updates, e)
 		}
 	}
 }
 
-func (w *writers) tellChanges(changes []leaderboard.Change) {
+func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	for i := range changes {
-		w.tell(changes[i].After)
+		w.notify(changes[i].After)
 	}
 }
 
-// checkTold makes sure that an index, which keeps the first entry that it was told
-// of the highest version, has the one that is in the store.
-func (w *writers) checkTold(ctx context.Context) error {
-	have, err := w.third.Entry(ctx, leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
+// checkIndex returns an error unless an index has the entry that is in the store. Of the
+// entries sent to it, an index keeps the first one with the highest version.
+func (w *writers) checkIndex(ctx context.Context) error {
+	have, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last, ranked := uint64(0), false
-	for _, e := range w.told {
+	for _, e := range w.updates {
 		last = max(last, e.Version)
 	}
-	for _, e := range w.told {
+	for _, e := range w.updates {
 		if e.Version < last {
 			continue
 		}
 		ranked = e.Key != ""
 		e.Version = have.Version // which may have grown since, for an entry that stays as it is
 		if d := cmp.Diff(have, e, cmpopts.EquateEmpty()); (have.Key != "" || ranked) && d != "" {
-			return fmt.Errorf("an index was told of another entry, of version %d (-entry +told):\n%s", last, d)
+			return fmt.Errorf("an index was sent another entry, of version %d (-entry +index):\n%s", last, d)
 		}
 	}
 	if have.Key != "" && !ranked {
-		return fmt.Errorf("no index was told of %+v", have)
+		return fmt.Errorf("no index was sent %+v", have)
 	}
 	return nil
 }
@@ -193,7 +196,7 @@ func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user lea
 	for i := range w.stores {
 		w.conns[i] = newSteps(connect())
 		w.stores[i] = open(w.conns[i], Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-		w.stores[i].parallel = 1 // so that its statements come in one order
+		w.stores[i].parallel = 1 // so that the order of its statements is fixed
 	}
 	w.third = open(connect(), Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	if err := w.third.CreateBoard(t.Context(), b); err != nil {
@@ -208,8 +211,8 @@ func stepsBoard(policy leaderboard.Policy) leaderboard.Board {
 	return leaderboard.Board{ID: "b", Policy: policy, CreatedAt: stepsEpoch, Divisions: []string{"team"}}
 }
 
-// result makes up a result of a match. Its score, revision and team are in the
-// match's name: "m 5", "m 5 r1", "m 5 red", "m r2 retracted".
+// result returns a result from a text with the match, and optionally the score, the
+// revision, the team, and "retracted": "m 5", "m 5 r1", "m 5 red", "m r2 retracted".
 func (w *writers) result(text string) leaderboard.MatchResult {
 	w.clock = w.clock.Add(time.Second)
 	r := leaderboard.MatchResult{AchievedAt: w.clock, ReceivedAt: w.clock}
@@ -249,15 +252,15 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	report, err := store.Apply(ctx, w.board, list)
 	for _, o := range report.Outcomes {
 		err = errors.Join(err, o.Err)
-		w.tell(o.Entry)
+		w.notify(o.Entry)
 	}
-	w.tellChanges(report.Changes)
+	w.notifyChanges(report.Changes)
 	return err
 }
 
-// check compares the entry and the ladders with a count of the results.
+// check compares the user's entry and ladder rows with a count of the user's results.
 func (w *writers) check(ctx context.Context) error {
-	s := leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}
+	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	tally, err := w.board.Count(w.third.Results(ctx, s, w.user))
 	if err != nil {
 		return err
@@ -268,7 +271,7 @@ func (w *writers) check(ctx context.Context) error {
 		return err
 	}
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
-		have = leaderboard.Entry{Scope: s, User: w.user}
+		have = leaderboard.Entry{SeasonKey: s, User: w.user}
 	}
 	ban, err := w.third.Ban(ctx, w.user)
 	if err != nil {
@@ -279,7 +282,7 @@ func (w *writers) check(ctx context.Context) error {
 		return fmt.Errorf("the entry is not what the results say (-want +got):\n%s", d)
 	}
 	for _, team := range []string{"", "red", "blue"} {
-		l := leaderboard.Ladder{Scope: s}
+		l := leaderboard.Ladder{SeasonKey: s}
 		if team != "" {
 			l.Division = leaderboard.Division{Attribute: "team", Value: team}
 		}
@@ -297,20 +300,20 @@ func (w *writers) check(ctx context.Context) error {
 			wantRows = 1
 		}
 		if n != wantRows {
-			return fmt.Errorf("the ladder %q has the user %d times, want %d", team, n, wantRows)
+			return fmt.Errorf("the ladder %q yields the user %d times, want %d", team, n, wantRows)
 		}
 	}
 	return nil
 }
 
-// encounter is two calls that meet.
+// encounter is a pair of concurrent calls.
 type encounter struct {
 	name   string
 	policy leaderboard.Policy
 	before func(ctx context.Context, w *writers) error
 	calls  [2]func(ctx context.Context, w *writers, s *Store) error
-	// stands is what the results have to be in the end: match, score; nil if it
-	// depends on the order.
+	// stands has the score of each match at the end. It is nil if the scores depend
+	// on the order of the calls.
 	stands map[leaderboard.MatchID]leaderboard.Score
 }
 
@@ -318,8 +321,7 @@ func applies(results ...string) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error { return w.apply(ctx, s, results...) }
 }
 
-// byFirst applies results by the first store, so that it holds the claim and a
-// summary; bySecond by the second.
+// byFirst applies results by the first store, which then holds the claim and a summary.
 func byFirst(results ...string) func(context.Context, *writers) error {
 	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
 }
@@ -353,11 +355,11 @@ var encounters = []encounter{
 		return errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 50"))
 	}, [2]func(context.Context, *writers, *Store) error{applies("n r1 retracted"), applies("m 5 r1")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
-	{"both believe to hold the claim", leaderboard.Sum, func(ctx context.Context, w *writers) error {
+	{"both stores have a summary and assume that they hold the claim", leaderboard.Sum, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2"))
 	}, [2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "y": 100}},
-	{"two results in turn beside one", leaderboard.Sum, byFirst("m 1"),
+	{"two results in two calls, and one", leaderboard.Sum, byFirst("m 1"),
 		[2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
 			return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000"))
 		}, applies("y 100")},
@@ -390,25 +392,24 @@ func twice(ctx context.Context, w *writers, s *Store) error {
 
 func ban(ctx context.Context, w *writers, s *Store) error {
 	changes, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: true})
-	w.tellChanges(changes)
+	w.notifyChanges(changes)
 	return err
 }
 
 func recount(ctx context.Context, w *writers, s *Store) error {
 	change, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, w.user)
-	w.tell(change.After)
+	w.notify(change.After)
 	return err
 }
 
 func erase(ctx context.Context, w *writers, s *Store) error {
 	changes, err := s.Erase(ctx, w.user, stepsEpoch.Add(time.Minute))
-	w.tellChanges(changes)
+	w.notifyChanges(changes)
 	return err
 }
 
-// meet runs the calls of an encounter by a schedule, the one of the given place
-// first, and checks what comes of it; then whether both stores still know what
-// there is.
+// meet runs the calls of an encounter by a schedule and checks the outcome. first is
+// the index of the call that begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.before(ctx, w); err != nil {
 		return fmt.Errorf("before: %w", err)
@@ -425,13 +426,15 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 	return e.aftermath(ctx, w)
 }
 
+// aftermath checks the outcome of an encounter, and then that both stores still apply
+// results correctly.
 func (e *encounter) aftermath(ctx context.Context, w *writers) error {
-	if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
+	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
 	}
 	if e.stands != nil {
 		have := map[leaderboard.MatchID]leaderboard.Score{}
-		for r, err := range w.third.Results(ctx, leaderboard.Scope{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user) {
+		for r, err := range w.third.Results(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user) {
 			if err != nil {
 				return err
 			}
@@ -448,15 +451,16 @@ func (e *encounter) aftermath(ctx context.Context, w *writers) error {
 		if err := w.apply(ctx, w.stores[i%2], r); err != nil {
 			return err
 		}
-		if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
+		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 			return fmt.Errorf("after %q by store %d: %w", r, i%2, err)
 		}
 	}
 	return nil
 }
 
-// orders returns the schedules to try: all of one turn, and some of two and of
-// three. LEADERBOARD_STEPS_TURNS=2 tries all of two, in minutes.
+// orders returns the schedules to try: all of one turn, and random ones of two and
+// three turns. With LEADERBOARD_STEPS_TURNS=2 it returns all schedules of two turns,
+// which take minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -474,8 +478,8 @@ func orders(t testing.TB, longest int) []schedule {
 	return all
 }
 
-// stepsSeed returns a new seed, or that of LEADERBOARD_STEPS_SEED, and says it if t
-// fails.
+// stepsSeed returns LEADERBOARD_STEPS_SEED, or a new seed if it is not set. If t fails,
+// it logs the command that repeats the test.
 func stepsSeed(t testing.TB) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("LEADERBOARD_STEPS_SEED"), 10, 64); err == nil {
@@ -496,11 +500,10 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// Of the orders of two writers' statements in which they take turns a few times,
-// none leaves a wrong entry. A writer that waits while the other comes to its end
-// is one that was paused.
+// Two writers leave a correct entry, in whatever order they take turns. A writer that
+// waits until the other has finished represents a process that was paused.
 func TestModelOfTwoWriters(t *testing.T) {
-	const longest = 16 // statements of one call, about
+	const longest = 16 // about the number of statements of one call
 	for _, e := range encounters {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -518,7 +521,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
-// The same where replicas lag, in random orders.
+// Two writers leave a correct entry in random orders too, on replicas that lag.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	const runs = 25
 	for _, e := range encounters {
@@ -540,8 +543,8 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	}
 }
 
-// A process that dies before any of its statements loses nothing: its call is
-// made again by another.
+// A process that dies before any one of its statements loses nothing, because another
+// process repeats its call.
 func TestModelOfAWriterThatDies(t *testing.T) {
 	for _, e := range encounters {
 		t.Run(e.name, func(t *testing.T) {
@@ -573,9 +576,9 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 	}
 }
 
-// A crowd is three processes that each take a list of results in turn, as from a
-// log, in random steps, on replicas that lag. A process that dies is followed by
-// one that begins with the results that were not acknowledged, and some before.
+// Three processes each apply a list of results, as from a log, in random steps, on
+// replicas that lag. When a process dies, another one takes over its list from the
+// last acknowledged result or a few results earlier. No result is lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
@@ -598,7 +601,7 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 		die  func()
 		err  error
 	}
-	// What has to stand of each match, by an oracle of its own.
+	// The result of each match that must stand, computed independently of the store.
 	want := map[leaderboard.MatchID]leaderboard.MatchResult{}
 	var crowd []*process
 	begin := func(p *process) {
@@ -650,14 +653,14 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 			running = slices.Delete(running, i, i+1)
 		}
 	}
-	if err := errors.Join(w.check(ctx), w.checkTold(ctx)); err != nil {
+	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
 	}
-	for r, err := range w.third.Results(ctx, leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}, w.user) {
+	for r, err := range w.third.Results(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, w.user) {
 		if err != nil {
 			return err
 		}
-		if o := want[r.Match]; !r.SameContent(&o) || r.Revision != o.Revision {
+		if o := want[r.Match]; r.ContentID() != o.ContentID() || r.Revision != o.Revision {
 			return fmt.Errorf("match %q stands as %+v, want %+v", r.Match, r, o)
 		}
 		delete(want, r.Match)
@@ -668,8 +671,8 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 	return nil
 }
 
-// A floor holds whichever store takes from the sum: one that knows a user's sum by
-// heart looks first whether another has changed it.
+// A floor holds even if several stores subtract from a sum. A store with a summary of
+// the user first checks whether another store has changed the sum.
 func TestModelOfAFloor(t *testing.T) {
 	b := stepsBoard(leaderboard.Sum)
 	floor := leaderboard.Score(0)
@@ -687,7 +690,7 @@ func TestModelOfAFloor(t *testing.T) {
 		o := report.Outcomes[0]
 		switch refused := o.Status == leaderboard.Rejected; {
 		case refused != (sum+points < floor):
-			t.Errorf("%d points from a sum of %d by store %d: %v %q", points, sum, i%2, o.Status, o.Reason)
+			t.Errorf("%d points for a sum of %d by store %d: %v %q", points, sum, i%2, o.Status, o.Reason)
 		case !refused:
 			sum += points
 		}
@@ -697,9 +700,9 @@ func TestModelOfAFloor(t *testing.T) {
 	}
 }
 
-// A writer that had lost its claim and died may leave a result that the new holder
-// does not know of. Sent again to that one, it is found in the table, and counts.
-func TestModelOfAResultThatNobodyClaimed(t *testing.T) {
+// A writer that has lost its claim and dies may leave a result that the summary of the
+// claim's new holder lacks. When that result is sent to the new holder, it counts.
+func TestModelOfAnUnclaimedResult(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
 		for at, more := 0, true; more; at++ {
 			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(policy), "u")
@@ -723,9 +726,9 @@ func TestModelOfAResultThatNobodyClaimed(t *testing.T) {
 	}
 }
 
-// What such a writer left may also be another revision, or another content, of a
-// result that the new holder is sent first.
-func TestModelOfAnotherResultThatNobodyClaimed(t *testing.T) {
+// A writer that has lost its claim and dies may also leave another revision, or other
+// content, of a result that the claim's new holder receives first.
+func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	for _, left := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
 		for at, more := 0, true; more; at++ {
 			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
@@ -739,7 +742,7 @@ func TestModelOfAnotherResultThatNobodyClaimed(t *testing.T) {
 			die()
 			err := errors.Join(w.apply(ctx, w.stores[1], "x 20 blue"), w.apply(ctx, w.stores[1], "o 7"), w.send(ctx, w.stores[1], r))
 			if err == nil {
-				err = errors.Join(w.check(ctx), w.checkTold(ctx))
+				err = errors.Join(w.check(ctx), w.checkIndex(ctx))
 			}
 			if err != nil {
 				t.Fatalf("%q left by a death before statement %d: %v", left, at, err)

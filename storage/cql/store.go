@@ -1,6 +1,6 @@
-// Package cql keeps boards, match results and entries in a Cassandra cluster,
-// for any number of processes at once. README.md tells the layout; state.go, why
-// it needs no locks.
+// Package cql keeps boards, match results and entries in a Cassandra cluster.
+// Any number of processes may use one keyspace concurrently. README.md describes
+// the tables; state.go explains why no locks are needed.
 package cql
 
 import (
@@ -14,35 +14,42 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/combine"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 	"github.com/open-leaderboard/leaderboard/schema"
 )
 
-const defaultParallel = 32
+const (
+	defaultParallel   = 32
+	defaultMaxMatches = 1_000_000
+)
 
-// Store is a [leaderboard.Store] in a keyspace. Calls on one user of one Store
-// follow one another; those of several stores need not.
+// Store is a [leaderboard.Store] in a keyspace. Within one Store, calls that
+// change the same user run one after another. Calls of different stores may
+// overlap.
 type Store struct {
 	conn conn
 	dc   string
-	// name tells this store's claims from those of others.
+	// name distinguishes this store's claims from the claims of other stores.
 	name    [8]byte
-	buckets int // of boards made by this store
-	// parallel bounds the statements that one call has under way.
+	buckets int // the number of partitions of each ladder of a new board
+	// parallel bounds the statements that one call runs concurrently.
 	parallel int
-	now      func() time.Time // for what is left by those who died; nothing else goes by a clock
+	// maxMatches bounds the matches of one user in one season, so that they can be
+	// read within the timeout of a call.
+	maxMatches int64
+	now        func() time.Time // for the age of pending generations only
 
-	editions editions
-	writes   combine.Combiner[bucket, []op]
-	users    userLocks
-	cache    *lru.Cache[userKey, summary] // nil is none
+	incarnations incarnations
+	writes       coalesce.Group[bucket, []op]
+	users        userLocks
+	cache        *lru.Cache[userKey, summary] // nil disables caching
 }
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open connects to a keyspace, whose schema must be that of this program. Errors
-// are those of [schema.Check] and [schema.CheckDataCenter], and
-// [leaderboard.ErrUnavailable].
+// Open connects to a keyspace, whose schema must not be older than this program.
+// Errors: those of [schema.Check] and [schema.CheckDataCenter];
+// [leaderboard.ErrUnavailable] if no node of the data center answers.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -51,11 +58,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = schema.CheckDataCenter(ctx, gs, o.DataCenter)
-	if err == nil {
-		err = schema.Check(ctx, gs)
-	}
-	if err != nil {
+	if err := schema.Check(ctx, gs); err != nil {
 		gs.Close()
 		return nil, fmt.Errorf("cql: keyspace %q: %w", o.Keyspace, err)
 	}
@@ -63,14 +66,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, now: time.Now}
+	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, maxMatches: defaultMaxMatches, now: time.Now}
 	if _, err := rand.Read(s.name[:]); err != nil {
-		panic(err) // it never fails
+		panic(err) // rand.Read never returns an error
 	}
-	s.editions.reads.Do = s.readEditions
-	s.writes.Do, s.writes.Most = s.writeBucket, mostWrites
+	s.incarnations.reads.Call = s.readIncarnations
+	s.writes.Call, s.writes.MaxBatch = s.writeBucket, mostWrites
 	if o.CacheUsers > 0 {
-		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // fails for sizes below 1
+		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // New fails for sizes below 1 only
 	}
 	return s
 }
@@ -81,17 +84,18 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// userLocks lets one call of this store at a time work on a user.
+// userLocks serializes the calls of one store on the same user.
 type userLocks struct {
 	mu    sync.Mutex
 	locks map[leaderboard.UserID]*userLock
 }
 
 type userLock struct {
-	held  chan struct{} // full while it is held
-	users int           // who hold it or wait for it
+	held  chan struct{} // full while the lock is held
+	calls int           // the calls that hold the lock or wait for it
 }
 
+// lock waits until no other call of this store works on the user.
 func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(), err error) {
 	u := &s.users
 	u.mu.Lock()
@@ -103,12 +107,12 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 		}
 		u.locks[user] = l
 	}
-	l.users++
+	l.calls++
 	u.mu.Unlock()
 	leave := func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		if l.users--; l.users == 0 {
+		if l.calls--; l.calls == 0 {
 			delete(u.locks, user)
 		}
 	}
@@ -117,12 +121,12 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 		return func() { <-l.held; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, fmt.Errorf("cql: user %q: %w", user, ctx.Err())
+		return nil, fmt.Errorf("cql: wait for other calls on user %q: %w", user, ctx.Err())
 	}
 }
 
-// each runs f for every index below n, some at a time, and returns the first
-// error, after which it begins no more.
+// each runs f for every index below n, up to s.parallel of them concurrently.
+// After the first error it starts no further call, and returns that error.
 func (s *Store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
@@ -150,7 +154,8 @@ func (s *Store) each(ctx context.Context, n int, f func(ctx context.Context, i i
 	return context.Cause(ctx)
 }
 
-// gather is read for statements whose rows are made into values.
+// gather reads each row of q into dest, then calls value, and returns what value
+// returned for all rows.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
 	var bad error
@@ -169,7 +174,8 @@ func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (
 	return out, err
 }
 
-// take empties a scanned blob, so that the next row does not overwrite it.
+// take returns a scanned blob and clears the variable, so that the next row does
+// not overwrite the blob.
 func take(b *[]byte) []byte {
 	out := slices.Clip(*b)
 	*b = nil

@@ -1,6 +1,7 @@
 package cql
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// readAccount returns a user's account, the zero one if there is none, and the
-// ban as text.
+// readAccount returns a user's account, and the ban as JSON. If the user has no
+// account, both are zero. If the user has no ban, the JSON is empty.
 func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (account, string, error) {
 	var body []byte
 	var ban string
@@ -25,8 +26,9 @@ func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (accou
 	return a, ban, err
 }
 
-// changeAccounts changes a user's account to what change makes of it. change may
-// be called several times.
+// changeAccount reads a user's account, applies the function change to it, and writes
+// the result. If another process changes the account between the read and the write,
+// changeAccount repeats the three steps with the newer account.
 func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, change func(*account) (ban string, err error)) (account, error) {
 	for {
 		old, _, err := s.readAccount(ctx, user)
@@ -38,7 +40,7 @@ func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, chan
 		if err != nil {
 			return account{}, err
 		}
-		var text any // null removes it
+		var text any // nil removes the ban
 		if ban != "" {
 			text = ban
 		}
@@ -54,20 +56,21 @@ func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, chan
 	}
 }
 
-// userScopes returns the open editions in which a user is registered.
-func (s *Store) userScopes(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
+// userSeasons returns the user's keys in all open incarnations in which the user is
+// registered.
+func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
 	var board, season string
 	var number int
-	keys, err := gather(ctx, s.conn, op{selectUserScopes, []any{userHash(user)}}, []any{&board, &season, &number}, func() (userKey, error) {
-		return userKey{leaderboard.Scope{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}, number, user}, nil
+	keys, err := gather(ctx, s.conn, op{selectUserSeasons, []any{userHash(user)}}, []any{&board, &season, &number}, func() (userKey, error) {
+		return userKey{leaderboard.SeasonKey{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}, number, user}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	open := make([]bool, len(keys))
 	err = s.each(ctx, len(keys), func(ctx context.Context, i int) error {
-		e, err := s.editions.fresh(ctx, keys[i].Scope)
-		open[i] = e.open && e.number == keys[i].edition
+		inc, err := s.incarnations.fresh(ctx, keys[i].SeasonKey)
+		open[i] = inc.open && inc.number == keys[i].incarnation
 		return err
 	})
 	var out []userKey
@@ -76,18 +79,18 @@ func (s *Store) userScopes(ctx context.Context, user leaderboard.UserID) ([]user
 			out = append(out, k)
 		}
 	}
-	slices.SortFunc(out, func(x, y userKey) int { return compareScopes(x.Scope, y.Scope) })
+	slices.SortFunc(out, func(x, y userKey) int { return compareSeasonKeys(x.SeasonKey, y.SeasonKey) })
 	return out, err
 }
 
-// UserScopes returns the scopes in which a user has results.
-func (s *Store) UserScopes(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Scope, error) {
-	keys, err := s.userScopes(ctx, user)
-	var scopes []leaderboard.Scope
+// UserSeasons returns the seasons in which a user has results.
+func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]leaderboard.SeasonKey, error) {
+	keys, err := s.userSeasons(ctx, user)
+	var seasonKeys []leaderboard.SeasonKey
 	for _, k := range keys {
-		scopes = append(scopes, k.Scope)
+		seasonKeys = append(seasonKeys, k.SeasonKey)
 	}
-	return scopes, err
+	return seasonKeys, err
 }
 
 // Ban returns a user's ban.
@@ -124,7 +127,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	if err != nil {
 		return nil, err
 	}
-	keys, err := s.userScopes(ctx, ban.User)
+	keys, err := s.userSeasons(ctx, ban.User)
 	if err != nil {
 		return nil, err
 	}
@@ -136,51 +139,51 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return changed(changes), err
 }
 
-// changed returns the changes in which the version changed.
+// changed returns the changes in which the version of the entry changed.
 func changed(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// hide brings a user's entry in step with an account that was changed.
+// hide copies a changed account into a season and updates the user's entry there.
 func (s *Store) hide(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
 	s.drop(key)
-	b, e, err := s.boardOf(ctx, key)
+	b, inc, err := s.boardOf(ctx, key)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if !e.of(&b) {
-		return leaderboard.Change{}, nil // deleted meanwhile
+	if !inc.of(&b) {
+		return leaderboard.Change{}, nil // the season or the board was deleted after userSeasons listed it
 	}
 	if err := s.conn.write(ctx, op{setAccount, key.args(acc.time(), acc.append(nil))}); err != nil {
 		return leaderboard.Change{}, err
 	}
-	_, change, live, err := s.derive(ctx, &b, key, e, claim{})
+	_, change, live, err := s.derive(ctx, &b, key, inc, claim{})
 	if !live {
 		change = leaderboard.Change{}
 	}
 	return change, err
 }
 
-// boardOf returns the board and the edition of a user's results; the board is
-// empty if it was deleted.
-func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, edition, error) {
+// boardOf returns the board and the current incarnation of the season in key. If the
+// board was deleted, the returned board is zero.
+func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	k, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		err = nil
 	}
 	if err != nil {
-		return leaderboard.Board{}, edition{}, err
+		return leaderboard.Board{}, incarnation{}, err
 	}
-	e, err := s.editions.fresh(ctx, key.Scope)
-	return k.board, e, err
+	inc, err := s.incarnations.fresh(ctx, key.SeasonKey)
+	return k.board, inc, err
 }
 
-// Erase removes all that is kept of a user. Cut short, it is gone on with by the
-// next Erase of the user.
+// Erase removes all data of a user. If it is interrupted, the next Erase of the user
+// completes it.
 //
-// Each erasure begins an epoch of the user. Its deletions cover every timestamp of
-// the epochs before, whoever writes at those and however late, and all that is
-// written later has timestamps above.
+// Each erasure begins a new epoch of the user. The deletions of the erasure cover every
+// timestamp of earlier epochs, so they also remove writes of earlier epochs that
+// arrive after the deletions. All writes of the new epoch have greater timestamps.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -188,17 +191,17 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	}
 	defer unlock()
 	at = leaderboard.Truncate(at)
-	keys, err := s.userScopes(ctx, user)
+	keys, err := s.userSeasons(ctx, user)
 	if err != nil {
 		return nil, err
 	}
 	highest := uint64(0)
 	for i := range keys {
-		e, err := s.editions.last(ctx, keys[i].Scope)
+		inc, err := s.incarnations.last(ctx, keys[i].SeasonKey)
 		if err != nil {
 			return nil, err
 		}
-		have, err := s.readEntry(ctx, &keys[i], e)
+		have, err := s.readEntry(ctx, &keys[i], inc)
 		if err != nil {
 			return nil, err
 		}
@@ -210,9 +213,8 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 		if at.After(a.ErasedAt) {
 			a.ErasedAt = at
 		}
-		a.Base = max(a.version(), highest) + erasureStep
-		if a.Base > maxVersion {
-			return "", fmt.Errorf("cql: a user was erased more than %d times", uint64(maxVersion)/erasureStep)
+		if a.Base = erasedBase(max(a.version(), highest)); a.Base > maxVersion || a.Epoch >= maxEpoch {
+			return "", &leaderboard.FieldError{Field: "user_id", Problem: "was erased and banned too often; use another id"}
 		}
 		a.Epoch++
 		a.Serial, a.Hidden = 0, false
@@ -221,9 +223,10 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err != nil {
 		return nil, err
 	}
-	// A writer that registers the user in a further scope from here on has
-	// found the new epoch.
-	if keys, err = s.userScopes(ctx, user); err != nil {
+	// List the seasons again, because another writer may have registered the user in
+	// more seasons. A writer that registers the user after this read reads the new
+	// epoch.
+	if keys, err = s.userSeasons(ctx, user); err != nil {
 		return nil, err
 	}
 	changes := make([]leaderboard.Change, len(keys))
@@ -234,31 +237,31 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	return changed(changes), err
 }
 
-// eraseIn removes what is kept of a user in a season.
+// eraseIn removes all data of a user in a season.
 func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
 	s.drop(key)
-	b, e, err := s.boardOf(ctx, key)
-	if err != nil || !e.of(&b) {
-		return leaderboard.Change{}, err // it is being swept
+	b, inc, err := s.boardOf(ctx, key)
+	if err != nil || !inc.of(&b) {
+		return leaderboard.Change{}, err // the season's deletion removes the data
 	}
-	st, have, rows, err := s.inspect(ctx, &b, key, e, claim{})
+	st, have, rows, err := s.inspect(ctx, &b, key, inc, claim{})
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
 	if st.account.Epoch >= acc.Epoch {
-		return leaderboard.Change{}, nil // what is there was put there since
+		return leaderboard.Change{}, nil // the data was written after the erasure
 	}
-	after := leaderboard.Entry{Scope: key.Scope, User: key.user, Version: acc.version()}
+	after := leaderboard.Entry{SeasonKey: key.SeasonKey, User: key.user, Version: acc.version()}
 	_, none := st.entries(&b, key)
 	before := have.entryOr(none)
 
 	divisions := map[string][]op{"": nil}
-	for _, sp := range append(spotsOf(rows), spots(&before)...) {
-		divisions[sp.division] = append(divisions[sp.division], op{deleteRow,
-			append(key.ladder(e, sp.division, deleteTime(acc.Base)), []byte(sp.standing), string(key.user))})
+	for _, rk := range append(rowKeysOf(rows), rowKeys(&before)...) {
+		divisions[rk.division] = append(divisions[rk.division], op{deleteRow,
+			append(key.ladder(inc, rk.division, deleteTime(acc.Base)), []byte(rk.standing), string(key.user))})
 	}
-	divisions[""] = append(divisions[""], op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.edition,
-		bucketOf(key.user, e.buckets), string(key.user)}})
+	divisions[""] = append(divisions[""], op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
+		bucketOf(key.user, inc.buckets), string(key.user)}})
 	names := slices.Sorted(maps.Keys(divisions))
 	if err := s.each(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
 		return leaderboard.Change{}, err
@@ -266,12 +269,18 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.eraseFinal(ctx, key); err != nil {
 		return leaderboard.Change{}, err
 	}
-	// The results go last but one, as they say where the rest is; the scope goes
-	// last, as it says where the results are.
+	// The next Erase must be able to find the data that an interrupted Erase left. The
+	// partition of the results names the divisions, so the partition is deleted after
+	// the rows of the ladders. The list of the user's seasons leads to the partition, so
+	// the season is removed from the list last.
 	cover := acc.Epoch << epochShift
 	if err := s.conn.write(ctx, op{deleteUser, key.args(cover)}); err != nil {
 		return leaderboard.Change{}, err
 	}
-	err = s.conn.write(ctx, op{deleteUserScope, []any{cover, userHash(key.user), string(key.Board), string(key.Season), key.edition}})
+	err = s.conn.write(ctx, op{deleteUserSeason, []any{cover, userHash(key.user), string(key.Board), string(key.Season), key.incarnation}})
 	return leaderboard.Change{Before: before, After: after}, err
+}
+
+func compareSeasonKeys(x, y leaderboard.SeasonKey) int {
+	return cmp.Or(cmp.Compare(x.Board, y.Board), cmp.Compare(x.Season, y.Season))
 }

@@ -7,7 +7,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// PutAPIKey keeps a key.
+// PutAPIKey implements [leaderboard.Store].
 func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
 	return s.commit(ctx, batch, unlock)
 }
 
-// APIKey returns the key with a hash.
+// APIKey implements [leaderboard.Store].
 func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	var k leaderboard.APIKey
 	found := false
@@ -50,7 +50,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 	return k, nil
 }
 
-// APIKeys returns all keys by id.
+// APIKeys implements [leaderboard.Store].
 func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
 	var keys []leaderboard.APIKey
 	prefix := apiKeyKey("")
@@ -66,7 +66,7 @@ func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
 	return keys, nil
 }
 
-// DeleteAPIKey removes a key.
+// DeleteAPIKey implements [leaderboard.Store].
 func (s *Store) DeleteAPIKey(ctx context.Context, id string) error {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {

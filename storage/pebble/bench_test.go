@@ -17,8 +17,9 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// against measures op and then, as often, floor: the same bytes by the engine
-// alone, without rules. workers do either at once.
+// against measures b.N calls of op and then b.N calls of floor, which reads or
+// writes the same bytes with the engine alone. workers is the number of concurrent
+// callers.
 func against(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -42,7 +43,7 @@ func against(b *testing.B, workers int, op, floor func(i int) error) {
 		wg.Wait()
 		return time.Since(start), processTime(b) - used
 	}
-	run(floor) // once before, so that both find the same caches
+	run(floor) // warms the caches for both
 	b.ResetTimer()
 	wall, cpu := run(op)
 	b.StopTimer()
@@ -52,8 +53,8 @@ func against(b *testing.B, workers int, op, floor func(i int) error) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
-// processTime is what all threads of the process have used of the processors,
-// which a machine busy with other work blurs less than the time that passed.
+// processTime returns the processor time of the process. Other work on the machine
+// affects it less than elapsed time.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -62,7 +63,8 @@ func processTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// openBench opens a store on the machine's disk with the test board in it.
+// openBench opens a store that has the test board. If fs is nil, the store is on
+// the machine's disk.
 func openBench(b *testing.B, fs vfs.FS) *Store {
 	b.Helper()
 	dir := "data"
@@ -79,26 +81,28 @@ func openBench(b *testing.B, fs vfs.FS) *Store {
 
 func benchResult(user, match int) leaderboard.MatchResult {
 	return leaderboard.MatchResult{
-		ResultKey:  leaderboard.ResultKey{Scope: testScope, User: leaderboard.UserID(fmt.Sprintf("user-%07d", user)), Match: leaderboard.MatchID(fmt.Sprintf("match-%010d", match))},
+		ResultKey:  leaderboard.ResultKey{SeasonKey: testSeason, User: leaderboard.UserID(fmt.Sprintf("user-%07d", user)), Match: leaderboard.MatchID(fmt.Sprintf("match-%010d", match))},
 		Score:      leaderboard.Score(match%100 + 1),
 		AchievedAt: testEpoch.Add(time.Duration(match) * time.Millisecond), ReceivedAt: testEpoch.Add(time.Hour),
 		Attributes: map[string]string{"gender": []string{"F", "M"}[user%2]},
 	}
 }
 
-// writeFloor writes what Apply writes of a result of a user who has some: the
-// record, the user's row, and the rows of two ladders, old and new.
+// writeFloor writes the rows that Apply writes for a user who already has results:
+// the record, the user's row, and in two ladders the removal of the old row and the
+// new row.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
-// writeRows writes the rows of results, in place of earlier ones if moved.
+// writeRows writes the rows of results. If moved, it also removes the ladder rows
+// of earlier entries.
 func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *pebble.WriteOptions) error {
-	scope := makeScopeKey(1, testScope.Season)
+	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	bd := s.board("b")
 	batch := s.db.NewBatch()
 	for _, r := range results {
-		st := userState{bd: bd, season: r.Season, user: r.User, scope: scope}
+		st := userState{bd: bd, season: r.Season, user: r.User, rowKey: rowKey}
 		st.row.tally = bd.Add(st.row.tally, &r)
 		old := st.entry()
 		old.AchievedAt = old.AchievedAt.Add(-time.Millisecond)
@@ -107,24 +111,25 @@ func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *peb
 		if err != nil {
 			return err
 		}
-		if err := batch.Set(scope.record(r.User, r.Match), appendRecord(nil, &leaderboard.Record{Result: &r}), nil); err != nil {
+		if err := batch.Set(rowKey.record(r.User, r.Match), appendRecord(nil, &leaderboard.Record{Result: &r}), nil); err != nil {
 			return err
 		}
-		if err := batch.Set(scope.user(r.User), row, nil); err != nil {
+		if err := batch.Set(rowKey.user(r.User), row, nil); err != nil {
 			return err
 		}
 		var leave []placement
 		if moved {
-			leave = bd.placements(scope, &old)
+			leave = bd.placements(rowKey, &old)
 		}
-		if err := move(batch, leave, bd.placements(scope, &now)); err != nil {
+		if err := move(batch, leave, bd.placements(rowKey, &now)); err != nil {
 			return err
 		}
 	}
 	return batch.Commit(how)
 }
 
-// benchSizes are 1 million entries and, if LEADERBOARD_BENCH_LARGE is set, 10 million too.
+// benchSizes returns the numbers of entries to measure with: 1 million, and also
+// 10 million if LEADERBOARD_BENCH_LARGE is set.
 func benchSizes() []int {
 	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
 		return []int{1e6, 10e6}
@@ -132,8 +137,8 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// BenchmarkStore loads a board and measures what the store is asked, each beside
-// the engine alone. What is written as the floor goes to a copy of the store.
+// BenchmarkStore loads a board and compares each operation with the engine alone.
+// The floor of writes uses a copy of the store.
 func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
@@ -144,7 +149,7 @@ func BenchmarkStore(b *testing.B) {
 			wall, cpu := time.Since(start), processTime(b)-used
 			fillRows(b, s, applied, n)
 			b.Run("load", func(b *testing.B) {
-				for b.Loop() { // what was done already
+				for b.Loop() { // the load was measured before
 				}
 				b.ReportMetric(float64(cpu.Nanoseconds())/float64(applied), "cpu-ns/entry")
 				b.ReportMetric(wall.Seconds(), "s")
@@ -168,7 +173,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// benchMatch numbers results apart from those of fill and of earlier runs.
+// benchMatch makes match ids that neither fill nor an earlier run used.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -186,8 +191,8 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
 }
 
-// A user's results cost the same however many there are. In memory, so that it
-// is the work that is compared and not the disk.
+// BenchmarkApplyToUserWith shows that the cost of a result does not depend on the
+// number of the user's results. It runs in memory to exclude the disk.
 func BenchmarkApplyToUserWith(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -206,7 +211,7 @@ func BenchmarkApplyToUserWith(b *testing.B) {
 	}
 }
 
-// fill applies a result of each of n users, and has them flushed.
+// fill applies one result for each of n users, then flushes.
 func fill(b *testing.B, s *Store, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
@@ -222,8 +227,8 @@ func fill(b *testing.B, s *Store, n int) {
 	}
 }
 
-// fillRows writes the rows of further users as they are, which is faster: of a
-// large store all but the first million entries come so.
+// fillRows writes the rows of users from to n-1 directly, which is faster than
+// Apply. In a large store, all entries after the first million are written this way.
 func fillRows(b *testing.B, s *Store, from, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
@@ -242,13 +247,13 @@ func fillRows(b *testing.B, s *Store, from, n int) {
 }
 
 func benchmarkEntry(b *testing.B, s *Store, users int) {
-	scope := makeScopeKey(1, testScope.Season)
+	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	user := func(i int) leaderboard.UserID { return benchResult(i*7919%users, 0).User }
 	against(b, 1, func(i int) error {
-		_, err := s.Entry(context.Background(), testScope, user(i))
+		_, err := s.Entry(context.Background(), testSeason, user(i))
 		return err
 	}, func(i int) error {
-		_, closer, err := s.db.Get(scope.user(user(i)))
+		_, closer, err := s.db.Get(rowKey.user(user(i)))
 		if err != nil {
 			return err
 		}
@@ -256,18 +261,18 @@ func benchmarkEntry(b *testing.B, s *Store, users int) {
 	})
 }
 
-// Of a user who is not there, the filters know.
-func BenchmarkEntryOfNobody(b *testing.B) {
+// BenchmarkEntryOfUnknownUser measures the bloom filters.
+func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	s := openBench(b, nil)
 	fill(b, s, 200_000)
 	for i := 0; b.Loop(); i++ {
-		if _, err := s.Entry(context.Background(), testScope, leaderboard.UserID(fmt.Sprint("nobody-", i))); err == nil {
-			b.Fatal("there is an entry")
+		if _, err := s.Entry(context.Background(), testSeason, leaderboard.UserID(fmt.Sprint("nobody-", i))); err == nil {
+			b.Fatal("an unknown user has an entry")
 		}
 	}
 }
 
-// page reads 100 entries from a place on.
+// page reads the 100 entries after a sort key.
 func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	n := 0
 	for _, err := range s.Entries(context.Background(), l, after) {
@@ -281,7 +286,7 @@ func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	return fmt.Errorf("only %d entries", n)
 }
 
-// pageFloor reads the same rows.
+// pageFloor reads the same rows with the engine alone.
 func pageFloor(s *Store, from []byte) error {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from})
 	if err != nil {
@@ -298,7 +303,7 @@ func pageFloor(s *Store, from []byte) error {
 }
 
 func benchmarkPage(b *testing.B, s *Store, users int) {
-	l := leaderboard.Ladder{Scope: testScope}
+	l := leaderboard.Ladder{SeasonKey: testSeason}
 	var keys []leaderboard.SortKey
 	i := 0
 	for e, err := range s.Entries(context.Background(), l, "") {
@@ -309,14 +314,15 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 			keys = append(keys, e.SortKey())
 		}
 	}
-	prefix := makeScopeKey(1, testScope.Season).ladder([]byte{slotOverall})
+	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
 	at := func(i int) leaderboard.SortKey { return keys[i*7919%len(keys)] }
 	against(b, 1, func(i int) error { return page(s, l, at(i)) },
 		func(i int) error { return pageFloor(s, append(prefix[:len(prefix):len(prefix)], at(i)...)) })
 }
 
-// Improvements leave tombstones at the top of a ladder: what the first page costs
-// after one user made 10,000, beside the same page before.
+// BenchmarkTop100After10000Improvements compares the first page of a ladder in
+// which one user improved 10,000 times with the same page in a ladder without these
+// improvements. Each improvement leaves a tombstone near the top.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
 	fill(b, s, 10_000)
@@ -330,16 +336,16 @@ func BenchmarkTop100After10000Improvements(b *testing.B) {
 			mustApply(b, s, r)
 		}
 	}
-	l := leaderboard.Ladder{Scope: testScope}
+	l := leaderboard.Ladder{SeasonKey: testSeason}
 	against(b, 1, func(int) error { return page(s, l, "") }, func(int) error { return page(floor, l, "") })
 }
 
-// benchmarkScan reads what a start reads.
+// benchmarkScan measures Scan, which fills an index at start.
 func benchmarkScan(b *testing.B, s *Store, users int) {
-	prefix := makeScopeKey(1, testScope.Season).ladder([]byte{slotOverall})
+	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
 	against(b, 1, func(int) error {
 		n := 0
-		for _, err := range s.Scan(context.Background(), testScope) {
+		for _, err := range s.Scan(context.Background(), testSeason) {
 			if err != nil {
 				return err
 			}
@@ -360,7 +366,7 @@ func BenchmarkSeal(b *testing.B) {
 	s := openBench(b, nil)
 	fill(b, s, users)
 	for i := 0; b.Loop(); i++ {
-		if _, err := s.Seal(context.Background(), testBoard(), testScope.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}); err != nil {
+		if _, err := s.Seal(context.Background(), testBoard(), testSeason.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}); err != nil {
 			b.Fatal(err)
 		}
 	}

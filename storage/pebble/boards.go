@@ -15,18 +15,18 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// board is a board that exists. It does not change: an amended one is another.
+// board is a stored board. It is immutable: AmendBoard replaces it.
 type board struct {
 	leaderboard.Board
 	number  uint32
-	sealing gate // held by who makes its final standings, or deletes
+	sealing gate // held during a seal, and during the deletion of the board or a season
 }
 
-// catalog holds the boards that exist. It does not change.
+// catalog holds all stored boards. It is immutable.
 type catalog struct {
 	byID     map[leaderboard.BoardID]*board
 	byNumber map[uint32]*board
-	last     uint32 // the number of the last board made
+	last     uint32 // the number of the newest board
 }
 
 func (c *catalog) with(bd *board) *catalog {
@@ -65,12 +65,13 @@ func (s *Store) loadBoards() error {
 	return err
 }
 
-// board returns the board of an id, or nil.
+// board returns the board with an id, or nil.
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
-// live returns the board that b is, or ErrBoardNotFound if that was deleted,
-// even if there is another of its id now. The caller holds a stripe or a gate,
-// so that the board stays.
+// live returns the stored board of which b is a copy. If that board was deleted, it
+// returns [leaderboard.ErrBoardNotFound], even if a new board has the id. While the
+// caller holds a stripe (see [stripes]) or the board's sealing gate, the board cannot
+// be deleted.
 func (s *Store) live(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -88,7 +89,7 @@ func setBoard(b *pebble.Batch, bd *board) error {
 	return b.Set(boardKey(bd.ID), append(value, text...), nil)
 }
 
-// CreateBoard keeps a valid new board.
+// CreateBoard implements [leaderboard.Store].
 func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -100,7 +101,7 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		if !have.SameAs(&b) {
 			return fmt.Errorf("pebble: board %q: %w", b.ID, leaderboard.ErrBoardExists)
 		}
-		return s.settle(ctx)
+		return s.syncVisible(ctx)
 	}
 	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
 	bd := &board{Board: clone(b), number: boards.last + 1, sealing: newGate()}
@@ -116,7 +117,7 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 	})
 }
 
-// Board returns a board.
+// Board implements [leaderboard.Store].
 func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Board{}, err
@@ -128,8 +129,7 @@ func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.
 	return clone(bd.Board), nil
 }
 
-// clone returns b with nothing in common with it, so that no caller can change
-// what the store counts by.
+// clone returns a deep copy of b, so that no caller can change a stored board.
 func clone(b leaderboard.Board) leaderboard.Board {
 	b.TieBreakers = slices.Clone(b.TieBreakers)
 	b.Divisions = slices.Clone(b.Divisions)
@@ -143,7 +143,7 @@ func clone(b leaderboard.Board) leaderboard.Board {
 	return b
 }
 
-// Boards returns all boards by id.
+// Boards implements [leaderboard.Store].
 func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	return out, nil
 }
 
-// AmendBoard changes a board's settings.
+// AmendBoard implements [leaderboard.Store].
 func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return clone(amended.Board), nil
 }
 
-// DeleteBoard removes a board and all that is kept under it.
+// DeleteBoard implements [leaderboard.Store].
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	bd := s.board(id)
 	if bd == nil {
@@ -224,9 +224,9 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	})
 }
 
-// remove commits batch and with it the removal of all of bd's data that has a
-// prefix. It calls done when that is visible, or when it will never be. Nobody
-// else changes any user's data meanwhile, so no Apply leaves anything behind.
+// remove commits batch together with the removal of all data of bd under prefix. It
+// holds all stripes until the removal is visible, so no concurrent Apply leaves rows
+// behind. It calls done once the removal is visible, or if the commit was not started.
 func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, done func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -241,32 +241,33 @@ func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, pref
 		return unavailable("write", err)
 	}
 	err = s.commit(ctx, batch, func() {
-		s.strayMu.Lock()
-		clear(s.strays)
-		s.strayMu.Unlock()
+		s.orphanMu.Lock()
+		clear(s.orphans)
+		s.orphanMu.Unlock()
 		done()
 		unlock()
 	})
 	if err != nil {
 		return err
 	}
-	// What is left is each user's note of the scope. Nobody believes it without
-	// a row, and who comes upon it removes it, so if this is cut short no harm is
-	// done and there is no error to report.
+	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers
+	// ignore a note without a user row, and SetBan and Erase delete it. So an
+	// incomplete sweep is harmless, and its error is not reported.
 	_ = s.sweep(ctx, before, bd, prefix)
 	return nil
 }
 
-// sweep removes the notes of users' scopes for the rows that before holds under
-// a prefix, unless they have a row again.
-func (s *Store) sweep(ctx context.Context, before pebble.Reader, bd *board, prefix []byte) error {
-	seasons, err := seasonsUnder(ctx, before, prefix)
+// sweep removes the season notes of all users who have a row under prefix in the
+// given snapshot, which is from before the removal. If a user has a row again by now,
+// sweep keeps the note.
+func (s *Store) sweep(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
+	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {
 		return err
 	}
 	const chunk = 512
 	for _, season := range seasons {
-		scope := makeScopeKey(bd.number, season)
+		rowKey := makeSeasonRowKey(bd.number, season)
 		var users []leaderboard.UserID
 		flush := func() error {
 			numbers := make([]int, len(users))
@@ -279,9 +280,9 @@ func (s *Store) sweep(ctx context.Context, before pebble.Reader, bd *board, pref
 			}
 			batch := s.db.NewBatch()
 			for _, user := range users {
-				found, err := s.has(scope.user(user))
+				found, err := s.has(rowKey.user(user))
 				if err == nil && !found {
-					err = batch.Delete(scopesKey(user, bd.number, season), nil)
+					err = batch.Delete(seasonsKey(user, bd.number, season), nil)
 				}
 				if err != nil {
 					unlock()
@@ -291,8 +292,8 @@ func (s *Store) sweep(ctx context.Context, before pebble.Reader, bd *board, pref
 			users = users[:0]
 			return s.commit(ctx, batch, unlock)
 		}
-		rows := scope.kind(dataUser)
-		err := scan(ctx, before, rows, after(rows), func(key, _ []byte) (bool, error) {
+		rows := rowKey.kind(dataUser)
+		err := scan(ctx, snapshot, rows, after(rows), func(key, _ []byte) (bool, error) {
 			users = append(users, leaderboard.UserID(key[len(rows):]))
 			if len(users) < chunk {
 				return true, nil

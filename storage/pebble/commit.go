@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A gate is a lock that can be waited for until a context is done or the store
-// has failed. It is open when empty.
+// A gate is a lock whose callers stop waiting when a context is done or the store has
+// failed. The gate is free while the channel is empty.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -34,10 +34,13 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 	}
 }
 
-// Who changes anything of a user holds the user's stripe; who changes what all
-// users' rows rest on (deletes a board or season, begins or ends a seal) holds
-// all of them. Stripes are taken in order, after the gate of a seal and that of
-// administration, so there is no deadlock.
+// stripes is the number of locks that users share; each of these locks is a stripe. A
+// change of a user holds the stripe of that user. Three operations affect the rows of
+// every user, and hold all stripes: the removal of a board or season, the start of a
+// seal, and the end of a seal.
+//
+// To prevent deadlocks, locks are taken in this order: the board's sealing gate,
+// the admin gate, then stripes by ascending number.
 const stripes = 1024
 
 var seed = maphash.MakeSeed()
@@ -46,8 +49,8 @@ func stripeOf(user leaderboard.UserID) int {
 	return int(maphash.String(seed, string(user)) % stripes)
 }
 
-// lockStripes takes stripes, in any order and more than once each if need be,
-// and returns what lets go of them.
+// lockStripes locks the given stripes and returns a function that unlocks them.
+// numbers may be in any order and contain duplicates; lockStripes sorts it.
 func (s *Store) lockStripes(ctx context.Context, numbers []int) (unlock func(), err error) {
 	slices.Sort(numbers)
 	numbers = slices.Compact(numbers)
@@ -78,7 +81,7 @@ func (s *Store) lockAllUsers(ctx context.Context) (unlock func(), err error) {
 	return s.lockStripes(ctx, numbers)
 }
 
-// lockAdmin takes the gate of administration.
+// lockAdmin locks the admin gate and returns a function that unlocks it.
 func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 	if err := s.lock(ctx, s.admin); err != nil {
 		return nil, err
@@ -86,18 +89,20 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 	return s.admin.unlock, nil
 }
 
-// commit makes b durable. It calls applied, which lets go of locks, once b is
-// visible; a store that fails before never calls it, and lets nobody wait for
-// locks any more. If ctx is done first, or the store fails, b may or may not be
-// applied, which the error says.
+// commit makes b durable. Once b is visible, commit calls applied, which releases
+// locks. If the store fails before b is visible, applied is never called. Callers that
+// wait for these locks then return the failure. If the store fails, or ctx is done
+// before b is durable, commit returns [leaderboard.ErrUnavailable], and b may or may
+// not be applied.
 //
-// A goroutine of its own does the work, because the engine waits without end
-// while it cannot write (see guardFS).
+// A separate goroutine writes, because the engine blocks forever while it cannot
+// write (see guardFS).
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
 	return s.wait(ctx, s.start(b, applied))
 }
 
-// start is commit without the wait; wait takes what it returns.
+// start begins a commit without waiting for it. The caller passes the returned
+// channel to wait.
 func (s *Store) start(b *pebble.Batch, applied func()) <-chan error {
 	done := make(chan error, 1)
 	s.commits.Add(1)
@@ -141,10 +146,10 @@ func (s *Store) write(b *pebble.Batch, applied func()) (err error) {
 	return b.Close()
 }
 
-// settle makes durable whatever the caller may have read. Who answers that
-// there is nothing to write, because it is there already, calls it first: the
-// write that put it there may not be synced yet.
-func (s *Store) settle(ctx context.Context) error {
+// syncVisible makes every visible write durable. A method that finds its data already
+// stored must call syncVisible before it returns nil. Otherwise the write that stored
+// the data may be visible but not durable.
+func (s *Store) syncVisible(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return err
 	}
@@ -158,19 +163,19 @@ func (s *Store) settle(ctx context.Context) error {
 	return s.commit(ctx, b, func() {})
 }
 
-// fail makes the store refuse every write from now on. Once a write to its files
-// has failed, what is in memory and what is on disk may differ, and only opening
-// the store again tells what was kept.
+// fail makes the store reject all further writes. Once a write to the store's files
+// has failed, memory and disk may differ. Only opening the store again shows which
+// writes are on disk.
 func (s *Store) fail(err error) error {
 	s.failOnce.Do(func() {
-		s.failErr = fmt.Errorf("pebble: the store stopped writing; make room or mend the disk, then start again: %w: %w",
+		s.failErr = fmt.Errorf("pebble: a write to the data directory failed, and the store accepts no more writes; free disk space or repair the disk, then restart: %w: %w",
 			leaderboard.ErrUnavailable, err)
 		close(s.failed)
 	})
 	return s.failErr
 }
 
-// failure returns why the store stopped writing, or nil.
+// failure returns the error that made the store fail, or nil.
 func (s *Store) failure() error {
 	select {
 	case <-s.failed:
@@ -187,12 +192,13 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("pebble: %s: %w: %w", what, leaderboard.ErrUnavailable, err)
 }
 
-// quiet is the engine's logger: stores do not log. What the engine takes for
-// fatal makes the store fail instead of ending the process.
+// quiet is the engine's logger. It discards messages, because stores do not log.
+// An error that the engine considers fatal makes the store fail instead of ending
+// the process.
 type quiet struct{ fail func(error) error }
 
 func (quiet) Infof(string, ...any)  {}
 func (quiet) Errorf(string, ...any) {}
 func (q quiet) Fatalf(format string, args ...any) {
-	_ = q.fail(fmt.Errorf(format, args...)) // the caller of the failing write returns it
+	_ = q.fail(fmt.Errorf(format, args...)) // the failing write returns this error
 }

@@ -22,9 +22,9 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-var crashSeed = flag.Uint64("crashseed", 0, "the seed of one crash test to repeat; 0 is several new ones")
+var crashSeed = flag.Uint64("crashseed", 0, "the `seed` of the one crash test to repeat; 0 runs several new seeds")
 
-// seeds calls test with each of n new seeds, or with the one of -crashseed.
+// seeds runs test with n new seeds, or with the seed of -crashseed only.
 func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	first := *crashSeed
 	if first == 0 {
@@ -35,50 +35,17 @@ func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	for i := range n {
 		seed := first + uint64(i)
 		if !t.Run(fmt.Sprint(i), func(t *testing.T) { test(t, rand.New(rand.NewPCG(seed, 0))) }) {
-			t.Fatalf("seed %d, to be repeated with: go test -run '^%s$' -crashseed %d", seed, t.Name(), seed)
+			t.Fatalf("seed %d failed; repeat with: go test -run '^%s$' -crashseed %d", seed, t.Name(), seed)
 		}
 	}
 }
 
-var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-
-func testBoard() *leaderboard.Board {
-	return &leaderboard.Board{ID: "b", Policy: leaderboard.Sum, CreatedAt: testEpoch, Divisions: []string{"gender"}}
-}
-
-var testScope = leaderboard.Scope{Board: "b", Season: leaderboard.SeasonAll}
-
-func testResult(user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
-	return leaderboard.MatchResult{
-		ResultKey: leaderboard.ResultKey{Scope: testScope, User: user, Match: match},
-		Revision:  revision, Score: score, AchievedAt: testEpoch.Add(time.Duration(score) * time.Second),
-		ReceivedAt: testEpoch.Add(time.Hour), Attributes: map[string]string{"gender": []string{"F", "M"}[score&1]},
-		Metadata: `{"pad":"` + strings.Repeat("x", 200) + `"}`,
-	}
-}
-
-func mustOpen(t testing.TB, dir string, opts Options) *Store {
-	t.Helper()
-	s, err := Open(dir, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func mustClose(t testing.TB, s *Store) {
-	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-}
-
-// log is what writers sent and what was acknowledged to them.
+// log records the results that writers sent and those that were acknowledged.
 type log struct {
 	mu    sync.Mutex
-	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult // by key
-	acked map[leaderboard.ResultKey]int64                     // the highest revision
-	last  []leaderboard.MatchResult                           // the batch sent last, perhaps on its way
+	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
+	acked map[leaderboard.ResultKey]int64 // the highest acknowledged revision
+	last  []leaderboard.MatchResult       // the batch sent last; it may still be in flight
 }
 
 func newLog() *log {
@@ -94,7 +61,7 @@ func (l *log) send(results []leaderboard.MatchResult) {
 	l.last = results
 }
 
-// inFlight returns the batch sent last, by whomever.
+// inFlight returns the batch that any writer sent last.
 func (l *log) inFlight() []leaderboard.MatchResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +87,7 @@ func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
 }
 
 // load applies random batches, some of them duplicates and corrections, until
-// the store errs.
+// Apply returns an error.
 func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, after func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {
@@ -139,7 +106,7 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, af
 		}
 		before = append(before, batch...)
 		if again := l.inFlight(); len(again) > 0 && rng.IntN(3) == 0 {
-			batch = again // duplicates of what another writer may be waiting for
+			batch = again // duplicates of a batch that another writer may be waiting for
 		}
 		l.send(batch)
 		report, err := s.Apply(ctx, testBoard(), batch)
@@ -151,9 +118,9 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, af
 	}
 }
 
-// verify checks that a store that was opened again holds every result that was
-// acknowledged before the crash, whole, and nothing that was not sent, and that
-// its entries and ladders are what its results say.
+// verify checks a store that was opened after a crash. The store must hold every
+// result in acked and no result that was not sent, and its entries and ladders
+// must follow from its results.
 func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
 	t.Helper()
 	l.mu.Lock()
@@ -165,58 +132,32 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 		}
 	}
 	users := 0
-	for user, err := range s.Users(t.Context(), testScope) {
+	for user, err := range s.Users(t.Context(), testSeason) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := int64(0)
-		for r, err := range s.Results(t.Context(), testScope, user) {
+		for r, err := range s.Results(t.Context(), testSeason, user) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			n++
 			if !slices.ContainsFunc(l.sent[r.ResultKey], func(o leaderboard.MatchResult) bool { return o.Equal(&r) }) {
-				t.Fatalf("a result that was never sent: %+v", r)
+				t.Fatalf("the store holds a result that was never sent: %+v", r)
 			}
 		}
-		e, err := s.Entry(t.Context(), testScope, user)
+		e, err := s.Entry(t.Context(), testSeason, user)
 		if err != nil || e.Results != n {
-			t.Fatalf("entry of %d results, want %d: %v", e.Results, n, err)
+			t.Fatalf("user %q: the entry counts %d results, want %d; error %v", user, e.Results, n, err)
 		}
 		users++
 	}
 	wholeLadders(t, s, users)
 }
 
-// wholeLadders checks that every entry is what its results say, and that each
-// ladder holds the rows of n entries and no others.
-func wholeLadders(t *testing.T, s *Store, n int) {
-	t.Helper()
-	for user := range s.Users(t.Context(), testScope) {
-		c, err := s.Recount(t.Context(), testBoard(), testScope.Season, user)
-		if err != nil || c.Before.Version != c.After.Version {
-			t.Fatalf("user %q was not whole: %+v, %v", user, c, err)
-		}
-	}
-	found, err := s.findStrays(t.Context(), s.board("b"), testScope.Season)
-	if err != nil || len(found) > 0 {
-		t.Fatalf("rows that belong to nobody: %v, %v", found, err)
-	}
-	rows := 0
-	for _, err := range s.Entries(t.Context(), leaderboard.Ladder{Scope: testScope}, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows++
-	}
-	if rows != n {
-		t.Fatalf("%d rows in the ladder, want %d", rows, n)
-	}
-}
-
-// What is not synced may be lost at any moment: whatever was acknowledged is
-// there, and every user is whole.
-func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
+// After a crash that loses unsynced data, every acknowledged result is stored, and
+// every user's rows agree.
+func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 	seeds(t, 12, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		l := newLog()
@@ -224,7 +165,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 { // crash, and again after recovery
+		for range 3 { // each round opens the store and crashes
 			ctx, stop := context.WithCancel(t.Context())
 			enough := make(chan struct{})
 			var once sync.Once
@@ -247,7 +188,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 			}
 			<-enough
 			if rng.IntN(3) == 0 {
-				// A flush or two make the crash meet more than the log.
+				// After a flush the crash affects tables as well as the log.
 				if _, err := s.db.AsyncFlush(); err != nil {
 					t.Fatal(err)
 				}
@@ -261,14 +202,14 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 			fs = crashed
 			s = mustOpen(t, "data", Options{FS: fs})
 			l.verify(t, s, acked)
-			l.acked = acked // what came after the crash was acknowledged by a ghost
+			l.acked = acked // later results were acknowledged by the store that the crash discarded
 		}
 		mustClose(t, s)
 	})
 }
 
-// A seal that a crash cuts short leaves the final standings of before, whole.
-func TestCrashDuringSeal(t *testing.T) {
+// A seal that a crash interrupts leaves the previous final standings unchanged.
+func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 	const n = 3000
 	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
@@ -288,7 +229,7 @@ func TestCrashDuringSeal(t *testing.T) {
 			}
 		}
 		seal := func(day int) error {
-			_, err := s.Seal(t.Context(), b, testScope.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)})
+			_, err := s.Seal(t.Context(), b, testSeason.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)})
 			return err
 		}
 		apply(1)
@@ -298,10 +239,10 @@ func TestCrashDuringSeal(t *testing.T) {
 		apply(2)
 		done := make(chan error, 1)
 		go func() { done <- seal(2) }()
-		// Crash when some number of the batches are written.
+		// Crash after a random number of the seal's batches.
 		commits := rng.IntN(12)
 		for range commits {
-			if err := s.settle(t.Context()); err != nil {
+			if err := s.syncVisible(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -323,22 +264,22 @@ func TestCrashDuringSeal(t *testing.T) {
 		mustClose(t, s)
 
 		s = mustOpen(t, "data", Options{FS: crashed})
-		standings, total, err := s.FinalStandings(t.Context(), leaderboard.Ladder{Scope: testScope}, 1, n+1)
+		standings, total, err := s.FinalStandings(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, n+1)
 		if err != nil || total != n || len(standings) != n {
-			t.Fatalf("%d final standings, %d in all, %v; want %d", len(standings), total, err, n)
+			t.Fatalf("%d final standings, total %d, error %v; want %d", len(standings), total, err, n)
 		}
 		scores := map[leaderboard.Score]int{}
 		for _, st := range standings {
 			scores[b.ScoreOf(st.Key, testEpoch)]++
 		}
 		if len(scores) != 1 || sealed && scores[2] != n {
-			t.Fatalf("final standings of scores %v, sealed %v", scores, sealed)
+			t.Fatalf("final standings mix scores %v (score: count), or lack the second seal; sealed twice: %v", scores, sealed)
 		}
-		// What the crash left over goes with the next seal.
+		// The next seal removes the rows of the interrupted one.
 		if err := seal(3); err != nil {
 			t.Fatal(err)
 		}
-		key := makeScopeKey(s.board("b").number, testScope.Season)
+		key := makeSeasonRowKey(s.board("b").number, testSeason.Season)
 		rows := 0
 		if err := s.scan(t.Context(), key.kind(dataFinal), after(key.kind(dataFinal)), func(_, _ []byte) (bool, error) {
 			rows++
@@ -346,16 +287,16 @@ func TestCrashDuringSeal(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if want := 2 * (2*n + 1); rows != want { // overall and one division, by place and by user, and their counts
+		if want := 2 * (2*n + 1); rows != want { // for the overall ladder and one division: n by position, n by user, 1 count
 			t.Fatalf("%d rows of final standings, want %d", rows, want)
 		}
 		mustClose(t, s)
 	})
 }
 
-// Whatever write fails, and whether it goes on failing: nothing is acknowledged
-// that is not kept, and after the first error nothing is acknowledged at all.
-func TestFaults(t *testing.T) {
+// Any single write may fail, or all writes from one on. Every acknowledged result is
+// stored, and after the first error no write is acknowledged.
+func TestFailedWriteStopsTheStore(t *testing.T) {
 	seeds(t, 40, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
 		forever := rng.IntN(2) == 0
@@ -391,9 +332,9 @@ func TestFaults(t *testing.T) {
 				n := 0
 				err := l.load(t.Context(), s, own, w, func() {
 					if n++; n%10 == 0 && w == 0 {
-						// Flushes, so that not only the log can fail.
+						// With flushes, writes of tables can fail as well as writes of the log.
 						go func() {
-							defer func() { _ = recover() }() // the engine may panic when it has failed
+							defer func() { _ = recover() }() // the engine may panic after a failure
 							_, _ = s.db.AsyncFlush()
 						}()
 					}
@@ -410,14 +351,14 @@ func TestFaults(t *testing.T) {
 					_, err := s.Apply(t.Context(), testBoard(), sent[:1])
 					return err
 				}
-				return errors.New("nothing was sent")
+				return errors.New("no result was sent")
 			}(),
 			"a board that exists": s.CreateBoard(t.Context(), *testBoard()),
 			"a ban":               func() error { _, err := s.SetBan(t.Context(), leaderboard.Ban{User: "u", Banned: true}); return err }(),
 			"Close":               s.Close(),
 		} {
 			if !errors.Is(err, leaderboard.ErrUnavailable) {
-				t.Errorf("%s after a failure: %v", name, err)
+				t.Errorf("%s after a failure: error %v, want ErrUnavailable", name, err)
 			}
 		}
 		acked := l.acknowledged()
@@ -425,13 +366,13 @@ func TestFaults(t *testing.T) {
 		l.verify(t, again, acked)
 		mustClose(t, again)
 		mu.Lock()
-		armed = false // so that what still retries behind the failed store can end
+		armed = false // lets goroutines of the failed store that still retry end
 		mu.Unlock()
 	})
 }
 
-// A flush that fails makes the store fail, though no write to the log has.
-func TestFaultOfFlush(t *testing.T) {
+// A failed flush makes the store fail, even if every write to the log succeeds.
+func TestFailedFlushStopsTheStore(t *testing.T) {
 	mem := vfs.NewMem()
 	var toggle errorfs.Toggle
 	toggle.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -456,19 +397,21 @@ func TestFaultOfFlush(t *testing.T) {
 	if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult("u", "n", 0, 1)}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Apply: %v", err)
 	}
-	if e, err := s.Entry(t.Context(), testScope, "u"); err != nil || e.Results != 1 {
-		t.Errorf("reading goes on: %+v, %v", e, err)
+	if e, err := s.Entry(t.Context(), testSeason, "u"); err != nil || e.Results != 1 {
+		t.Errorf("Entry after the failure: %+v, error %v", e, err)
 	}
 }
 
-// killDir names the directory to a child that is to be killed.
+// killDir is the environment variable that names the store's directory to
+// TestKillChild.
 const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
 
-// TestKillChild is the process that TestKill kills. It prints what it applied.
+// TestKillChild is the process that TestKillKeepsAcknowledgedResults kills. It
+// prints each result that it applied.
 func TestKillChild(t *testing.T) {
 	dir := os.Getenv(killDir)
 	if dir == "" {
-		return // it is no child
+		return // this process is not the child
 	}
 	s := mustOpen(t, dir, Options{})
 	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
@@ -494,8 +437,8 @@ func TestKillChild(t *testing.T) {
 	wg.Wait()
 }
 
-// A process that is killed under load has lost nothing that it acknowledged.
-func TestKill(t *testing.T) {
+// A process that is killed under load loses no acknowledged result.
+func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	dir := t.TempDir()
 	l := newLog()
 	for round := range 4 {
@@ -514,7 +457,7 @@ func TestKill(t *testing.T) {
 			var match leaderboard.MatchID
 			var score leaderboard.Score
 			if _, err := fmt.Sscanf(lines.Text(), "%s %s %d", &user, &match, &score); err != nil {
-				continue // the line that was being printed
+				continue // the kill interrupted this line
 			}
 			r := testResult(user, match, 0, score)
 			l.send([]leaderboard.MatchResult{r})
@@ -545,7 +488,7 @@ func TestKill(t *testing.T) {
 		}
 	}
 	n := 0
-	for range s.Users(t.Context(), testScope) {
+	for range s.Users(t.Context(), testSeason) {
 		n++
 	}
 	wholeLadders(t, s, n)

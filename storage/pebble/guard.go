@@ -6,17 +6,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardFS is the file system below an open store. A write in the store's
-// directory that fails makes the store fail, and never returns to the engine:
-// what that does next, depending on the file, is to panic with locks held, to
-// end the process, or to try again at once and for ever. The goroutine that
-// stays behind is the engine's or that of a commit, which nobody waits for once
-// the store has failed. Reads go on, as the engine holds no lock that they need
-// while it writes.
+// guardFS is the file system below an open store. If a write in the store's directory
+// fails, guardFS makes the store fail, and never returns from the write. If the engine
+// received the error, it would, depending on the file, panic with locks held, end the
+// process, or retry immediately and forever.
+//
+// The goroutine that stays blocked belongs to the engine or to a commit. Once the
+// store has failed, no caller waits for such a goroutine. Reads continue, because the
+// engine does not hold a lock that reads need while it writes.
 type guardFS struct {
 	vfs.FS
-	dir   string      // as PathDir returns it of the files in it
-	armed atomic.Bool // while the store is being opened, errors go to who opens it
+	dir   string      // the store's directory, as PathDir returns it for a file in it
+	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error)
 }
 
@@ -24,7 +25,8 @@ func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
 	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), fail: fail}
 }
 
-// check returns err, unless that is of a write that the store depends on.
+// check returns err if err is nil, if the write was outside the store's directory, or
+// if the store is being opened. Otherwise it makes the store fail and never returns.
 func (g *guardFS) check(inDir bool, err error) error {
 	if err == nil || !inDir || !g.armed.Load() {
 		return err

@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decoder reads the parts of a row. After a fault every read returns zero and
-// bad is set.
+// decoder reads the fields of a row. If a read fails, it sets bad, and every
+// later read returns zero.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -67,10 +67,10 @@ func (d *decoder) bytes() []byte { return d.next(d.uvarint()) }
 
 func (d *decoder) string() string { return string(d.bytes()) }
 
-// rest returns what has not been read.
+// rest reads the remaining bytes.
 func (d *decoder) rest() []byte { return d.next(uint64(len(d.b))) }
 
-// end returns an error unless all was read, and well.
+// end returns an error if a read failed or bytes remain.
 func (d *decoder) end(what string) error {
 	if d.bad || len(d.b) > 0 {
 		return errFormat(what)
@@ -84,7 +84,7 @@ func errFormat(what string) error {
 
 func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
 
-// Rows begin with their format.
+// rowFormat is the first byte of every row.
 const rowFormat = 1
 
 const (
@@ -92,11 +92,12 @@ const (
 	flagErased
 )
 
-// userRow is what is kept of a user in a scope beside the records.
+// userRow is the state of a user in a season, from which the entry follows. It is
+// derived from the user's records, ban and erasure.
 type userRow struct {
-	version  uint64 // of the entry
-	hidden   bool
-	erasedAt time.Time // when the user was last erased, zero if never
+	version  uint64    // the version of the entry
+	hidden   bool      // the user is banned
+	erasedAt time.Time // the time of the user's latest erasure; zero if there was none
 	tally    leaderboard.Tally
 }
 
@@ -130,10 +131,10 @@ func (r *userRow) decode(b []byte) error {
 	return nil
 }
 
-// erasure is what remains of an erased user.
+// erasure is the data that remains of an erased user.
 type erasure struct {
 	at      time.Time
-	version uint64 // that entries made later go on from
+	version uint64 // the version from which new entries of the user continue
 }
 
 func (e erasure) append(dst []byte) []byte {
@@ -154,8 +155,9 @@ func (e *erasure) decode(b []byte) error {
 	return nil
 }
 
-// appendRecord appends a record: a byte that says whether there is a result, and
-// its revision and payload with their lengths; then the refusals.
+// appendRecord appends a record to dst. The fields are the format; a 1, the result's
+// revision and the payload with its length, or only a 0 if no result stands; the number
+// of refusals; and each refusal.
 func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 	dst = append(dst, rowFormat)
 	if r.Result == nil {
@@ -212,13 +214,13 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 	})
 }
 
-// A placement is a row of a ladder.
+// A placement is one ladder row of an entry.
 type placement struct{ key, value []byte }
 
-// placements returns the rows by which an entry stands in its ladders, or, if it
-// is hidden, among the hidden. The value is all of the entry that its sort key
-// does not hold.
-func (bd *board) placements(scope scopeKey, e *leaderboard.Entry) []placement {
+// placements returns the ladder rows of an entry: one in the overall ladder and one per
+// division. A hidden entry has instead one row in the slot of hidden entries. The value
+// of a row holds the fields of the entry that the sort key does not hold.
+func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil
 	}
@@ -239,14 +241,15 @@ func (bd *board) placements(scope scopeKey, e *leaderboard.Entry) []placement {
 	sortKey := e.SortKey()
 	rows := make([]placement, len(slots))
 	for i, slot := range slots {
-		rows[i] = placement{append(scope.ladder(slot), sortKey...), value}
+		rows[i] = placement{append(rowKey.ladder(slot), sortKey...), value}
 	}
 	return rows
 }
 
-// decodeEntry returns the entry that stands in a slot at a sort key.
+// decodeEntry returns the entry of a ladder row. The slot and the sort key are parts of
+// the row's key.
 func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value []byte) (leaderboard.Entry, error) {
-	e := leaderboard.Entry{Scope: leaderboard.Scope{Board: bd.ID, Season: season}, Hidden: slot[0] == slotHidden}
+	e := leaderboard.Entry{SeasonKey: leaderboard.SeasonKey{Board: bd.ID, Season: season}, Hidden: slot[0] == slotHidden}
 	var err error
 	if e.Key, e.AchievedAt, e.User, err = leaderboard.SortKey(sortKey).Split(bd.RankKeyBytes()); err != nil {
 		return leaderboard.Entry{}, fmt.Errorf("pebble: ladder row: %w", err)
@@ -271,7 +274,8 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 	return e, nil
 }
 
-// appendStanding appends what the position of a final standing does not tell.
+// appendStanding appends the fields of a final standing except its position, which
+// is in the key.
 func appendStanding(dst []byte, s *leaderboard.Standing) []byte {
 	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(s.Ranks.Competition))
 	dst = binary.AppendUvarint(dst, uint64(s.Ranks.Dense))

@@ -18,8 +18,9 @@ func rowBoard() *board {
 	return &board{Board: b, number: 7}
 }
 
-// A fuzzed decoder must not panic, and what it makes of bytes must survive
-// being written and read again.
+// Each fuzz test checks that a decoder does not panic, and that a decoded value is
+// equal after it is encoded and decoded again.
+
 func FuzzUserRow(f *testing.F) {
 	bd := rowBoard()
 	r := testResult("u", "m", 3, -5)
@@ -43,7 +44,7 @@ func FuzzUserRow(f *testing.F) {
 			t.Fatal(err)
 		}
 		if err := again.decode(b); err != nil || !reflect.DeepEqual(row, again) {
-			t.Fatalf("%+v is read as %+v, %v", row, again, err)
+			t.Fatalf("%+v is decoded as %+v, error %v", row, again, err)
 		}
 	})
 }
@@ -61,7 +62,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again, err := decodeRecord(r.ResultKey, appendRecord(nil, &rec))
 		if err != nil || !reflect.DeepEqual(rec, again) {
-			t.Fatalf("%+v is read as %+v, %v", rec, again, err)
+			t.Fatalf("%+v is decoded as %+v, error %v", rec, again, err)
 		}
 	})
 }
@@ -74,7 +75,7 @@ func FuzzErasure(f *testing.F) {
 			return
 		}
 		if err := again.decode(e.append(nil)); err != nil || e != again {
-			t.Fatalf("%+v is read as %+v, %v", e, again, err)
+			t.Fatalf("%+v is decoded as %+v, error %v", e, again, err)
 		}
 	})
 }
@@ -86,9 +87,9 @@ func FuzzLadderRow(f *testing.F) {
 	tally = bd.Add(tally, &r)
 	e := bd.Entry(&tally, "all", r.User)
 	e.Version = 9
-	scope := makeScopeKey(bd.number, "all")
-	for _, p := range bd.placements(scope, &e) {
-		f.Add(p.key[len(scope)+1:], p.value)
+	rowKey := makeSeasonRowKey(bd.number, "all")
+	for _, p := range bd.placements(rowKey, &e) {
+		f.Add(p.key[len(rowKey)+1:], p.value)
 	}
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		slot, sortKey, ok := cutSlot(key)
@@ -100,11 +101,11 @@ func FuzzLadderRow(f *testing.F) {
 			return
 		}
 		e.Hidden = false
-		p := bd.placements(scope, &e)[0]
-		slot, sortKey, ok = cutSlot(p.key[len(scope)+1:])
+		p := bd.placements(rowKey, &e)[0]
+		slot, sortKey, ok = cutSlot(p.key[len(rowKey)+1:])
 		again, err := bd.decodeEntry("all", slot, sortKey, p.value)
 		if d := cmp.Diff(e, again); d != "" || err != nil || !ok {
-			t.Fatalf("%v: %s", err, d)
+			t.Fatalf("the entry changed (-want +got), error %v:\n%s", err, d)
 		}
 	})
 }
@@ -121,46 +122,46 @@ func FuzzStanding(f *testing.F) {
 		}
 		again, err := bd.decodeStanding(4, appendStanding(nil, &st))
 		if err != nil || st != again {
-			t.Fatalf("%+v is read as %+v, %v", st, again, err)
+			t.Fatalf("%+v is decoded as %+v, error %v", st, again, err)
 		}
 	})
 }
 
-func FuzzScope(f *testing.F) {
-	f.Add(appendScope(nil, 7, "202611"))
+func FuzzSeasonKey(f *testing.F) {
+	f.Add(appendSeasonKey(nil, 7, "202611"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		number, season, rest, ok := parseScope(b)
+		number, season, rest, ok := parseSeasonKey(b)
 		if !ok {
 			return
 		}
-		number2, season2, rest2, ok := parseScope(append(appendScope(nil, number, season), rest...))
+		number2, season2, rest2, ok := parseSeasonKey(append(appendSeasonKey(nil, number, season), rest...))
 		if !ok || number != number2 || season != season2 || !bytes.Equal(rest, rest2) {
-			t.Fatalf("%d %q %q is read as %d %q %q", number, season, rest, number2, season2, rest2)
+			t.Fatalf("%d %q %q is parsed as %d %q %q", number, season, rest, number2, season2, rest2)
 		}
 	})
 }
 
-// Keys of one prefix are those of one thing, and sort as they should.
-func TestKeys(t *testing.T) {
+// Only the keys of one object have the object's prefix, and keys sort as keys.go states.
+func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}
-	scope := makeScopeKey(1, "s1")
+	rowKey := makeSeasonRowKey(1, "s1")
 	for _, x := range ids {
 		for _, y := range ids {
-			if x != y && bytes.HasPrefix(scope.records(y), scope.records(x)) {
-				t.Errorf("records of %q begin as those of %q", y, x)
+			if x != y && bytes.HasPrefix(rowKey.records(y), rowKey.records(x)) {
+				t.Errorf("the prefix of records of %q covers those of %q", x, y)
 			}
-			if x != y && bytes.HasPrefix(scopesPrefix(y), scopesPrefix(x)) {
-				t.Errorf("scopes of %q begin as those of %q", y, x)
+			if x != y && bytes.HasPrefix(seasonsPrefix(y), seasonsPrefix(x)) {
+				t.Errorf("the prefix of season notes of %q covers those of %q", x, y)
 			}
 			sx, sy := divisionSlot(0, string(x)), divisionSlot(0, string(y))
-			if x != y && bytes.HasPrefix(scope.ladder(sy), scope.ladder(sx)) {
-				t.Errorf("ladder of %q begins as that of %q", y, x)
+			if x != y && bytes.HasPrefix(rowKey.ladder(sy), rowKey.ladder(sx)) {
+				t.Errorf("the prefix of the ladder of %q covers that of %q", x, y)
 			}
 		}
 	}
-	if bytes.HasPrefix(makeScopeKey(1, "s10"), makeScopeKey(1, "s1")) {
-		t.Error("season s10 begins as s1")
+	if bytes.HasPrefix(makeSeasonRowKey(1, "s10"), makeSeasonRowKey(1, "s1")) {
+		t.Error("the prefix of season s1 covers season s10")
 	}
 	for _, tt := range []struct{ prefix, want []byte }{
 		{[]byte{1}, []byte{2}}, {[]byte{1, 0xff}, []byte{2}}, {[]byte{1, 2, 0xff, 0xff}, []byte{1, 3}},
@@ -169,10 +170,10 @@ func TestKeys(t *testing.T) {
 			t.Errorf("after(%x) = %x, want %x", tt.prefix, got, tt.want)
 		}
 	}
-	if x, y := scope.finalPlace(1, []byte{slotOverall}, 255), scope.finalPlace(1, []byte{slotOverall}, 256); bytes.Compare(x, y) >= 0 {
-		t.Errorf("position 255 at %x, 256 at %x", x, y)
+	if x, y := rowKey.finalPlace(1, []byte{slotOverall}, 255), rowKey.finalPlace(1, []byte{slotOverall}, 256); bytes.Compare(x, y) >= 0 {
+		t.Errorf("the key of position 255, %x, does not sort before that of 256, %x", x, y)
 	}
 	if _, _, ok := cutSlot([]byte{slotDivision, 0, 5, 'a'}); ok {
-		t.Error("cutSlot reads past the end")
+		t.Error("cutSlot accepts a slot that ends early")
 	}
 }

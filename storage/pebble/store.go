@@ -1,6 +1,6 @@
-// Package pebble keeps boards, match results and entries durably in a directory
-// of one machine, in a log-structured merge tree (github.com/cockroachdb/pebble).
-// On an in-memory file system it is the store of tests.
+// Package pebble is the embedded [leaderboard.Store]. It keeps all data durably
+// in one directory of one machine, in a log-structured merge tree
+// (github.com/cockroachdb/pebble). Tests open it on an in-memory file system.
 package pebble
 
 import (
@@ -22,8 +22,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// formatVersion is the version of the key layout and the rows. A store of a
-// higher one is refused.
+// formatVersion is the version of the key layout and the rows. Open rejects a
+// store of a higher version.
 const formatVersion = 1
 
 const (
@@ -32,47 +32,48 @@ const (
 	bloomBits         = 10
 )
 
-// Options are the settings of a store. The zero Options are fit for use.
+// Options are the settings of a store. The zero value is ready to use.
 type Options struct {
-	// FS holds the directory: vfs.NewMem() in tests, the machine's if nil.
+	// FS is the file system that holds the directory: vfs.NewMem() in tests. If
+	// nil, it is the machine's file system.
 	FS vfs.FS
-	// CacheBytes bounds the blocks held in memory. Default 64 MiB.
+	// CacheBytes bounds the memory for cached blocks. The default is 64 MiB.
 	CacheBytes int64
 }
 
 // Store is a [leaderboard.Store] in a directory that no other process uses.
 //
-// When a write to its files fails, or a flush or compaction behind the writes,
-// the store stops writing: from then on every write returns
-// [leaderboard.ErrUnavailable], and reads go on, until it is opened again.
+// If a write to its files, a flush or a compaction fails, the store stops
+// writing. From then on every write returns [leaderboard.ErrUnavailable] until
+// the store is opened again. Reads continue.
 type Store struct {
 	db *pebble.DB
 
-	boards  atomic.Pointer[catalog] // replaced under admin, by removal under all stripes too
-	admin   gate                    // held by who changes boards, API keys, erasures
-	stripes [stripes]gate
+	boards  atomic.Pointer[catalog] // set while admin is held; to remove a board, all stripes are held too
+	admin   gate                    // held while boards or API keys change or a user is erased
+	stripes [stripes]gate           // each is held while one of its users changes
 
-	commits  sync.WaitGroup // goroutines of commit
-	unsynced atomic.Int64   // writes that may be visible and not yet durable
+	commits  sync.WaitGroup // the goroutines that write batches
+	unsynced atomic.Int64   // writes that may be visible but not yet durable
 	failOnce sync.Once
-	failed   chan struct{} // closed when the store has failed
-	failErr  error
+	failed   chan struct{} // closed once the store has failed
+	failErr  error         // set before failed is closed
 
 	sealMu sync.Mutex
-	seals  map[leaderboard.Scope]*seal // under way
+	seals  map[leaderboard.SeasonKey]*seal // seals in progress
 
-	strayMu sync.Mutex
-	strays  map[leaderboard.Scope]strays // of scopes that were looked through
+	orphanMu sync.Mutex
+	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that was searched
 }
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open opens the store in dir, and makes it if dir is empty or missing. It
-// returns [leaderboard.ErrFormat] for the store of a newer version and for what
-// is no store of this service, and another error if dir is in use.
+// Open opens the store in dir. If dir is empty or missing, Open creates the
+// store. It returns [leaderboard.ErrFormat] if a newer version wrote the store or
+// if dir holds another database, and another error if dir is in use.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
-		return nil, fmt.Errorf("pebble: open: no directory is named: %w", leaderboard.ErrInvalid)
+		return nil, fmt.Errorf("pebble: open: the name of the directory is empty: %w", leaderboard.ErrInvalid)
 	}
 	if opts.FS == nil {
 		opts.FS = vfs.Default
@@ -81,10 +82,10 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.CacheBytes = defaultCacheBytes
 	}
 	s := &Store{
-		admin:  newGate(),
-		failed: make(chan struct{}),
-		seals:  map[leaderboard.Scope]*seal{},
-		strays: map[leaderboard.Scope]strays{},
+		admin:   newGate(),
+		failed:  make(chan struct{}),
+		seals:   map[leaderboard.SeasonKey]*seal{},
+		orphans: map[leaderboard.SeasonKey]orphans{},
 	}
 	for i := range s.stripes {
 		s.stripes[i] = newGate()
@@ -120,13 +121,14 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 		MemTableStopWritesThreshold: 4,
 		EventListener: &pebble.EventListener{
 			CompactionEnd: func(info pebble.CompactionInfo) {
-				// What fails there by reading, as of a damaged file.
+				// guardFS detects failed writes only. A compaction may also fail
+				// because it cannot read, for example from a damaged file.
 				if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
-					_ = s.fail(fmt.Errorf("compaction: %w", info.Err)) // whoever writes next returns it
+					_ = s.fail(fmt.Errorf("compaction: %w", info.Err)) // the next write returns this error
 				}
 			},
-			// The reader that comes upon damaged data gets an error; unset, the
-			// engine calls Fatalf besides.
+			// A read of damaged data returns an error. If DataCorruption were nil, the
+			// engine would also call Fatalf.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
 		},
 	}
@@ -140,10 +142,10 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 	return db, s.failure()
 }
 
-// openError says what to do about an error of opening dir.
+// openError adds to an error of opening dir how the operator can solve the problem.
 func openError(dir string, fs vfs.FS, err error) error {
 	if strings.Contains(err.Error(), "unknown format major version") {
-		return fmt.Errorf("it was written by a newer version of this program; start that version or a later one: %w: %w",
+		return fmt.Errorf("a newer version of this program wrote the directory; start that version or a later one: %w: %w",
 			leaderboard.ErrFormat, err)
 	}
 	if errors.Is(err, leaderboard.ErrUnavailable) {
@@ -151,13 +153,13 @@ func openError(dir string, fs vfs.FS, err error) error {
 	}
 	lock, lockErr := pebble.LockDirectory(dir, fs)
 	if lockErr != nil {
-		return fmt.Errorf("another process uses it, or it may not be written to; stop that process or name another directory: %w", lockErr)
+		return fmt.Errorf("another process uses it, or this process may not write to it; stop the other process or name another directory: %w", lockErr)
 	}
 	return errors.Join(err, lock.Close())
 }
 
-// load reads the format version and the boards, or marks an empty store as one
-// of this format.
+// load reads the format version and the boards. If the store is empty, load
+// writes the format version.
 func (s *Store) load() error {
 	var version uint64
 	found, err := s.get(keyFormat, func(b []byte) (err error) {
@@ -168,7 +170,7 @@ func (s *Store) load() error {
 	case err != nil:
 		return err
 	case found && version > formatVersion:
-		return fmt.Errorf("it is of storage format %d, and this program reads up to %d; start a newer version of it: %w",
+		return fmt.Errorf("the storage format is %d, and this program reads up to %d; start a newer version of the program: %w",
 			version, formatVersion, leaderboard.ErrFormat)
 	case !found:
 		empty := true
@@ -179,7 +181,7 @@ func (s *Store) load() error {
 			return err
 		}
 		if !empty {
-			return fmt.Errorf("it holds a database that is not of this program; name another directory: %w", leaderboard.ErrFormat)
+			return fmt.Errorf("the directory holds a database of another program; name another directory: %w", leaderboard.ErrFormat)
 		}
 		b := s.db.NewBatch()
 		if err := b.Set(keyFormat, binary.AppendUvarint(nil, formatVersion), nil); err != nil {
@@ -192,8 +194,8 @@ func (s *Store) load() error {
 	return s.loadBoards()
 }
 
-// Close releases the directory. After a failure it leaves that to the end of
-// the process, because the engine cannot be closed in every state.
+// Close releases the directory. If the store has failed, the directory stays locked
+// until the process ends, because a failed engine cannot always be closed.
 func (s *Store) Close() error {
 	if err := s.failure(); err != nil {
 		return err
@@ -214,15 +216,15 @@ func (s *Store) Close() error {
 	}
 }
 
-// Backup makes a copy of the store in dir, which must not exist: all that was
-// durable when it began, and of what is written meanwhile, each write whole or
-// not at all. Where it can, it links files rather than copy them. The copy is
-// opened like any store.
+// Backup copies the store to dir, which must not exist. The copy has every write that
+// was durable when Backup was called. A write that runs at the same time is in the copy
+// completely or not at all. Where possible, Backup makes hard links instead of copies
+// of files. The copy can be opened like any store.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.syncVisible(ctx); err != nil {
 		return err
 	}
 	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
@@ -231,7 +233,8 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// get reads a key, if it is there, by decode, which must not keep its argument.
+// get calls decode with the value of a key and reports whether the key exists.
+// decode must not keep its argument.
 func (s *Store) get(key []byte, decode func([]byte) error) (found bool, err error) {
 	return get(s.db, key, decode)
 }
@@ -251,7 +254,7 @@ func (s *Store) has(key []byte) (bool, error) {
 	return s.get(key, func([]byte) error { return nil })
 }
 
-// getJSON reads a key, if it is there, into dst.
+// getJSON decodes the value of a key into dst and reports whether the key exists.
 func (s *Store) getJSON(key []byte, dst any) (bool, error) {
 	return s.get(key, func(b []byte) error { return decodeJSON(b, dst) })
 }
@@ -263,7 +266,7 @@ func decodeJSON(b []byte, dst any) error {
 	return nil
 }
 
-// setJSON adds src to b, under key.
+// setJSON adds to b a write of src as JSON under key.
 func setJSON(b *pebble.Batch, key []byte, src any) error {
 	value, err := json.Marshal(src)
 	if err != nil {
@@ -272,11 +275,11 @@ func setJSON(b *pebble.Batch, key []byte, src any) error {
 	return b.Set(key, value, nil)
 }
 
-// ctxRows is how many rows are read between looks at the context.
+// ctxRows is the number of rows that are read between two checks of the context.
 const ctxRows = 256
 
-// scan calls visit with the rows from lower on and before upper, until it
-// returns false or an error. It reads the state of one moment.
+// scan calls visit with each row in [lower, upper) until visit returns false or
+// an error. It reads one consistent state of the store.
 func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(key, value []byte) (bool, error)) error {
 	return scan(ctx, s.db, lower, upper, visit)
 }
@@ -310,8 +313,8 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	return nil
 }
 
-// rows returns what decode makes of the rows from lower on and before upper, of
-// one moment; ok is false for a row to leave out.
+// rows yields the decoded rows in [lower, upper), from one consistent state of the
+// store. It skips the rows for which decode returns false as ok.
 func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false
@@ -332,8 +335,9 @@ func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func
 
 const firstPage, lastPage = 32, 1024
 
-// pages is rows, but holds on to no state of the store while the consumer is at
-// work: it reads a page, then yields it, then reads on from where that ended.
+// pages yields the decoded rows in [lower, upper). Unlike rows, it does not keep one
+// state of the store for the whole sequence: it reads a page of rows, yields them, and
+// reads the next page from the newest state.
 func pages[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var page []T

@@ -21,11 +21,11 @@ func openMem(t testing.TB) leaderboard.Store {
 }
 
 func TestHistories(t *testing.T) {
-	storagetest.RunHistories(t, openMem, 60)
+	storagetest.RunHistories(t, openMem, storagetest.Sizes{})
 }
 
 func TestContract(t *testing.T) {
-	storagetest.Run(t, openMem, storagetest.Limits{})
+	storagetest.Run(t, openMem, storagetest.Limits{}, storagetest.Sizes{})
 }
 
 func TestContractOnDisk(t *testing.T) {
@@ -36,5 +36,5 @@ func TestContractOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		return s
-	}, storagetest.Limits{})
+	}, storagetest.Limits{}, storagetest.Sizes{})
 }

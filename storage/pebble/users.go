@@ -15,15 +15,17 @@ import (
 
 func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
 
-// userStates returns the user in each scope with a row, by board and season,
-// and the keys of scopes that were deleted. The caller holds the user's stripe.
+// userStates returns the state of a user in each season in which the user has a row,
+// ordered by board and season. It finds the seasons by the user's season notes (see
+// keys.go). dangling are the keys of notes without a user row, for example because the
+// season was deleted. A caller that changes the user must hold the user's stripe.
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, dangling [][]byte, err error) {
 	boards := s.boards.Load()
-	prefix := scopesPrefix(user)
+	prefix := seasonsPrefix(user)
 	err = s.scan(ctx, prefix, after(prefix), func(key, _ []byte) (bool, error) {
-		number, season, rest, ok := parseScope(key[len(prefix):])
+		number, season, rest, ok := parseSeasonKey(key[len(prefix):])
 		if !ok || len(rest) > 0 {
-			return false, errFormat("scope of a user")
+			return false, errFormat("season note of a user")
 		}
 		if bd := boards.byNumber[number]; bd != nil {
 			st, err := s.loadUser(bd, season, user)
@@ -44,20 +46,20 @@ func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states
 	return states, dangling, err
 }
 
-// UserScopes returns the scopes in which a user has results.
-func (s *Store) UserScopes(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Scope, error) {
+// UserSeasons implements [leaderboard.Store].
+func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]leaderboard.SeasonKey, error) {
 	states, _, err := s.userStates(ctx, user)
 	if err != nil {
 		return nil, fmt.Errorf("user %q: %w", user, err)
 	}
-	var scopes []leaderboard.Scope
+	var seasonKeys []leaderboard.SeasonKey
 	for _, st := range states {
-		scopes = append(scopes, leaderboard.Scope{Board: st.bd.ID, Season: st.season})
+		seasonKeys = append(seasonKeys, leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season})
 	}
-	return scopes, nil
+	return seasonKeys, nil
 }
 
-// Ban returns a user's ban.
+// Ban implements [leaderboard.Store].
 func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Ban{}, err
@@ -67,7 +69,7 @@ func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.B
 	return ban, err
 }
 
-// SetBan hides a user's entries or brings them back.
+// SetBan implements [leaderboard.Store].
 func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
 	unlock, err := s.lockUser(ctx, ban.User)
 	if err != nil {
@@ -120,10 +122,10 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard
 	return changes, nil
 }
 
-// Erase removes all that is kept of a user.
+// Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	// Erasures come one after another: each may lower the number of standings
-	// of a ladder.
+	// The admin gate makes erasures run one after another, because each may decrement
+	// the number of final standings of a ladder.
 	unlockAdmin, err := s.lockAdmin(ctx)
 	if err != nil {
 		return nil, err
@@ -163,25 +165,25 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 	}
 	var changes []leaderboard.Change
 	for _, st := range states {
-		if err := move(batch, st.bd.placements(st.scope, &st.before), nil); err != nil {
+		if err := move(batch, st.bd.placements(st.rowKey, &st.before), nil); err != nil {
 			return nil, err
 		}
-		records := st.scope.records(user)
+		records := st.rowKey.records(user)
 		if err := batch.DeleteRange(records, after(records), nil); err != nil {
 			return nil, err
 		}
-		if err := batch.Delete(st.scope.user(user), nil); err != nil {
+		if err := batch.Delete(st.rowKey.user(user), nil); err != nil {
 			return nil, err
 		}
 		if err := s.eraseFinal(ctx, batch, st); err != nil {
 			return nil, err
 		}
-		scope := leaderboard.Scope{Board: st.bd.ID, Season: st.season}
+		seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 		changes = append(changes, leaderboard.Change{
-			Before: st.before, After: leaderboard.Entry{Scope: scope, User: user, Version: e.version}})
+			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
 	}
-	scopes := scopesPrefix(user)
-	if err := batch.DeleteRange(scopes, after(scopes), nil); err != nil {
+	seasonKeys := seasonsPrefix(user)
+	if err := batch.DeleteRange(seasonKeys, after(seasonKeys), nil); err != nil {
 		return nil, err
 	}
 	if err := batch.Delete(banKey(user), nil); err != nil {

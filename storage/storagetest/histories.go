@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard"
 )
 
 var (
-	seedFlag      = flag.Uint64("seed", 0, "the seed of one history to repeat; 0 is several new ones")
-	historiesFlag = flag.Int("histories", envInt("LEADERBOARD_HISTORIES", 0), "how many random histories to try, 0 is as many as the test says (LEADERBOARD_HISTORIES)")
+	seedFlag      = flag.Uint64("seed", 0, "seed of the one random history to repeat; 0 means new histories")
+	historiesFlag = flag.Int("histories", envInt("LEADERBOARD_HISTORIES", 0), "number of random histories; 0 means the default of the test (LEADERBOARD_HISTORIES)")
 )
 
 func envInt(name string, otherwise int) int {
@@ -29,15 +29,18 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// epoch is about when all histories take place.
+// epoch is the time around which all tests take place.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// RunHistories applies n random histories, unless the command line asks for more
-// or for one, to stores that open returns, each empty, and compares all they say
-// with a naive model, after every few steps and at the end. A history that fails
-// is made as short as can be, and printed with the command that repeats it.
-func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, n int) {
-	first := *seedFlag
+// RunHistories plays random histories, sequences of calls of a store. After every few
+// steps, and at the end of a history, it compares every answer of the store with a naive
+// model. open must return an empty store, which RunHistories closes.
+//
+// RunHistories shortens a history that fails, and prints it with the command that
+// repeats it. The flag -histories sets the number of histories. The flag -seed repeats
+// one history.
+func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, sizes Sizes) {
+	first, n := *seedFlag, sizes.withDefaults().Histories
 	if first == 0 {
 		first, n = uint64(time.Now().UnixNano()), cmp.Or(*historiesFlag, n)
 	} else {
@@ -60,12 +63,12 @@ func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, n int) 
 			for _, o := range short {
 				fmt.Fprintf(&text, "\t%v\n", o)
 			}
-			t.Fatalf("seed %d, to be repeated with: go test -run '^%s$' -seed %d\n%v\nafter:\n%s", seed, t.Name(), seed, err, text.String())
+			t.Fatalf("seed %d; repeat with: go test -run '^%s$' -seed %d\n%v\nafter:\n%s", seed, t.Name(), seed, err, text.String())
 		}
 	}
 }
 
-// kind is what an op does.
+// kind is the kind of an op.
 type kind int
 
 const (
@@ -83,11 +86,11 @@ const (
 	opCompare
 )
 
-// op is one step of a history. It holds all that it needs, so that any part of a
-// history is one too.
+// op is one step of a history. A step does not depend on other steps, so any subsequence
+// of a history is a history too.
 type op struct {
 	kind    kind
-	board   leaderboard.Board // that is made, amended to, or that results are of
+	board   leaderboard.Board // the new board, the amended board, or the board of the results
 	id      leaderboard.BoardID
 	season  leaderboard.SeasonID
 	user    leaderboard.UserID
@@ -129,52 +132,6 @@ func (o op) String() string {
 	}
 }
 
-func (p *replay) do(o op) error {
-	scope := leaderboard.Scope{Board: o.id, Season: o.season}
-	switch o.kind {
-	case opCreateBoard:
-		if _, ok := p.model.boards[o.board.ID]; ok {
-			return nil
-		}
-		return p.createBoard(o.board)
-	case opDeleteBoard:
-		return p.deleteBoard(o.id)
-	case opAmendBoard:
-		return p.amend(o.board)
-	case opApply:
-		return p.apply(o.board, o.results)
-	case opBan, opUnban:
-		return p.setBan(o.user, o.kind == opBan)
-	case opErase:
-		return p.erase(o.user, o.at)
-	case opRecount:
-		return p.recount(scope, o.user)
-	case opSeal:
-		return p.seal(scope, leaderboard.Amendment{At: o.at, Reason: "test"})
-	case opAmendSeason:
-		return p.amendSeason(scope, leaderboard.Amendment{At: o.at, Reason: "amended"})
-	case opDeleteSeason:
-		return p.deleteSeason(scope)
-	default:
-		return p.compareAll()
-	}
-}
-
-// amend changes a board's grace.
-func (p *replay) amend(next leaderboard.Board) error {
-	have, ok := p.model.boards[next.ID]
-	if !ok {
-		return nil
-	}
-	have.Season.Grace = next.Season.Grace
-	got, err := p.store.AmendBoard(p.ctx, next.ID, become(have))
-	if err != nil {
-		return fmt.Errorf("AmendBoard: %w", err)
-	}
-	p.model.boards[next.ID] = have
-	return diff("AmendBoard", have, got)
-}
-
 func runHistory(t testing.TB, open func(testing.TB) leaderboard.Store, history []op) (err error) {
 	store := open(t)
 	defer func() {
@@ -193,14 +150,14 @@ func runHistory(t testing.TB, open func(testing.TB) leaderboard.Store, history [
 	return p.compareAll()
 }
 
-// runShuffled applies a history of applies as it is to one store, and its
-// results in other orders and other batches to another: entries must be equal.
+// runShuffled plays a history of applies. Then it applies the same results to new
+// stores, in other orders and batches. All entries must be equal.
 func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
 	if err := runHistory(t, open, history); err != nil {
 		return err
 	}
 	if len(history) == 0 || history[0].kind != opCreateBoard {
-		return nil // shrinking took the board away
+		return nil // shrink removed the board
 	}
 	b := history[0].board
 	var all []leaderboard.MatchResult
@@ -238,27 +195,27 @@ func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history 
 	return nil
 }
 
-// entriesOf collects the entries of all users of results, without versions, which
-// do depend on the order.
+// entriesOf collects the entries of all users of results. It clears their versions,
+// which depend on the order of results.
 func entriesOf(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, into map[leaderboard.ResultKey]leaderboard.Entry) error {
-	scopes := map[leaderboard.Scope]bool{}
+	seasons := map[leaderboard.SeasonKey]bool{}
 	for _, r := range results {
-		scopes[r.Scope] = true
+		seasons[r.SeasonKey] = true
 	}
-	for s := range scopes {
+	for s := range seasons {
 		for e, err := range store.Scan(ctx, s) {
 			if err != nil {
 				return fmt.Errorf("Scan: %w", err)
 			}
 			e.Version = 0
-			into[leaderboard.ResultKey{Scope: s, User: e.User}] = e
+			into[leaderboard.ResultKey{SeasonKey: s, User: e.User}] = e
 		}
 	}
 	return nil
 }
 
-// shrink takes away from a failing history whatever it fails without: steps,
-// then results of steps.
+// shrink shortens a failing history. It removes steps, then results of steps, without
+// which the history still fails. It returns the shortened history and its error.
 func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	budget := 500
 	fails := func(h []op) bool {
@@ -285,8 +242,9 @@ func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	return history, err
 }
 
-// reduce returns the shortest part of list that it finds to fail: it tries
-// without halves, then quarters and so on.
+// reduce returns a short subsequence of list that still fails. It tries to remove
+// halves of the list, then quarters and so on. This is delta debugging: Zeller and
+// Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002.
 func reduce[T any](list []T, fails func([]T) bool) []T {
 	for size := (len(list) + 1) / 2; size > 0; {
 		smaller := false
@@ -307,256 +265,4 @@ func reduce[T any](list []T, fails func([]T) bool) []T {
 		}
 	}
 	return list
-}
-
-// Ids that a key layout could mix up, or that sort unlike what they look like.
-var (
-	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
-	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
-	values   = []string{"F", "M", "x:y", "é", "FF"}
-	points   = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
-)
-
-// writer makes up histories.
-type writer struct {
-	rng    *rand.Rand
-	users  []leaderboard.UserID
-	sent   []leaderboard.MatchResult
-	clock  time.Time // of the service
-	large  bool      // scores up to ±2^53
-	closes bool      // some results come when the season takes no more
-}
-
-const grace = 30 * 24 * time.Hour
-
-func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
-
-func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
-
-func (w *writer) tick() time.Time {
-	w.clock = w.clock.Add(time.Duration(1+w.rng.IntN(1_000_000)) * time.Microsecond)
-	return w.clock
-}
-
-func newWriter(rng *rand.Rand) *writer {
-	w := &writer{rng: rng, clock: epoch.AddDate(0, 0, 25), large: rng.IntN(4) == 0, closes: rng.IntN(2) == 0}
-	w.users = slices.Clone(userPool)
-	rng.Shuffle(len(w.users), func(i, j int) { w.users[i], w.users[j] = w.users[j], w.users[i] })
-	w.users = w.users[:2+rng.IntN(len(w.users)-2)]
-	return w
-}
-
-func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
-	b := leaderboard.Board{
-		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
-		CreatedAt: w.tick().AddDate(0, 0, -25),
-	}
-	if b.Policy == leaderboard.Decay {
-		b.HalfLife = pick(w.rng, []time.Duration{time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, 1234567 * time.Microsecond * 1000})
-	}
-	if b.Policy == leaderboard.Sum && floor && w.chance(60) {
-		low := pick(w.rng, []leaderboard.Score{0, -3})
-		b.Floor = &low
-	}
-	for i := range pick(w.rng, []int{0, 0, 1, 3}) {
-		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprintf("t%d", i), Order: leaderboard.Order(w.rng.IntN(2))})
-	}
-	if floor && w.chance(30) {
-		most := leaderboard.Score(500)
-		b.MaxScore = &most
-	}
-	b.Divisions = pick(w.rng, [][]string{nil, {"gender"}, {"country", "gender"}})
-	if w.chance(60) {
-		b.Season = leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
-			{ID: "s1", Start: epoch, End: epoch.AddDate(0, 0, 10)},
-			{ID: "s10", Start: epoch.AddDate(0, 0, 10), End: epoch.AddDate(0, 0, 20)},
-		}}
-	}
-	return b
-}
-
-// result makes up a result: a new one, or one that has to do with one sent before.
-func (w *writer) result(b *leaderboard.Board) leaderboard.MatchResult {
-	var before []leaderboard.MatchResult
-	for _, r := range w.sent {
-		if r.Board == b.ID {
-			before = append(before, r)
-		}
-	}
-	r := w.fresh(b)
-	if len(before) > 0 {
-		old := pick(w.rng, before)
-		switch n := w.rng.IntN(100); {
-		case n < 40: // unrelated, but that ids are few
-		case n < 55: // sent again
-			received := r.ReceivedAt
-			if r = old; w.chance(70) {
-				r.ReceivedAt = received
-				if r.Assigned && w.chance(50) {
-					r.AchievedAt = w.moment(b, r.Season)
-				}
-			}
-		case n < 70: // corrected
-			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
-			r.AchievedAt = w.moment(b, r.Season)
-		case n < 80: // other content under a known revision
-			r.ResultKey, r.Revision = old.ResultKey, old.Revision
-			r.AchievedAt = w.moment(b, r.Season)
-		default: // retracted
-			r = leaderboard.MatchResult{ResultKey: old.ResultKey, Revision: old.Revision + int64(w.rng.IntN(3)), Retracted: true,
-				AchievedAt: old.AchievedAt, ReceivedAt: r.ReceivedAt}
-		}
-	}
-	w.sent = append(w.sent, r)
-	return r
-}
-
-func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
-	r := leaderboard.MatchResult{
-		ResultKey: leaderboard.ResultKey{User: pick(w.rng, w.users), Match: pick(w.rng, matches), Scope: leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}},
-		Score:     pick(w.rng, points),
-		Assigned:  w.chance(15),
-		Revision:  int64(w.rng.IntN(3)),
-	}
-	if w.chance(30) {
-		r.Score = leaderboard.Score(w.rng.IntN(2001) - 1000)
-	}
-	if w.large && w.chance(30) {
-		r.Score = pick(w.rng, []leaderboard.Score{leaderboard.MaxScore, -leaderboard.MaxScore, leaderboard.MaxScore - 1})
-	}
-	if windows := b.Season.Windows; len(windows) > 0 {
-		r.Season = pick(w.rng, windows).ID
-	}
-	r.AchievedAt = w.moment(b, r.Season)
-	for range w.rng.IntN(len(b.TieBreakers) + 1) {
-		r.TieBreakers = append(r.TieBreakers, int64(w.rng.IntN(5)-1))
-		if w.large && w.chance(20) {
-			r.TieBreakers[len(r.TieBreakers)-1] = pick(w.rng, []int64{1 << 53, -1 << 53})
-		}
-	}
-	if w.chance(3) { // one too many
-		r.TieBreakers = append(make([]int64, len(b.TieBreakers)), 1)
-	}
-	if !r.Assigned && w.chance(3) { // too far ahead, which no assigned time is
-		r.AchievedAt = w.clock.AddDate(0, 0, 2)
-	}
-	for _, name := range append([]string{"other"}, b.Divisions...) {
-		if w.chance(60) {
-			if r.Attributes == nil {
-				r.Attributes = map[string]string{}
-			}
-			r.Attributes[name] = pick(w.rng, values)
-		}
-	}
-	if w.chance(20) {
-		r.Metadata = fmt.Sprintf(`{"n":%d}`, w.rng.IntN(3))
-	}
-	r.ReceivedAt = w.tick()
-	if w.closes && r.Season != leaderboard.SeasonAll && w.chance(10) {
-		for _, win := range b.Season.Windows {
-			if win.ID == r.Season {
-				r.ReceivedAt = win.End.Add(grace).Add(time.Duration(w.rng.IntN(3)-1) * time.Microsecond)
-			}
-		}
-	}
-	return r
-}
-
-// moment returns a time in a season: one of a few, so that there are ties, or any.
-func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
-	start := epoch
-	for _, win := range b.Season.Windows {
-		if win.ID == season {
-			start = win.Start
-		}
-	}
-	if w.chance(60) {
-		return start.Add(time.Duration(w.rng.IntN(6)) * 24 * time.Hour)
-	}
-	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
-}
-
-// generate makes up a history.
-func generate(rng *rand.Rand) []op {
-	w := newWriter(rng)
-	var history []op
-	ids := []leaderboard.BoardID{"b", "bb", "b/é"}[:1+rng.IntN(3)]
-	boards := map[leaderboard.BoardID]leaderboard.Board{}
-	create := func(id leaderboard.BoardID) {
-		boards[id] = w.board(id, true)
-		w.sent = slices.DeleteFunc(w.sent, func(r leaderboard.MatchResult) bool { return r.Board == id })
-		history = append(history, op{kind: opCreateBoard, board: boards[id]})
-	}
-	for _, id := range ids {
-		create(id)
-	}
-	for range 10 + rng.IntN(50) {
-		id := pick(rng, ids)
-		b := boards[id]
-		season := leaderboard.SeasonAll
-		if len(b.Season.Windows) > 0 {
-			season = pick(rng, b.Season.Windows).ID
-		}
-		o := op{id: id, board: b, season: season, user: pick(rng, w.users)}
-		switch n := rng.IntN(100); {
-		case n < 62:
-			o.kind = opApply
-			for range 1 + rng.IntN(8) {
-				o.results = append(o.results, w.result(&b))
-			}
-		case n < 65: // a replay of the whole log
-			o.kind = opApply
-			for _, r := range w.sent {
-				if r.Board == id {
-					o.results = append(o.results, r)
-				}
-			}
-			if w.chance(50) {
-				rng.Shuffle(len(o.results), func(i, j int) { o.results[i], o.results[j] = o.results[j], o.results[i] })
-			}
-		case n < 71:
-			o.kind = opBan
-		case n < 76:
-			o.kind = opUnban
-		case n < 79:
-			o.kind, o.at = opErase, w.tick()
-		case n < 82:
-			o.kind = opRecount
-		case n < 85:
-			o.kind, o.at = opSeal, w.tick()
-		case n < 88:
-			o.kind, o.at = opAmendSeason, w.tick()
-		case n < 90:
-			o.kind = opDeleteSeason
-		case n < 92:
-			o.kind = opDeleteBoard
-			history = append(history, o)
-			create(id)
-			continue
-		case n < 94:
-			o.kind = opAmendBoard
-			o.board.Season.Grace = grace + time.Duration(rng.IntN(2))*time.Microsecond
-		default:
-			o.kind = opCompare
-		}
-		history = append(history, o)
-	}
-	return history
-}
-
-// generateOrderFree makes up a history in which nothing depends on the order:
-// one board, results that nothing refuses.
-func generateOrderFree(rng *rand.Rand) []op {
-	w := newWriter(rng)
-	w.large, w.closes = false, false
-	b := w.board("b", false)
-	history := []op{{kind: opCreateBoard, board: b}}
-	for range 5 + rng.IntN(15) {
-		o := op{kind: opApply, id: b.ID, board: b}
-		for range 1 + rng.IntN(8) {
-			o.results = append(o.results, w.result(&b))
-		}
-		history = append(history, o)
-	}
-	return history
 }

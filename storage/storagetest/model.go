@@ -3,26 +3,24 @@ package storagetest
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is the naive store: plain lists, every answer counted from scratch. It
-// has its own code for every rule, so that it and the real code err apart.
+// model is a naive store: it keeps plain lists and computes every answer from scratch.
+// It has its own code for every rule, so it does not repeat the faults of the code
+// under test.
 type model struct {
 	boards map[leaderboard.BoardID]leaderboard.Board
-	// records of all users in all scopes, by key.
+	// records holds the records of all users in all seasons.
 	records map[leaderboard.ResultKey]*leaderboard.Record
 	banned  map[leaderboard.UserID]bool
 	erased  map[leaderboard.UserID]time.Time
-	sealed  map[leaderboard.Scope]*sealed
+	sealed  map[leaderboard.SeasonKey]*sealed
 }
 
 // sealed is a sealed season: its record, and the final standings of each ladder.
@@ -37,11 +35,11 @@ func newModel() *model {
 		records: map[leaderboard.ResultKey]*leaderboard.Record{},
 		banned:  map[leaderboard.UserID]bool{},
 		erased:  map[leaderboard.UserID]time.Time{},
-		sealed:  map[leaderboard.Scope]*sealed{},
+		sealed:  map[leaderboard.SeasonKey]*sealed{},
 	}
 }
 
-// expected is what has to become of a result.
+// expected is the expected outcome of a result.
 type expected struct {
 	status leaderboard.Status
 	reason leaderboard.Reason
@@ -88,7 +86,7 @@ func (m *model) apply(r leaderboard.MatchResult) expected {
 	return expected{status: status}
 }
 
-// plain returns r as a store gives it back.
+// plain returns r in the form in which a store returns it.
 func plain(r leaderboard.MatchResult) leaderboard.MatchResult {
 	if r.Retracted {
 		return leaderboard.MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,
@@ -112,9 +110,10 @@ func micros(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())/1000*1000).UTC()
 }
 
-// compareContents orders the contents of two results of one revision; of two
-// that differ the greater stands. It reads the documented order of payloads off
-// the fields. Texts are shorter than 128 bytes here, so shorter is smaller.
+// compareContents compares the contents of two results of one revision. The greater one
+// stands. compareContents compares field by field, in the order in which a payload holds
+// the fields. Texts in histories are shorter than 128 bytes, so the length of a text
+// takes one byte, and a shorter text is smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -148,7 +147,7 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 	return text(x.Metadata, y.Metadata)
 }
 
-// refuses returns why r may not take the place of old, or "".
+// refuses returns the reason why r must not replace old, or "".
 func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if r.Retracted {
@@ -180,7 +179,7 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	if b.Policy != leaderboard.Sum && b.Policy != leaderboard.Decay {
 		return ""
 	}
-	now, nowTies := totals(m.standing(r.Scope, r.User), len(b.TieBreakers))
+	now, nowTies := totals(m.standing(r.SeasonKey, r.User), len(b.TieBreakers))
 	then, thenTies := now+int64(r.Score), slices.Clone(nowTies)
 	for i, v := range r.TieBreakers {
 		thenTies[i] += v
@@ -222,16 +221,16 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 	return score, ties
 }
 
-// standing returns the results of a user in a scope that count, by match id.
-func (m *model) standing(s leaderboard.Scope, user leaderboard.UserID) []leaderboard.MatchResult {
+// standing returns the results of a user in a season that count, ordered by match id.
+func (m *model) standing(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	return slices.DeleteFunc(m.results(s, user), func(r leaderboard.MatchResult) bool { return r.Retracted })
 }
 
-// results returns the results of a user in a scope, by match id.
-func (m *model) results(s leaderboard.Scope, user leaderboard.UserID) []leaderboard.MatchResult {
+// results returns the results of a user in a season, ordered by match id.
+func (m *model) results(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	var out []leaderboard.MatchResult
 	for key, rec := range m.records {
-		if key.Scope == s && key.User == user && rec.Result != nil {
+		if key.SeasonKey == s && key.User == user && rec.Result != nil {
 			out = append(out, *rec.Result)
 		}
 	}
@@ -239,217 +238,35 @@ func (m *model) results(s leaderboard.Scope, user leaderboard.UserID) []leaderbo
 	return out
 }
 
-// line is an entry as the model has it.
-type line struct {
-	user       leaderboard.UserID
-	score      int64      // unless the board decays
-	decayed    *big.Float // if it does: the sum of points·2^(t/h)
-	greatest   *big.Float // the greatest of its terms, by magnitude
-	terms      string     // the terms as text; equal terms, equal sums
-	ties       []int64
-	achievedAt time.Time
-	match      leaderboard.MatchID
-	metadata   string
-	divisions  []leaderboard.Division
-	results    int64
-	hidden     bool
-}
-
-// precision is that of decayed sums, in bits.
-const precision = 400
-
-func eventOrder(x, y leaderboard.MatchResult) int {
-	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
-}
-
-// line returns a user's entry, or nil if no result stands.
-func (m *model) line(s leaderboard.Scope, user leaderboard.UserID) *line {
-	b := m.boards[s.Board]
-	results := m.standing(s, user)
-	if len(results) == 0 {
-		return nil
-	}
-	slices.SortFunc(results, eventOrder)
-	l := &line{user: user, results: int64(len(results)), hidden: m.banned[user]}
-	var decides leaderboard.MatchResult
-	switch b.Policy {
-	case leaderboard.Best:
-		decides = slices.MinFunc(results, func(x, y leaderboard.MatchResult) int {
-			return cmp.Or(inOrder(b.Order, int64(x.Score), int64(y.Score)),
-				compareTies(b.TieBreakers, padded(x.TieBreakers, b), padded(y.TieBreakers, b)), eventOrder(x, y))
-		})
-		l.score, l.ties = int64(decides.Score), padded(decides.TieBreakers, b)
-	case leaderboard.Latest:
-		decides = results[len(results)-1]
-		l.score, l.ties = int64(decides.Score), padded(decides.TieBreakers, b)
-	default:
-		decides = results[0]
-		for _, r := range results {
-			if r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }) {
-				decides = r
-			}
-		}
-		l.score, l.ties = totals(results, len(b.TieBreakers))
-		l.score = min(max(l.score, -1<<53), 1<<53)
-	}
-	if b.Policy == leaderboard.Decay {
-		l.decay(results, b.HalfLife)
-	}
-	l.achievedAt, l.match, l.metadata = decides.AchievedAt, decides.Match, decides.Metadata
-	for _, name := range b.Divisions {
-		value := ""
-		for _, r := range results {
-			if v, ok := r.Attributes[name]; ok {
-				value = v
-			}
-		}
-		if value != "" {
-			l.divisions = append(l.divisions, leaderboard.Division{Attribute: name, Value: value})
-		}
-	}
-	return l
-}
-
-func padded(ties []int64, b leaderboard.Board) []int64 {
-	out := make([]int64, len(b.TieBreakers))
-	copy(out, ties)
-	return out
-}
-
-func (l *line) decay(results []leaderboard.MatchResult, half time.Duration) {
-	l.score = 0
-	l.decayed, l.greatest = newFloat(), newFloat()
-	var terms []string
-	for _, r := range results {
-		if r.Score == 0 {
-			continue
-		}
-		term := newFloat().SetInt64(int64(r.Score))
-		term.Mul(term, twoTo(r.AchievedAt, half))
-		l.decayed.Add(l.decayed, term)
-		if magnitude := newFloat().Abs(term); magnitude.Cmp(l.greatest) > 0 {
-			l.greatest = magnitude
-		}
-		terms = append(terms, fmt.Sprint(r.Score, r.AchievedAt.UnixMicro()))
-	}
-	slices.Sort(terms)
-	l.terms = strings.Join(terms, ",")
-}
-
-func newFloat() *big.Float { return new(big.Float).SetPrec(precision) }
-
-// roots are two to the power of 1/2, 1/4, 1/8 and so on.
-var roots = sync.OnceValue(func() (roots [precision]*big.Float) {
-	root := newFloat().SetInt64(2)
-	for i := range roots {
-		roots[i] = newFloat().Sqrt(root)
-		root = roots[i]
-	}
-	return roots
-})
-
-// twoTo returns 2^(t/half), with t in microseconds since 1970.
-func twoTo(t time.Time, half time.Duration) *big.Float {
-	h := half.Microseconds()
-	whole, part := t.UnixMicro()/h, t.UnixMicro()%h
-	if part < 0 {
-		whole, part = whole-1, part+h
-	}
-	// 2^(part/h), bit by bit of the fraction.
-	v := newFloat().SetInt64(1)
-	for _, root := range roots() {
-		if part *= 2; part >= h {
-			part -= h
-			v.Mul(v, root)
-		}
-	}
-	return v.SetMantExp(v, int(whole))
-}
-
-// scoreAt returns what a decayed sum is worth at a moment, not rounded.
-func (l *line) scoreAt(t time.Time, half time.Duration) *big.Float {
-	return newFloat().Quo(l.decayed, twoTo(t, half))
-}
-
-func inOrder(o leaderboard.Order, x, y int64) int {
-	if o == leaderboard.LowerFirst {
-		return cmp.Compare(x, y)
-	}
-	return cmp.Compare(y, x)
-}
-
-func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
-	for i, tb := range breakers {
-		if c := inOrder(tb.Order, x[i], y[i]); c != 0 {
-			return c
-		}
-	}
-	return 0
-}
-
-// compare says which of two lines ranks better: negative is x, 0 is a tie. ok
-// is false for decayed sums too close together to tell in the model.
-func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
-	if b.Policy != leaderboard.Decay {
-		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true
-	}
-	if x.terms != y.terms {
-		diff := newFloat().Sub(x.decayed, y.decayed)
-		greatest := x.greatest
-		if y.greatest.Cmp(greatest) > 0 {
-			greatest = y.greatest
-		}
-		if newFloat().Abs(diff).Cmp(newFloat().SetMantExp(greatest, -100)) <= 0 {
-			return 0, false
-		}
-		if c = diff.Sign(); b.Order == leaderboard.HigherFirst {
-			c = -c
-		}
-		return c, true
-	}
-	return compareTies(b.TieBreakers, x.ties, y.ties), true
-}
-
-// ladder returns the lines that stand in a ladder, in any order.
-func (m *model) ladder(l leaderboard.Ladder) []*line {
-	var out []*line
-	for _, user := range m.users(l.Scope) {
-		ln := m.line(l.Scope, user)
-		if ln != nil && !ln.hidden && (l.Division.Overall() || slices.Contains(ln.divisions, l.Division)) {
-			out = append(out, ln)
-		}
-	}
-	return out
-}
-
-// users returns the users with a record in a scope, sorted.
-func (m *model) users(s leaderboard.Scope) []leaderboard.UserID {
+// users returns the users with a record in a season, sorted.
+func (m *model) users(s leaderboard.SeasonKey) []leaderboard.UserID {
 	set := map[leaderboard.UserID]bool{}
 	for key := range m.records {
-		if key.Scope == s {
+		if key.SeasonKey == s {
 			set[key.User] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(set))
 }
 
-// scopes returns the scopes with a record of a user, or, for "", of anybody.
-func (m *model) scopes(user leaderboard.UserID) []leaderboard.Scope {
-	set := map[leaderboard.Scope]bool{}
+// seasonKeys returns the seasons with a record of a user, or of any user if the given id
+// is empty.
+func (m *model) seasonKeys(user leaderboard.UserID) []leaderboard.SeasonKey {
+	set := map[leaderboard.SeasonKey]bool{}
 	for key := range m.records {
 		if user == "" || key.User == user {
-			set[key.Scope] = true
+			set[key.SeasonKey] = true
 		}
 	}
-	return slices.SortedFunc(maps.Keys(set), compareScopes)
+	return slices.SortedFunc(maps.Keys(set), compareSeasonKeys)
 }
 
-func compareScopes(x, y leaderboard.Scope) int {
+func compareSeasonKeys(x, y leaderboard.SeasonKey) int {
 	return cmp.Or(strings.Compare(string(x.Board), string(y.Board)), strings.Compare(string(x.Season), string(y.Season)))
 }
 
-// divisions returns the divisions that anybody of a scope is in, and overall.
-func (m *model) divisions(s leaderboard.Scope) []leaderboard.Division {
+// divisions returns the overall division and the divisions of a season that have users.
+func (m *model) divisions(s leaderboard.SeasonKey) []leaderboard.Division {
 	set := map[leaderboard.Division]bool{{}: true}
 	for _, user := range m.users(s) {
 		if l := m.line(s, user); l != nil {
@@ -476,24 +293,24 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-func (m *model) deleteSeason(s leaderboard.Scope) {
-	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Scope == s })
+func (m *model) deleteSeason(s leaderboard.SeasonKey) {
+	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.SeasonKey == s })
 	delete(m.sealed, s)
 }
 
 func (m *model) deleteBoard(id leaderboard.BoardID) {
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Board == id })
-	maps.DeleteFunc(m.sealed, func(s leaderboard.Scope, _ *sealed) bool { return s.Board == id })
+	maps.DeleteFunc(m.sealed, func(s leaderboard.SeasonKey, _ *sealed) bool { return s.Board == id })
 	delete(m.boards, id)
 }
 
-// seal makes the final standings, given the ladders as the store has them, which
-// have been compared with the model's before.
-func (m *model) seal(s leaderboard.Scope, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
+// seal computes the final standings from the ladders of the store. The caller must have
+// compared these ladders with the model.
+func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
 	have := m.sealed[s]
 	if have == nil {
-		have = &sealed{record: leaderboard.SeasonRecord{Scope: s, SealedAt: a.At}}
+		have = &sealed{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At}}
 		m.sealed[s] = have
 	} else if !a.At.Equal(have.record.SealedAt) && !slices.ContainsFunc(have.record.Amendments, func(o leaderboard.Amendment) bool {
 		return o.At.Equal(a.At) && o.Reason == a.Reason
@@ -502,12 +319,12 @@ func (m *model) seal(s leaderboard.Scope, a leaderboard.Amendment, ladders map[l
 	}
 	have.final = map[leaderboard.Division][]leaderboard.Standing{}
 	for d, entries := range ladders {
-		have.final[d] = number(entries)
+		have.final[d] = assignRanks(entries)
 	}
 }
 
-// number gives entries in standing order their ranks.
-func number(entries []leaderboard.Entry) []leaderboard.Standing {
+// assignRanks returns the standings of entries, which must be in standing order.
+func assignRanks(entries []leaderboard.Entry) []leaderboard.Standing {
 	var out []leaderboard.Standing
 	distinct := map[leaderboard.RankKey]bool{}
 	for i, e := range entries {

@@ -1,6 +1,6 @@
-// Package benchmark measures the distributed engine as a whole, on real servers:
+// Package benchmark measures the whole distributed engine on real servers:
 //
 //	REQUIRE_INTEGRATION=1 go test ./test/benchmark -run '^$' -bench . -benchtime 1x
 //
-// Its figures are in docs/benchmarks.md.
+// docs/benchmarks.md has the results.
 package benchmark

@@ -3,7 +3,6 @@ package benchmark
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/producer"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
@@ -26,24 +27,24 @@ func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 
 const (
 	users   = 5000
-	workers = 64     // of the floor
-	warmUp  = 20_000 // results, so that all users are known and all servers have compiled what they run
+	workers = 64     // concurrent writers of the floor
+	warmUp  = 20_000 // results that make all users known and let the servers compile their code
 )
 
-// setup is a deployment with one process that is both API and consumer, on one
-// Cassandra node, one broker and one Redis.
+// setup is a deployment with one process, both API and consumer, on one Cassandra node,
+// one broker and one Redis.
 type setup struct {
 	*deployment.Deployment
 	node     *deployment.Node
 	producer *producer.Producer
-	topics   producer.Topics
+	topics   kafka.Topics
 }
 
 func start(b *testing.B) *setup {
 	d := deployment.New(b, deployment.Options{})
-	s := &setup{Deployment: d, node: d.Serve(b), topics: producer.Topics{Prefix: d.TopicPrefix}}
+	s := &setup{Deployment: d, node: d.Serve(b), topics: kafka.Topics{Prefix: d.TopicPrefix}}
 	var err error
-	if s.producer, err = producer.New(d.Kafka, producer.Config("benchmark")); err != nil {
+	if s.producer, err = producer.New(d.Kafka, kafka.Config("benchmark")); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
@@ -54,14 +55,14 @@ func start(b *testing.B) *setup {
 	return s
 }
 
-// board makes a board, and returns it as far as results need it.
+// board creates a board and returns it with the fields that submitting results needs.
 func (s *setup) board(b *testing.B, policy leaderboard.Policy) leaderboard.Board {
 	id := s.node.Board(b, "bench", map[string]any{"policy": policy.String(), "order": "HIGHER_FIRST"})
 	return leaderboard.Board{ID: leaderboard.BoardID(id), Order: leaderboard.HigherFirst, Policy: policy}
 }
 
-// results makes n results of random users, each better than those before by the
-// same user, so that every one moves its user's rows.
+// results returns n results of random users. Each is better than the same user's earlier
+// results, so every result moves its user's rows.
 func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	rng := rand.New(rand.NewPCG(1, uint64(first)))
 	now := time.Now()
@@ -69,9 +70,9 @@ func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	for i := range out {
 		out[i] = leaderboard.MatchResult{
 			ResultKey: leaderboard.ResultKey{
-				Scope: leaderboard.Scope{Board: board.ID, Season: "all"},
-				User:  leaderboard.UserID(fmt.Sprintf("user-%06d", rng.IntN(users))),
-				Match: leaderboard.MatchID(fmt.Sprintf("match-%09d", first+i)),
+				SeasonKey: leaderboard.SeasonKey{Board: board.ID, Season: "all"},
+				User:      leaderboard.UserID(fmt.Sprintf("user-%06d", rng.IntN(users))),
+				Match:     leaderboard.MatchID(fmt.Sprintf("match-%09d", first+i)),
 			},
 			Score: leaderboard.Score(first + i + 1), AchievedAt: now, ReceivedAt: now,
 		}
@@ -79,17 +80,17 @@ func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	return out
 }
 
-// settled returns how many results the consumer has settled: applied, with the
-// rank index told.
-func (s *setup) settled(ctx context.Context) (int, error) {
+// visible returns the number of results that the consumer has applied and brought to the
+// index.
+func (s *setup) visible(ctx context.Context) (int, error) {
 	n, err := s.node.Metric(ctx, "leaderboard_consumer_results_total")
 	return int(n), err
 }
 
-// feed sends results through the log as fast as it takes them, and returns once
-// all are visible.
+// feed sends results to Kafka as fast as Kafka takes them. It returns once all are visible,
+// with the time that this took.
 func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboard.MatchResult) time.Duration {
-	before, err := s.settled(b.Context())
+	before, err := s.visible(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,39 +102,39 @@ func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboa
 		}
 	}
 	deployment.Eventually(b, func(ctx context.Context) error {
-		now, err := s.settled(ctx)
+		now, err := s.visible(ctx)
 		if err == nil && now < before+len(results) {
-			err = fmt.Errorf("%d of %d results settled", now-before, len(results))
+			err = fmt.Errorf("%d of %d results are visible", now-before, len(results))
 		}
 		return err
 	})
 	return time.Since(began)
 }
 
-// total returns how many users stand on a board.
+// total returns the number of users on a board.
 func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
 	var answer struct{ Data struct{ Total int } }
 	if status, err := s.node.Call(b.Context(), http.MethodGet, "/v1/boards/"+string(board.ID)+"/scores?limit=1", nil, &answer); err != nil || status != http.StatusOK {
-		b.Fatal(status, err)
+		b.Fatalf("read board: status %d, error %v", status, err)
 	}
 	return answer.Data.Total
 }
 
-// floor writes with gocql alone what as many results make the store write: the
-// result, and in one batch the user's entry and the rows of the ladder, the old
-// deleted and the new inserted. It reads nothing and knows no rules. What it
-// writes are rows of board, under an edition that is not read.
+// floor writes the same rows as the store, but only with gocql: per result the result
+// itself, and in one batch the user's entry, the deletion of the old ladder row and the
+// new ladder row. It reads nothing and applies no rules. Its rows belong to an incarnation
+// of the board's season that nothing reads.
 type floor struct {
-	session  *gocql.Session
-	board    string
-	edition  int
-	payload  []byte
-	entry    []byte
-	standing []byte
+	session     *gocql.Session
+	board       string
+	incarnation int
+	payload     []byte
+	entry       []byte
+	standing    []byte
 }
 
 func (s *setup) floor(b *testing.B, board *leaderboard.Board) *floor {
-	f := &floor{session: s.Session(b), board: string(board.ID), edition: 1 << 20}
+	f := &floor{session: s.Session(b), board: string(board.ID), incarnation: 1 << 20}
 	for stmt, dest := range map[string]*[]byte{
 		"SELECT payload FROM match_results WHERE board = ? ALLOW FILTERING": &f.payload,
 		"SELECT entry FROM user_entries WHERE board = ? ALLOW FILTERING":    &f.entry,
@@ -149,8 +150,9 @@ func (s *setup) floor(b *testing.B, board *leaderboard.Board) *floor {
 	return f
 }
 
+// write writes the rows of results concurrently and returns the time that this took.
 func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Duration {
-	f.edition++
+	f.incarnation++
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	began := time.Now()
@@ -180,29 +182,29 @@ func (f *floor) one(r *leaderboard.MatchResult, i int) error {
 	copy(old, fmt.Sprintf("%08d", i))
 	copy(now, fmt.Sprintf("%08d", i+1))
 	err := f.session.Query(`INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`,
-		f.board, season, f.edition, user, string(r.Match), f.payload, f.payload[:8], f.payload[:8], at).Exec()
+		f.board, season, f.incarnation, user, string(r.Match), f.payload, f.payload[:8], f.payload[:8], at).Exec()
 	if err != nil {
 		return err
 	}
 	batch := f.session.NewBatch(gocql.UnloggedBatch)
 	batch.Query(`DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?`,
-		at, f.board, season, f.edition, bucket, old, user)
+		at, f.board, season, f.incarnation, bucket, old, user)
 	batch.Query(`INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, ?, ?, '', ?, ?, ?, ?) USING TIMESTAMP ?`,
-		f.board, season, f.edition, bucket, now, user, at, at)
+		f.board, season, f.incarnation, bucket, now, user, at, at)
 	batch.Query(`INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`,
-		f.board, season, f.edition, bucket, user, f.entry, at)
+		f.board, season, f.incarnation, bucket, user, f.entry, at)
 	return f.session.ExecuteBatch(batch)
 }
 
-// BenchmarkThroughput compares the pipeline, from the first message to the last
-// visible rank, with its floor, by turns, on users who have results already.
+// BenchmarkThroughput compares the pipeline, from the first message to the last visible
+// rank, with its floor. The two alternate, and all users have results already.
 func BenchmarkThroughput(b *testing.B) {
 	const n = 20_000
 	s := start(b)
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		b.Run(policy.String(), func(b *testing.B) {
 			board := s.board(b, policy)
-			s.feed(b, &board, results(&board, 0, n)) // all users become known, all servers warm
+			s.feed(b, &board, results(&board, 0, n)) // makes all users known and warms up all servers
 			f := s.floor(b, &board)
 			f.write(b, results(&board, 0, n))
 			first := n
@@ -214,7 +216,7 @@ func BenchmarkThroughput(b *testing.B) {
 				bare += f.write(b, batch)
 			}
 			if got := s.total(b, &board); got > users || got < users*9/10 {
-				b.Errorf("%d users stand on the board", got)
+				b.Errorf("the board has %d users, want %d to %d", got, users*9/10, users)
 			}
 			b.ReportMetric(float64(b.N*n)/pipeline.Seconds(), "results/s")
 			b.ReportMetric(float64(b.N*n)/bare.Seconds(), "floor/s")
@@ -224,8 +226,8 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkDelay sends results at a steady rate and measures, for each, the time
-// from its acknowledgement by the log to the word that its rank is visible.
+// BenchmarkDelay sends results at a steady rate. For each result it measures the time from
+// Kafka's acknowledgement to the update that makes its rank known.
 func BenchmarkDelay(b *testing.B) {
 	s := start(b)
 	for _, rate := range []int{500, 1000, 2500} {
@@ -240,15 +242,15 @@ func BenchmarkDelay(b *testing.B) {
 	}
 }
 
-// delays is one run of it, with results from the first on, of which it returns
-// the number.
+// delays runs BenchmarkDelay once with results numbered from first. It returns their
+// number.
 func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) int {
 	const seconds = 8
 	batch := results(board, first, rate*seconds)
 	var mu sync.Mutex
 	visible := make(map[string]time.Time, len(batch))
 	all := make(chan struct{})
-	follower, err := producer.Follow(s.Kafka, producer.Config("benchmark"), s.topics, slog.New(slog.NewTextHandler(io.Discard, nil)), func(u *pb.LeaderboardUpdate) error {
+	follower, err := consumer.Follow(s.Kafka, kafka.Config("benchmark"), s.topics, slog.New(slog.DiscardHandler), func(u *pb.LeaderboardUpdate) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if u.GetBoardId() == string(board.ID) {
@@ -290,7 +292,7 @@ func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) 
 	select {
 	case <-all:
 	case <-time.After(time.Minute):
-		b.Fatal("not all results became visible")
+		b.Fatal("not all results became visible within a minute")
 	}
 	var delays []time.Duration
 	for i := range batch {

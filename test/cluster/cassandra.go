@@ -20,14 +20,14 @@ import (
 
 // CassandraConfig describes a Cassandra cluster.
 type CassandraConfig struct {
-	// DataCenters has one data centre's name for each node. Default: one node
-	// in dc1. Node i listens on 127.0.0.i, counted from 1, all on one port.
+	// DataCenters holds the data center of each node. Default: one node in dc1.
+	// Node i, counted from 1, listens on 127.0.0.i. All nodes use one port.
 	DataCenters []string
-	// Logf is told about what takes long. Default: nobody is.
+	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
 }
 
-// OneDC returns the data centres of n nodes that are all in dc1.
+// OneDC returns the data centers of n nodes that are all in dc1.
 func OneDC(n int) []string {
 	return strings.Split(strings.Repeat("dc1,", n)+"dc1", ",")[:n]
 }
@@ -36,13 +36,13 @@ func OneDC(n int) []string {
 const (
 	portCQL = iota
 	portStorage
-	portJMX // and one more for each node: JMX listens on 127.0.0.1 only
+	portJMX // of the first node; each node needs its own, because JMX listens on 127.0.0.1 only
 )
 
 // StartCassandra starts a Cassandra 5.0 cluster and returns once every node
-// answers CQL and sees the others with one schema. The partitions are spread
-// evenly over each data centre, and every acknowledged write is in the
-// commit log. The caller closes the cluster.
+// answers CQL and sees the others with one schema version. Each data center
+// spreads the partitions evenly over its nodes. An acknowledged write is in the
+// commit log. The caller must close the cluster.
 func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "cassandra", logf)
@@ -62,7 +62,7 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 
 func startCassandra(ctx context.Context, dcs []string, j *jvm) (*Cluster, error) {
 	if len(dcs) > blockSize-portJMX {
-		return nil, fmt.Errorf("cluster: %d Cassandra nodes: at most %d", len(dcs), blockSize-portJMX)
+		return nil, fmt.Errorf("cluster: start %d Cassandra nodes: at most %d are possible", len(dcs), blockSize-portJMX)
 	}
 	hosts := make([]string, len(dcs))
 	for i := range dcs {
@@ -90,8 +90,8 @@ func startCassandra(ctx context.Context, dcs []string, j *jvm) (*Cluster, error)
 	return c.begin(ctx)
 }
 
-// ringTokens divides the ring evenly among the nodes of each data centre; a
-// token is used once over all.
+// ringTokens returns one token per node. Tokens divide the ring evenly among the
+// nodes of each data center. No two nodes share a token.
 func ringTokens(dcs []string) []string {
 	size, seen := map[string]int64{}, map[string]int64{}
 	order := map[string]int64{}
@@ -116,8 +116,8 @@ func ringTokens(dcs []string) []string {
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
 func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
-	// The seeds are the nodes that run now, or the node itself: a seed that is
-	// down would hold up the start for the ring delay.
+	// The seeds are the nodes that run now, or else the node itself. A seed that
+	// is down would delay the start by the ring delay.
 	if len(joins) == 0 {
 		joins = []*Server{s}
 	}
@@ -140,7 +140,7 @@ func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server
 	if err != nil {
 		return nil, err
 	}
-	tmp := filepath.Join(s.dir, "tmp") // Native libraries are unpacked here.
+	tmp := filepath.Join(s.dir, "tmp") // Java unpacks native libraries here.
 	err = errors.Join(
 		os.MkdirAll(tmp, 0o755),
 		os.WriteFile(filepath.Join(s.dir, "cassandra.yaml"), yaml.Bytes(), 0o644),
@@ -151,10 +151,13 @@ func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server
 		return nil, err
 	}
 	flags := strings.Fields(string(options))
-	if !j.train { // Archives are not made with an agent, but used with one.
+	if !j.train { // Java cannot write a class archive with an agent, but can use one.
 		agent, err := filepath.Glob(filepath.Join(j.lib, "jamm-*.jar"))
-		if err != nil || len(agent) != 1 {
-			return nil, fmt.Errorf("jamm jar in %s: %v, %w", j.lib, agent, err)
+		if err != nil {
+			return nil, err
+		}
+		if len(agent) != 1 {
+			return nil, fmt.Errorf("jamm jar in %s: found %v, want one", j.lib, agent)
 		}
 		flags = append(flags, "-javaagent:"+agent[0])
 	}
@@ -171,9 +174,9 @@ func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server
 	return cmd, nil
 }
 
-// cassandraReady checks that each of addrs answers CQL, lists all others with
-// one schema version, and as a coordinator reads from as many replicas as
-// there are nodes, up to three.
+// cassandraReady checks that each node answers CQL and lists all others with one
+// schema version. It also checks that each node, as coordinator, can read from
+// as many replicas as there are nodes, up to three.
 func cassandraReady(ctx context.Context, addrs []string) error {
 	schema := ""
 	return eachCassandra(addrs, func(addr string, session *gocql.Session) error {
@@ -181,8 +184,9 @@ func cassandraReady(ctx context.Context, addrs []string) error {
 	})
 }
 
-// cassandraAnswers checks that each of addrs answers CQL and has heard of as
-// many nodes. Addresses may differ: a node in a container knows its own.
+// cassandraAnswers checks that each node answers CQL and lists at least as many
+// nodes as addrs. It compares counts, because nodes in containers list
+// addresses other than addrs.
 func cassandraAnswers(ctx context.Context, addrs []string) error {
 	return eachCassandra(addrs, func(_ string, session *gocql.Session) error {
 		var peers int
@@ -190,7 +194,7 @@ func cassandraAnswers(ctx context.Context, addrs []string) error {
 			return err
 		}
 		if peers+1 < len(addrs) {
-			return fmt.Errorf("knows %d nodes, want %d", peers+1, len(addrs))
+			return fmt.Errorf("node lists %d nodes, want %d", peers+1, len(addrs))
 		}
 		return nil
 	})
@@ -198,7 +202,7 @@ func cassandraAnswers(ctx context.Context, addrs []string) error {
 
 func eachCassandra(addrs []string, check func(addr string, session *gocql.Session) error) error {
 	if err := dialAll(addrs); err != nil {
-		return err // Cheaper than the sessions that are tried next.
+		return err // Dialing costs less than opening sessions.
 	}
 	for _, addr := range addrs {
 		session, err := nodeSession(addr)
@@ -235,14 +239,14 @@ func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string
 			return fmt.Errorf("schema version of %s is %q, want %q", a, v, *schema)
 		}
 	}
-	// The keyspace has three replicas, so the read is refused until the
-	// coordinator believes as many nodes to be up.
+	// The keyspace has three replicas. The coordinator refuses the read while it
+	// believes that too few of them are up.
 	level := []gocql.Consistency{gocql.One, gocql.Two, gocql.Three}[min(len(addrs), 3)-1]
 	return session.Query("SELECT status FROM system_distributed.view_build_status WHERE keyspace_name = '' AND view_name = ''").
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// nodeSession opens a session that talks to the node at addr alone.
+// nodeSession opens a session that sends requests to the node at addr only.
 func nodeSession(addr string) (*gocql.Session, error) {
 	cfg := gocql.NewCluster(host(addr))
 	cfg.Port, _ = strconv.Atoi(port(addr))
@@ -256,18 +260,18 @@ func nodeSession(addr string) (*gocql.Session, error) {
 	return cfg.CreateSession()
 }
 
-// quiet drops gocql's log: a failed attempt is no news while a server starts.
+// quiet drops gocql's log, because attempts may fail while a server starts.
 type quiet struct{}
 
 func (quiet) Print(...any)          {}
 func (quiet) Printf(string, ...any) {}
 func (quiet) Println(...any)        {}
 
-// Nodetool runs Cassandra's nodetool against a running node and returns what it
-// prints.
+// Nodetool runs Cassandra's nodetool against a running node and returns its
+// output.
 func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
 	if s.jmx == "" {
-		return "", fmt.Errorf("cluster: nodetool: %s is no Cassandra node", s.Name)
+		return "", fmt.Errorf("cluster: nodetool: %s is not a Cassandra node", s.Name)
 	}
 	j, err := newJVM(ctx, "cassandra", orQuiet(nil))
 	if err != nil {
@@ -294,7 +298,7 @@ func host(addr string) string { h, _, _ := net.SplitHostPort(addr); return h }
 
 func port(addr string) string { _, p, _ := net.SplitHostPort(addr); return p }
 
-// dialAll returns nil if somebody listens on each of addrs.
+// dialAll returns nil if each of addrs accepts a connection.
 func dialAll(addrs []string) error {
 	for _, addr := range addrs {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)

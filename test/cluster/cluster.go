@@ -17,17 +17,17 @@ type Cluster struct {
 	dir   string
 	ports *portBlock
 
-	// ready makes one attempt at finding every live server serving and in
-	// touch with the other live ones.
+	// ready checks once that every live server serves clients and sees the other
+	// live servers.
 	ready func(ctx context.Context, live []*Server) error
-	// founded makes one attempt at finding s, the first of a cluster, able to
-	// be joined by others. Nil if servers find each other in any order.
+	// founded checks once that other servers can join s, the first server of the
+	// cluster. It is nil if servers find each other in any order.
 	founded func(ctx context.Context, s *Server) error
 
 	close func() error
 }
 
-// newCluster reserves a folder, and ports on hosts.
+// newCluster reserves a folder, and a block of ports on hosts.
 func newCluster(kind string, hosts ...string) (*Cluster, error) {
 	if _, err := sysProcAttr(); err != nil {
 		return nil, err
@@ -38,8 +38,7 @@ func newCluster(kind string, hosts ...string) (*Cluster, error) {
 	}
 	ports, err := reservePorts(hosts...)
 	if err != nil {
-		removeDir(dir)
-		return nil, err
+		return nil, errors.Join(err, removeDir(dir))
 	}
 	c := &Cluster{dir: dir, ports: ports}
 	c.close = sync.OnceValue(func() error {
@@ -61,7 +60,8 @@ func (c *Cluster) add(name string) (*Server, error) {
 	return s, os.Mkdir(s.dir, 0o755)
 }
 
-// begin starts a new cluster and returns it; one that fails is closed.
+// begin starts a new cluster and returns it. If the start fails, begin closes
+// the cluster.
 func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -69,10 +69,12 @@ func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 	return c, nil
 }
 
-// Addrs returns the client addresses, host:port, of all servers in order.
+// Addrs returns the client addresses, host:port, of all servers, in the order
+// of Servers.
 func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// List returns Addrs in the form of the variables, such as [EnvCassandra].
+// List returns the addresses joined by commas, the form that [EnvCassandra] and
+// the other variables have.
 func (c *Cluster) List() string { return strings.Join(c.Addrs(), ",") }
 
 func addrs(servers []*Server) []string {
@@ -87,16 +89,16 @@ func addrs(servers []*Server) []string {
 func (c *Cluster) live() []*Server {
 	var list []*Server
 	for _, s := range c.Servers {
-		if _, live := s.up(); live {
+		if s.live() {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-// Start starts every server that is not running, on the data it had, and
-// returns once the cluster is ready. Without a deadline in ctx it gives up after
-// [StartTimeout].
+// Start starts every server that is not running, on its existing data, and
+// returns once the cluster is ready. If ctx has no deadline, Start gives up after
+// five minutes.
 func (c *Cluster) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -118,9 +120,9 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.WaitReady(ctx)
 }
 
-// WaitReady returns once every server that runs and is not paused serves
-// clients and sees the others that do. It fails at once when a server has
-// exited by itself.
+// WaitReady waits until every live server serves clients and sees the other live
+// servers. A live server runs and is not paused. WaitReady fails at once if a
+// server exited by itself. If ctx has no deadline, it gives up after five minutes.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -137,7 +139,7 @@ func (c *Cluster) wait(ctx context.Context, try func(context.Context) error) err
 		return try(ctx)
 	})
 	if err != nil && !errors.Is(err, errFatal) {
-		return fmt.Errorf("cluster: not ready: %w; the ends of the logs:\n%s", err, c.logTails())
+		return fmt.Errorf("cluster: not ready: %w; the last lines of the servers' logs:\n%s", err, c.logTails())
 	}
 	return err
 }
@@ -150,5 +152,5 @@ func (c *Cluster) logTails() string {
 	return all
 }
 
-// Close kills every server and removes their data. More calls change nothing.
+// Close kills every server and removes the data. Repeated calls change nothing.
 func (c *Cluster) Close() error { return c.close() }

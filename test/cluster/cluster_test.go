@@ -42,7 +42,7 @@ func TestRingTokens(t *testing.T) {
 	}
 }
 
-func TestPortBlocksDoNotMeet(t *testing.T) {
+func TestPortBlocksDoNotOverlap(t *testing.T) {
 	a, err := reservePorts("127.0.0.1", "127.0.0.2")
 	if err != nil {
 		t.Fatal(err)
@@ -54,14 +54,14 @@ func TestPortBlocksDoNotMeet(t *testing.T) {
 	}
 	defer b.release()
 	if a.base == b.base {
-		t.Errorf("two blocks at %d", a.base)
+		t.Errorf("both blocks start at port %d", a.base)
 	}
 	listen(t, a.addr("127.0.0.2", 5))
 	if a.free([]string{"127.0.0.2"}) {
-		t.Error("a block with a listener counts as free")
+		t.Error("free = true for a block with a listener, want false")
 	}
 	if !a.free([]string{"127.0.0.1"}) {
-		t.Error("a listener on another address takes the block")
+		t.Error("free = false because of a listener on another address, want true")
 	}
 }
 
@@ -73,10 +73,10 @@ func TestVerifyJars(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"as pinned", map[string]string{"a.jar": "hello", "b.jar": "world"}, ""},
-		{"another content", map[string]string{"a.jar": "hello", "b.jar": "World"}, "b.jar has sha256"},
-		{"one missing", map[string]string{"a.jar": "hello"}, "b.jar is missing"},
-		{"one too many", map[string]string{"a.jar": "hello", "b.jar": "world", "c.jar": ""}, "c.jar is not pinned"},
+		{"files as pinned", map[string]string{"a.jar": "hello", "b.jar": "world"}, ""},
+		{"changed content", map[string]string{"a.jar": "hello", "b.jar": "World"}, "b.jar has sha256"},
+		{"missing file", map[string]string{"a.jar": "hello"}, "b.jar is missing"},
+		{"extra file", map[string]string{"a.jar": "hello", "b.jar": "world", "c.jar": ""}, "c.jar is not pinned"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestVerifyJars(t *testing.T) {
 	}
 }
 
-func TestRunFolderOfADeadProcessIsSwept(t *testing.T) {
+func TestSweepRemovesFoldersOfEndedProcesses(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	dead, lock, err := newRunDir()
 	if err != nil {
@@ -101,16 +101,16 @@ func TestRunFolderOfADeadProcessIsSwept(t *testing.T) {
 	}
 	sweep()
 	if _, err := os.Stat(dead); err != nil {
-		t.Fatalf("the folder of a living process is gone: %v", err)
+		t.Fatalf("sweep removed the folder of a running process: %v", err)
 	}
-	lock.Close() // What the kernel does when a process ends.
+	unlock(lock) // The kernel does the same when a process ends.
 	sweep()
 	if _, err := os.Stat(dead); !os.IsNotExist(err) {
-		t.Errorf("the folder of a dead process is still there: %v", err)
+		t.Errorf("Stat of the folder of an ended process = %v, want not found", err)
 	}
 }
 
-func TestCloseLeavesNothing(t *testing.T) {
+func TestCloseEndsServersAndRemovesData(t *testing.T) {
 	c := shell(t, "exec sleep 1000")
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -123,11 +123,11 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	waitGone(t, pids)
 	if _, err := os.Stat(c.dir); !os.IsNotExist(err) {
-		t.Errorf("the data is still there: %v", err)
+		t.Errorf("Stat of the data folder after Close = %v, want not found", err)
 	}
 }
 
-// gate is a testing.TB that records how it was ended.
+// gate is a testing.TB that records how its test ended: skip, fatal or passed.
 type gate struct {
 	testing.TB
 	end string
@@ -141,7 +141,7 @@ func (g *gate) Fatal(...any)          { g.stop("fatal") }
 func (g *gate) Fatalf(string, ...any) { g.stop("fatal") }
 func (g *gate) stop(how string)       { g.end = how; panic(g) }
 
-// ended runs f and returns how it ended its test.
+// ended runs f with a gate and returns how f ended the gate.
 func ended(t *testing.T, f func(testing.TB)) string {
 	g := &gate{TB: t, end: "passed"}
 	func() {
@@ -155,7 +155,7 @@ func ended(t *testing.T, f func(testing.TB)) string {
 	return g.end
 }
 
-func TestSharedServersGate(t *testing.T) {
+func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 	const env = "LEADERBOARD_TEST_GATE"
 	down := errors.New("down")
 	for _, tt := range []struct {
@@ -166,14 +166,14 @@ func TestSharedServersGate(t *testing.T) {
 		want           string
 		wantAddrs      []string
 	}{
-		{name: "nothing named, nothing required", servers: 1, want: "skip"},
+		{name: "neither named nor required", servers: 1, want: "skip"},
 		{name: "required and started", require: "1", servers: 1, want: "passed", wantAddrs: []string{"started:1"}},
-		{name: "required and not startable", require: "1", start: down, servers: 1, want: "fatal"},
+		{name: "required and the start fails", require: "1", start: down, servers: 1, want: "fatal"},
 		{name: "named", named: "a:1,b:2", servers: 2, want: "passed", wantAddrs: []string{"a:1", "b:2"}},
-		{name: "named is not started", named: "a:1", require: "1", start: down, servers: 1, want: "passed", wantAddrs: []string{"a:1"}},
-		{name: "named and too few", named: "a:1", servers: 3, want: "skip"},
-		{name: "named and too few, required", named: "a:1", require: "1", servers: 3, want: "fatal"},
-		{name: "named with one that never answers", named: "a:1", check: fmt.Errorf("%w: %w", errFatal, down), servers: 1, want: "fatal"},
+		{name: "named servers are used, not started", named: "a:1", require: "1", start: down, servers: 1, want: "passed", wantAddrs: []string{"a:1"}},
+		{name: "too few named", named: "a:1", servers: 3, want: "skip"},
+		{name: "too few named and required", named: "a:1", require: "1", servers: 3, want: "fatal"},
+		{name: "a named server never answers", named: "a:1", check: fmt.Errorf("%w: %w", errFatal, down), servers: 1, want: "fatal"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(env, tt.named)
@@ -188,31 +188,31 @@ func TestSharedServersGate(t *testing.T) {
 					return &Cluster{Servers: []*Server{{Addr: "started:1"}}}, nil
 				},
 			}
-			for range 2 { // The second finds the first's.
+			for range 2 { // The second call reuses the servers of the first.
 				var got []string
 				if end := ended(t, func(t testing.TB) { got = k.share(t, tt.servers) }); end != tt.want {
-					t.Errorf("the test ends as %s, want %s", end, tt.want)
+					t.Errorf("share ends the test as %q, want %q", end, tt.want)
 				}
 				if diff := cmp.Diff(tt.wantAddrs, got); diff != "" {
 					t.Errorf("addresses: (-want +got)\n%s", diff)
 				}
 			}
 			if len(k.started) > 1 {
-				t.Errorf("started %d times", len(k.started))
+				t.Errorf("started servers %d times, want at most once", len(k.started))
 			}
 		})
 	}
 }
 
-func TestPrivateServersGate(t *testing.T) {
+func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	t.Setenv(envRequire, "")
 	start := func(context.Context, RedisConfig) (*Cluster, error) { return nil, errors.New("no") }
 	private := func(t testing.TB) { Private(t, start, RedisConfig{}) }
 	if got := ended(t, private); got != "skip" {
-		t.Errorf("not required: %s, want skip", got)
+		t.Errorf("not required: Private ends the test as %q, want skip", got)
 	}
 	t.Setenv(envRequire, "1")
 	if got := ended(t, private); got != "fatal" {
-		t.Errorf("required and not startable: %s, want fatal", got)
+		t.Errorf("required and the start fails: Private ends the test as %q, want fatal", got)
 	}
 }

@@ -9,19 +9,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
-// envCache names the folder that keeps the servers' jars between runs. Default
-// .cache in the module's root.
+// envCache names the folder that keeps the servers' jars between runs. By
+// default it is .cache in the module's root.
 const envCache = "LEADERBOARD_TEST_CACHE"
 
-// An unpinned goal would take the newest plugin, which may need a newer Maven
-// than Debian's.
+// copyDependencies names the plugin's version, because the newest one may need a
+// newer Maven than Debian's.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get install openjdk-17-jre-headless maven redis-server"
@@ -29,7 +28,8 @@ const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get ins
 //go:embed cassandra kafka
 var files embed.FS
 
-// find returns the path of an installed program.
+// find returns the path of an installed program. Its error names the command
+// that installs the program.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -38,8 +38,8 @@ func find(program string) (string, error) {
 	return path, nil
 }
 
-// findJava returns a Java 17, and what it says of its version: Cassandra 5.0
-// runs on 11 and 17 only, and Kafka 4 from 17 on.
+// findJava returns the path of a Java 17 and the text of java -version. Cassandra
+// 5.0 needs Java 11 or 17, and Kafka 4 needs 17 or newer.
 func findJava(ctx context.Context) (path, version string, err error) {
 	var candidates []string
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -57,8 +57,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
-// jars returns the folder of kind's jars, exactly those of its jars.sha256. It
-// has Maven fetch them if they are not there yet.
+// jars returns the folder of the jars that jars.sha256 of kind lists. Maven
+// fetches missing jars.
 func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
 	pins, err := files.ReadFile(kind + "/jars.sha256")
 	if err != nil {
@@ -68,7 +68,7 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err != nil {
 		return "", err
 	}
-	// The name changes with the pins, so that jars of other pins are not found.
+	// The name contains a hash of the pins, so changed pins lead to a new folder.
 	sum := sha256.Sum256(pins)
 	dir := filepath.Join(cache, kind+"-"+hex.EncodeToString(sum[:6]))
 	if _, err := os.Stat(dir); err == nil {
@@ -79,16 +79,16 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	// Of several processes one fetches and the others wait for it.
+	// If several processes need the jars, one fetches them and the others wait.
 	lock, err := waitLock(ctx, filepath.Join(cache, kind+".lock"))
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close()
+	defer unlock(lock)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, verifyJars(dir, pins)
 	}
-	logf("fetching the jars of %s with Maven into %s (about 60 MB, once)", kind, dir)
+	logf("fetching the jars of %s with Maven into %s (about 60 MB, on the first run only)", kind, dir)
 	return dir, fetchJars(ctx, kind, dir, pins)
 }
 
@@ -101,7 +101,7 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	pom, err := files.ReadFile(kind + "/pom.xml")
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	_, err = runTool(ctx, exec.Command(mvn, "--batch-mode", "--no-transfer-progress", "--strict-checksums", "--file", pomPath,
 		copyDependencies, "-DincludeScope=runtime", "-DoutputDirectory="+lib))
 	if err != nil {
-		return fmt.Errorf("cluster: fetch the jars of %s (is Maven Central, or a mirror in ~/.m2/settings.xml, reachable?): %w", kind, err)
+		return fmt.Errorf("cluster: fetch the jars of %s: %w; check that Maven reaches Maven Central or a mirror in ~/.m2/settings.xml", kind, err)
 	}
 	if err := verifyJars(lib, pins); err != nil {
 		return err
@@ -121,14 +121,14 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	return os.Rename(lib, dir)
 }
 
-// verifyJars checks that dir holds the files of pins, in the format of
-// sha256sum, and no other.
+// verifyJars checks that dir holds exactly the files of pins, with their hashes.
+// pins is in the format of sha256sum.
 func verifyJars(dir string, pins []byte) error {
 	missing := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(pins)); lines.Scan(); {
 		sum, name, ok := strings.Cut(lines.Text(), "  ")
 		if !ok {
-			return fmt.Errorf("cluster: jars.sha256: bad line %q", lines.Text())
+			return fmt.Errorf("cluster: jars.sha256: line %q is not a hash, two spaces and a name", lines.Text())
 		}
 		missing[name] = sum
 	}
@@ -147,33 +147,30 @@ func verifyJars(dir string, pins []byte) error {
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s is not pinned", f.Name()))
 		case got != want:
-			errs = append(errs, fmt.Errorf("%s has sha256 %s, pinned is %s", f.Name(), got, want))
+			errs = append(errs, fmt.Errorf("%s has sha256 %s, want %s", f.Name(), got, want))
 		}
 	}
 	for name := range missing {
 		errs = append(errs, fmt.Errorf("%s is missing", name))
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("cluster: jars differ from jars.sha256; remove %s to fetch them again: %w", dir, errors.Join(errs...))
+		return fmt.Errorf("cluster: jars in %s differ from jars.sha256: %w; remove the folder to fetch them again", dir, errors.Join(errs...))
 	}
 	return nil
 }
 
 func fileSum(path string) (string, error) {
-	f, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
 }
 
-// cacheDir is envCache, else .cache beside the go.mod above the working
-// directory, else the user's cache.
+// cacheDir returns the first of: the folder that envCache names, .cache beside
+// the go.mod of the working directory or its nearest parent, the user's cache
+// folder.
 func cacheDir() (string, error) {
 	if dir := os.Getenv(envCache); dir != "" {
 		return filepath.Abs(dir)

@@ -11,15 +11,15 @@ import (
 	"path/filepath"
 )
 
-// jvm runs one kind of server.
+// jvm runs the Java programs of one kind of server.
 type jvm struct {
 	java    string // the program
 	lib     string // the folder of jars
-	archive string // where the archive of loaded classes is, or is to be
-	train   bool   // make the archive at exit, instead of using it
+	archive string // the path of the archive of loaded classes; the file may not exist yet
+	train   bool   // write the archive at exit instead of using it
 }
 
-// newJVM finds Java and the jars of kind, fetching them if need be.
+// newJVM finds Java and the jars of kind. It fetches missing jars.
 func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, error) {
 	java, version, err := findJava(ctx)
 	if err != nil {
@@ -44,9 +44,9 @@ func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	return exec.Command(j.java, append(append(all, "-cp", filepath.Join(j.lib, "*")), mainAndArgs...)...)
 }
 
-// prepare makes the archive of loaded classes if it is not there yet: it starts
-// a server as a trainee and stops it. The archive saves every later start a
-// third to a half of its processor time.
+// prepare creates the archive of loaded classes unless it exists. To create it,
+// prepare starts a server, which writes the archive when it stops. The archive
+// saves later starts a third to a half of their processor time.
 func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
 	if _, err := os.Stat(j.archive); err == nil || j.train {
 		return nil
@@ -57,11 +57,11 @@ func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer unlock(lock)
 	if _, err := os.Stat(j.archive); err == nil {
 		return nil
 	}
-	logf("archiving the classes of %s (about 15 s, once)", filepath.Base(j.lib))
+	logf("archiving the classes of %s (about 15 s, on the first run only)", filepath.Base(j.lib))
 	trainee := *j
 	trainee.train, trainee.archive = true, j.archive+".tmp"
 	c, err := start(ctx, &trainee)
@@ -72,12 +72,12 @@ func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func
 		return err
 	}
 	if err := os.Rename(trainee.archive, j.archive); err != nil {
-		return fmt.Errorf("cluster: archive of classes: %w", err)
+		return fmt.Errorf("cluster: archive classes: %w", err)
 	}
 	return nil
 }
 
-// orQuiet returns logf, or one that says nothing.
+// orQuiet returns logf, or a function that drops messages if logf is nil.
 func orQuiet(logf func(string, ...any)) func(string, ...any) {
 	if logf == nil {
 		return func(string, ...any) {}

@@ -20,20 +20,20 @@ import (
 
 // KafkaConfig describes a Kafka cluster.
 type KafkaConfig struct {
-	// Brokers is how many brokers there are, each a controller as well.
-	// Default 1. Topics have as many replicas as there are brokers, unless
-	// made otherwise, and a write with acks=all needs all but one of them.
+	// Brokers is the number of brokers. Default 1. Each broker is a controller
+	// too. By default a topic has a replica on each broker, and a write with
+	// acks=all needs all replicas but one.
 	Brokers int
-	// Logf is told about what takes long. Default: nobody is.
+	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
 }
 
-// readyTopic is written to in order to know that a cluster takes writes.
+// readyTopic receives the writes that test whether a cluster accepts writes.
 const readyTopic = "cluster-ready"
 
-// StartKafka starts a Kafka 4.1 cluster without ZooKeeper and returns once
-// its metadata lists every broker and a write to all replicas succeeds. Topics
-// are not made on first use. The caller closes the cluster.
+// StartKafka starts a Kafka 4.1 cluster without ZooKeeper. It returns once the
+// metadata lists every broker and a write to all replicas succeeds. The brokers
+// do not create topics on first use. The caller must close the cluster.
 func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "kafka", logf)
@@ -51,7 +51,7 @@ func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	if n > blockSize/2 {
-		return nil, fmt.Errorf("cluster: %d Kafka brokers: at most %d", n, blockSize/2)
+		return nil, fmt.Errorf("cluster: start %d Kafka brokers: at most %d are possible", n, blockSize/2)
 	}
 	const loopback = "127.0.0.1"
 	c, err := newCluster("kafka", loopback)
@@ -79,7 +79,7 @@ func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
 	}
 	id := clusterID()
 	format := *j
-	format.train = false // Of the two programs, the broker makes the archive.
+	format.train = false // The broker writes the archive, not the storage tool.
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {
@@ -95,8 +95,8 @@ func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// clusterID returns a random id in Kafka's form. The tools take a leading dash
-// for a flag.
+// clusterID returns a random id in Kafka's form. It starts with a letter, because
+// the tools take an id with a leading dash for a flag.
 func clusterID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -135,9 +135,11 @@ func kafkaFlags(s *Server, more ...string) []string {
 		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"))
 }
 
-// kafkaReady checks that each of addrs lists as many brokers, that readyTopic,
-// with the given number of replicas, is in step on as many, and that a write
-// with acks=all succeeds.
+// kafkaReady checks that:
+//   - each broker lists at least as many brokers as addrs has,
+//   - readyTopic, which has the given number of replicas, has at least as many
+//     in-sync replicas as addrs has brokers,
+//   - a write with acks=all succeeds.
 func kafkaReady(addrs []string, replicas int) error {
 	if err := kafkaListed(addrs); err != nil {
 		return err
@@ -147,32 +149,33 @@ func kafkaReady(addrs []string, replicas int) error {
 	if err != nil {
 		return err
 	}
-	defer admin.Close()
+	defer func() { _ = admin.Close() }()
 	err = admin.CreateTopic(readyTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: int16(replicas)}, false)
 	if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
-		return fmt.Errorf("topic %s: %w", readyTopic, err)
+		return fmt.Errorf("create topic %s: %w", readyTopic, err)
 	}
 	topics, err := admin.DescribeTopics([]string{readyTopic})
 	if err != nil {
 		return err
 	}
 	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
-		return fmt.Errorf("topic %s is not known yet", readyTopic)
+		return fmt.Errorf("topic %s is not in the metadata yet", readyTopic)
 	}
 	if isr := topics[0].Partitions[0].Isr; len(isr) < len(addrs) {
-		return fmt.Errorf("replicas in step are %v, want %d", isr, len(addrs))
+		return fmt.Errorf("in-sync replicas are %v, want at least %d", isr, len(addrs))
 	}
 	producer, err := sarama.NewSyncProducer(addrs, cfg)
 	if err != nil {
 		return err
 	}
-	defer producer.Close()
+	defer func() { _ = producer.Close() }()
 	_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: readyTopic, Value: sarama.StringEncoder("ready")})
 	return err
 }
 
-// kafkaListed checks that each of addrs lists as many brokers. Names may
-// differ: a broker in a container advertises its own.
+// kafkaListed checks that each broker lists at least as many brokers as addrs
+// has. It compares counts, because brokers in containers advertise addresses
+// other than addrs.
 func kafkaListed(addrs []string) error {
 	if err := dialAll(addrs); err != nil {
 		return err
@@ -183,7 +186,7 @@ func kafkaListed(addrs []string) error {
 			return fmt.Errorf("%s: %w", addr, err)
 		}
 		listed := len(client.Brokers())
-		client.Close()
+		_ = client.Close()
 		if listed < len(addrs) {
 			return fmt.Errorf("%s lists %d brokers, want %d", addr, listed, len(addrs))
 		}
@@ -195,7 +198,7 @@ func kafkaClientConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.ClientID = "cluster-harness"
 	cfg.Version = sarama.V2_8_0_0
-	cfg.Metadata.Retry.Max = 0 // poll tries again.
+	cfg.Metadata.Retry.Max = 0 // poll retries.
 	cfg.Metadata.AllowAutoTopicCreation = false
 	cfg.Net.DialTimeout, cfg.Net.ReadTimeout = time.Second, 5*time.Second
 	cfg.Producer.RequiredAcks = sarama.WaitForAll

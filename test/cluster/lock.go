@@ -8,18 +8,19 @@ import (
 	"syscall"
 )
 
-// errLocked is returned when another process holds a lock.
+// errLocked means that another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// lockFile opens path, made if need be, and locks it for this process; the
-// kernel unlocks it when the file is closed or the process ends.
+// lockFile opens path, creates it if it is missing, and locks it for this
+// process. The kernel releases the lock on [unlock], or when the process ends.
+// Errors: errLocked if another process holds the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
+		unlock(f)
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = errLocked
 		}
@@ -28,7 +29,10 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// waitLock is lockFile once no other process holds the lock.
+// unlock releases the lock of f by closing f. A failed close releases it too.
+func unlock(f *os.File) { _ = f.Close() }
+
+// waitLock waits until no other process holds the lock, and takes it.
 func waitLock(ctx context.Context, path string) (f *os.File, err error) {
 	err = poll(ctx, func(context.Context) error {
 		f, err = lockFile(path)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// envOrphans makes the test binary start servers, print their ids and wait to
-// be killed.
+// envOrphans makes the test binary start servers, print their process ids and
+// wait until it is killed.
 const envOrphans = "CLUSTER_TEST_ORPHANS"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(Main(m))
 }
 
+// leaveOrphans starts one cluster of each kind and prints the process ids.
 func leaveOrphans() error {
-	ctx, cancel := context.WithTimeout(context.Background(), StartTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	cassandra, err := StartCassandra(ctx, CassandraConfig{})
 	if err != nil {
@@ -55,9 +56,9 @@ func leaveOrphans() error {
 	return nil
 }
 
-func TestServersDieWithAKilledTestProcess(t *testing.T) {
+func TestServersEndWithAKilledTestProcess(t *testing.T) {
 	if !required() {
-		t.Skipf("starts servers: set %s=1 to run it", envRequire)
+		t.Skipf("the test starts servers; set %s=1 to run it", envRequire)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -75,7 +76,7 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("the child printed no ids: %v, %v", err, cmd.Wait())
+		t.Fatalf("the child printed no process ids: %v, %v", err, cmd.Wait())
 	}
 	var pids []int
 	for _, field := range strings.Fields(line) {
@@ -84,23 +85,23 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !alive(pid) {
-			t.Errorf("server %d is gone before its parent", pid)
+			t.Errorf("server process %d ended before its parent", pid)
 		}
 		pids = append(pids, pid)
 	}
 	if len(pids) != 1+1+6 {
-		t.Fatalf("ids %v, want 8", pids)
+		t.Fatalf("process ids %v, want 8", pids)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil {
-		t.Fatal("the child ended by itself")
+		t.Fatal("the child exited by itself, want the kill to end it")
 	}
 	waitGone(t, pids)
 }
 
-// alive reports whether pid runs; a zombie that nobody has reaped does not.
+// alive reports whether pid runs. A zombie, which was not reaped yet, does not run.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -113,6 +114,7 @@ func alive(pid int) bool {
 	return state != 'Z' && state != 'X'
 }
 
+// waitGone fails t if a process still runs after 20 s.
 func waitGone(t *testing.T, pids []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -120,7 +122,7 @@ func waitGone(t *testing.T, pids []int) {
 	err := poll(ctx, func(context.Context) error {
 		for _, pid := range pids {
 			if alive(pid) {
-				return fmt.Errorf("process %d is still there", pid)
+				return fmt.Errorf("process %d still runs", pid)
 			}
 		}
 		return nil
@@ -130,19 +132,21 @@ func waitGone(t *testing.T, pids []int) {
 	}
 }
 
+// pidsOf returns the process ids of c's servers, and fails t if one does not run.
 func pidsOf(t *testing.T, c *Cluster) []int {
 	t.Helper()
 	var pids []int
 	for _, s := range c.Servers {
 		if s.PID() == 0 || !alive(s.PID()) {
-			t.Errorf("%s has process %d, which does not run", s.Name, s.PID())
+			t.Errorf("%s: process %d does not run", s.Name, s.PID())
 		}
 		pids = append(pids, s.PID())
 	}
 	return pids
 }
 
-// shell returns a cluster of one server that is a shell command, ready at once.
+// shell returns a cluster of one server that runs a shell script and is ready at
+// once.
 func shell(t *testing.T, script string) *Cluster {
 	t.Helper()
 	c, err := newCluster("shell", "127.0.0.1")
@@ -165,11 +169,11 @@ func shell(t *testing.T, script string) *Cluster {
 	return c
 }
 
-func TestServerSurvivesTheThreadOfItsStarter(t *testing.T) {
+func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	c := shell(t, "exec sleep 1000")
 	ended := make(chan int)
 	go func() {
-		runtime.LockOSThread() // Never unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread() // The goroutine never unlocks the thread, so both end together.
 		tid := syscall.Gettid()
 		if err := c.Start(t.Context()); err != nil {
 			t.Error(err)
@@ -179,7 +183,7 @@ func TestServerSurvivesTheThreadOfItsStarter(t *testing.T) {
 	tid := <-ended
 	err := poll(t.Context(), func(context.Context) error {
 		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err == nil {
-			return fmt.Errorf("thread %d is still there", tid)
+			return fmt.Errorf("thread %d still exists", tid)
 		}
 		return nil
 	})
@@ -187,38 +191,38 @@ func TestServerSurvivesTheThreadOfItsStarter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pid := c.Servers[0].PID(); pid == 0 || !alive(pid) {
-		t.Errorf("server %d died with the thread that started it", pid)
+		t.Errorf("server process %d ended with the thread that called Start", pid)
 	}
 }
 
-func TestStartFailsAtOnceWithTheLogOfAServerThatExits(t *testing.T) {
+func TestStartFailsAtOnceIfAServerExits(t *testing.T) {
 	c := shell(t, "echo no space left; exit 3")
 	c.ready = func(context.Context, []*Server) error { return errors.New("not yet") }
 	err := c.Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("Start = %v, want the log and exit status 3", err)
+		t.Errorf("Start = %v, want an error with the log and exit status 3", err)
 	}
 	if pid := c.Servers[0].PID(); pid != 0 {
-		t.Errorf("PID = %d after the exit, want 0", pid)
+		t.Errorf("PID after the exit = %d, want 0", pid)
 	}
 }
 
-func TestStartEndsWithItsContext(t *testing.T) {
+func TestStartEndsWhenItsContextIsDone(t *testing.T) {
 	c := shell(t, "echo still starting; exec sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())
 	c.ready = func(context.Context, []*Server) error { cancel(); return errors.New("no quorum") }
 	err := c.Start(ctx)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "no quorum") {
-		t.Errorf("Start = %v, want context.Canceled and what was missing", err)
+		t.Errorf("Start = %v, want context.Canceled and the last error of ready", err)
 	}
 }
 
-func TestStopKillsWhatDoesNotStop(t *testing.T) {
+func TestStopKillsAServerThatIgnoresSIGTERM(t *testing.T) {
 	c := shell(t, `trap "" TERM; echo trapped; exec sleep 1000`)
 	s := c.Servers[0]
 	c.ready = func(context.Context, []*Server) error {
 		if log := s.logTail(); log != "trapped\n" {
-			return fmt.Errorf("log is %q", log)
+			return fmt.Errorf("log is %q, want \"trapped\"", log)
 		}
 		return nil
 	}
@@ -232,14 +236,14 @@ func TestStopKillsWhatDoesNotStop(t *testing.T) {
 		t.Errorf("Stop = %v, want context.DeadlineExceeded", err)
 	}
 	if alive(pid) {
-		t.Error("the server is still there")
+		t.Error("the server still runs after Stop")
 	}
 	if err := s.Stop(t.Context()); err == nil {
 		t.Error("Stop of a server that is not running = nil, want an error")
 	}
 }
 
-func TestPauseStandsStill(t *testing.T) {
+func TestPauseSuspendsAndResumeContinues(t *testing.T) {
 	c := shell(t, "exec sleep 1000")
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -259,14 +263,14 @@ func TestPauseStandsStill(t *testing.T) {
 		t.Errorf("state of a paused server = %s, want T", got)
 	}
 	if live := c.live(); len(live) != 0 {
-		t.Errorf("a paused server counts as live: %v", addrs(live))
+		t.Errorf("live servers while paused = %v, want none", addrs(live))
 	}
 	if err := s.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	err := poll(t.Context(), func(context.Context) error {
 		if got := state(); got == "T" {
-			return errors.New("still stopped")
+			return errors.New("server is still suspended")
 		}
 		return nil
 	})
@@ -277,11 +281,11 @@ func TestPauseStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Stop(t.Context()); err != nil {
-		t.Errorf("Stop of a paused server: %v", err)
+		t.Errorf("Stop of a paused server = %v, want nil", err)
 	}
 }
 
-func TestStartWaitsForThePortsToBeFree(t *testing.T) {
+func TestStartWaitsUntilItsPortsAreFree(t *testing.T) {
 	c := shell(t, "exec sleep 1000")
 	s := c.Servers[0]
 	l := listen(t, s.Addr)
@@ -292,6 +296,6 @@ func TestStartWaitsForThePortsToBeFree(t *testing.T) {
 	}
 	l.Close()
 	if err := c.Start(t.Context()); err != nil {
-		t.Errorf("Start with the port free: %v", err)
+		t.Errorf("Start with a free port = %v, want nil", err)
 	}
 }

@@ -5,39 +5,40 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
-// StartTimeout bounds a start whose context has no deadline. Starts fail at
-// once when a server exits, so this only catches one that hangs.
-const StartTimeout = 5 * time.Minute
+// startTimeout bounds a start whose context has no deadline. A start fails at
+// once if a server exits, so the timeout applies to servers that hang.
+const startTimeout = 5 * time.Minute
 
 // errFatal marks a condition that waiting longer cannot meet.
 var errFatal = errors.New("giving up")
 
-// poll tries a condition until it holds, fails with errFatal, or ctx ends; then
-// the error says what was still missing. It tries less and less often, for the
-// attempts take processor time from the servers that they wait for.
+// poll calls try until it returns nil, or an error that wraps errFatal, or ctx is
+// done. If ctx is done, the error includes the last error of try. The intervals
+// grow, because attempts take processor time from the servers that start.
 func poll(ctx context.Context, try func(context.Context) error) error {
-	const first, last = 20 * time.Millisecond, 400 * time.Millisecond
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for pause := first; ; pause = min(pause*5/4, last) {
-		err := try(ctx)
-		if err == nil || errors.Is(err, errFatal) {
-			return err
+	intervals := backoff.NewExponentialBackOff()
+	intervals.InitialInterval, intervals.Multiplier, intervals.MaxInterval = 20*time.Millisecond, 1.25, 400*time.Millisecond
+	var last error
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		last = try(ctx)
+		if errors.Is(last, errFatal) {
+			return struct{}{}, backoff.Permanent(last)
 		}
-		timer.Reset(pause)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w; still: %w", context.Cause(ctx), err)
-		case <-timer.C:
-		}
+		return struct{}{}, last
+	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0))
+	if err == nil || errors.Is(last, errFatal) {
+		return err
 	}
+	return fmt.Errorf("%w; last attempt: %w", err, last)
 }
 
 func withStartTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, StartTimeout)
+	return context.WithTimeout(ctx, startTimeout)
 }

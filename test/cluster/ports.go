@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Ports come in blocks below Linux's ephemeral range (32768 and up), so that no
+// Ports are in blocks below Linux's ephemeral range, which starts at 32768. So no
 // outgoing connection takes a server's port while the server is down.
 const (
 	firstPort  = 20000
@@ -18,13 +18,14 @@ const (
 	blockCount = 384
 )
 
-// portBlock is a run of ports that no other harness process uses.
+// portBlock is a range of blockSize ports that this process reserves. Other test
+// processes that use this package do not use the ports.
 type portBlock struct {
 	base int
 	lock *os.File
 }
 
-// reservePorts finds a block whose ports are free on each of hosts.
+// reservePorts reserves a block whose ports are free on each of hosts.
 func reservePorts(hosts ...string) (*portBlock, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("leaderboard-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -45,7 +46,7 @@ func reservePorts(hosts ...string) (*portBlock, error) {
 		}
 		b.release()
 	}
-	return nil, fmt.Errorf("no %d free ports in a row between %d and %d", blockSize, firstPort, firstPort+blockSize*blockCount)
+	return nil, fmt.Errorf("cluster: no %d consecutive ports between %d and %d are free", blockSize, firstPort, firstPort+blockSize*blockCount)
 }
 
 func (b *portBlock) free(hosts []string) bool {
@@ -63,9 +64,9 @@ func (b *portBlock) addr(host string, i int) string {
 	return net.JoinHostPort(host, strconv.Itoa(b.base+i))
 }
 
-func (b *portBlock) release() { b.lock.Close() }
+func (b *portBlock) release() { unlock(b.lock) }
 
-// listenable returns nil if nobody listens on addr.
+// listenable returns nil if a server can listen on addr.
 func listenable(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

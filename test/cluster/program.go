@@ -9,23 +9,24 @@ import (
 	"testing"
 )
 
-// ProgramConfig describes a program that is run as a [Server], such as the
-// service under test.
+// ProgramConfig describes a program that runs as a [Server], such as the service
+// under test.
 type ProgramConfig struct {
+	// Name is the server's name in messages.
 	Name string
-	// Ports is how many addresses on loopback the program gets, at least 1. They
-	// are its own until it is closed, also while it is down.
+	// Ports is the number of loopback addresses that the program gets, at least
+	// 1. They stay reserved while the program is down, until the test ends.
 	Ports int
-	// Command returns the command that runs the program in the foreground; dir
-	// is a folder of its own. The first address becomes the server's Addr.
+	// Command returns the command that runs the program in the foreground. The
+	// folder dir is for this program only. The server's Addr is addrs[0].
 	Command func(dir string, addrs []string) *exec.Cmd
-	// Ready makes one attempt at finding the program serving.
+	// Ready checks once that the program serves clients.
 	Ready func(ctx context.Context, addrs []string) error
 }
 
 // Program runs a program for t alone, as a cluster of one server, and returns
-// once it is ready. When t ends it is killed, unless it is gone by then, and if
-// t failed the end of its log is in t's output.
+// once the program is ready. When t ends, the program is killed if it still runs.
+// If t fails, t's output includes the last lines of the program's log.
 func Program(t testing.TB, cfg ProgramConfig) *Server {
 	t.Helper()
 	c, err := startProgram(t.Context(), cfg)
@@ -39,7 +40,7 @@ func Program(t testing.TB, cfg ProgramConfig) *Server {
 func startProgram(ctx context.Context, cfg ProgramConfig) (*Cluster, error) {
 	const loopback = "127.0.0.1"
 	if cfg.Ports < 1 || cfg.Ports > blockSize {
-		return nil, fmt.Errorf("cluster: %d ports for %s, want 1 to %d", cfg.Ports, cfg.Name, blockSize)
+		return nil, fmt.Errorf("cluster: start %s: %d ports requested, want 1 to %d", cfg.Name, cfg.Ports, blockSize)
 	}
 	c, err := newCluster(cfg.Name, loopback)
 	if err != nil {
@@ -63,11 +64,12 @@ func startProgram(ctx context.Context, cfg ProgramConfig) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// closeAfter closes c when t ends, after showing the ends of its logs if t failed.
+// closeAfter closes c when t ends. If t failed, it first logs the last lines of
+// the servers' logs.
 func closeAfter(t testing.TB, c *Cluster) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the ends of the servers' logs:\n%s", c.logTails())
+			t.Logf("the last lines of the servers' logs:\n%s", c.logTails())
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -75,15 +77,15 @@ func closeAfter(t testing.TB, c *Cluster) {
 	})
 }
 
-// Log returns what the server has written to its standard output and error,
-// through all the processes that followed one another on it.
+// Log returns the standard output and standard error of all the server's
+// processes so far.
 func (s *Server) Log() (string, error) {
 	b, err := os.ReadFile(s.logPath())
 	return string(b), err
 }
 
-// ExitCode returns the exit code of the server's last process: -1 if a signal
-// ended it, or if it runs.
+// ExitCode returns the exit code of the server's last process. It is -1 if the
+// process still runs, was ended by a signal, or was never started.
 func (s *Server) ExitCode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

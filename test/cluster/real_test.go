@@ -23,12 +23,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cqlTable is a table that a test writes numbers to.
+// cqlTable is a table of numbers in Cassandra, and the session that writes it.
 type cqlTable struct {
 	t       *testing.T
 	through *gocql.Session
 }
 
+// newTable creates test.numbers through s.
 func newTable(t *testing.T, s *Server, replication string) cqlTable {
 	t.Helper()
 	session, err := nodeSession(s.Addr)
@@ -39,6 +40,7 @@ func newTable(t *testing.T, s *Server, replication string) cqlTable {
 	return cqlTable{t, session}
 }
 
+// write inserts the numbers in [from, to).
 func (c cqlTable) write(from, to int, level gocql.Consistency) {
 	c.t.Helper()
 	for n := from; n < to; n++ {
@@ -48,8 +50,9 @@ func (c cqlTable) write(from, to int, level gocql.Consistency) {
 	}
 }
 
-// count returns how many numbers a node finds at a consistency level. It tries
-// again on a time-out: until a node knows of a peer's death, it waits for it.
+// count returns how many numbers a node reads at a consistency level. It retries
+// after a timeout, because a node waits for a dead peer until it detects the
+// failure.
 func count(t *testing.T, s *Server, level gocql.Consistency) int {
 	t.Helper()
 	session, err := nodeSession(s.Addr)
@@ -73,40 +76,40 @@ func TestCassandra(t *testing.T) {
 	status, err := Nodetool(t.Context(), c.Servers[1], "status")
 	must(t, err)
 	if got := strings.Count(status, "\nUN "); got != 3 {
-		t.Errorf("nodetool counts %d nodes up, want 3:\n%s", got, status)
+		t.Errorf("nodetool status lists %d nodes up, want 3:\n%s", got, status)
 	}
 
-	t.Log("one node killed: a quorum goes on, and it comes back with what it missed")
+	t.Log("one node killed: a quorum continues; the restarted node gets the missed writes")
 	must(t, c.Servers[2].Kill())
 	if pid := c.Servers[2].PID(); pid != 0 || alive(pids[2]) {
-		t.Errorf("the killed node has process %d; the old one lives: %v", pid, alive(pids[2]))
+		t.Errorf("after Kill: PID = %d, want 0; the old process runs = %v, want false", pid, alive(pids[2]))
 	}
 	table.write(100, 200, gocql.Quorum)
 	if got := count(t, c.Servers[1], gocql.Quorum); got != 200 {
-		t.Errorf("%d rows with a node killed, want 200", got)
+		t.Errorf("%d rows while one node is down, want 200", got)
 	}
 	timed(t, "restart of one node", func() { must(t, c.Servers[2].Start(t.Context())) })
 	if got := count(t, c.Servers[2], gocql.All); got != 200 {
-		t.Errorf("%d rows at the restarted node, want 200", got)
+		t.Errorf("%d rows through the restarted node, want 200", got)
 	}
 
-	t.Log("one node paused: it answers nobody, a quorum goes on")
+	t.Log("one node paused: it does not answer; a quorum continues")
 	must(t, c.Servers[1].Pause())
 	if session, err := nodeSession(c.Servers[1].Addr); err == nil {
 		session.Close()
-		t.Error("a paused node opens a session")
+		t.Error("a paused node accepted a session")
 	}
 	table.write(200, 250, gocql.Quorum)
 	must(t, c.Servers[1].Resume())
 	timed(t, "resume of one node", func() { must(t, c.WaitReady(t.Context())) })
 	if got := count(t, c.Servers[1], gocql.All); got != 250 {
-		t.Errorf("%d rows at the resumed node, want 250", got)
+		t.Errorf("%d rows through the resumed node, want 250", got)
 	}
 
-	t.Log("a clean restart")
+	t.Log("one node restarted cleanly")
 	timed(t, "clean restart of one node", func() { must(t, c.Servers[0].Restart(t.Context())) })
 
-	t.Log("all nodes killed at once: nothing acknowledged is lost")
+	t.Log("all nodes killed at once: no acknowledged write is lost")
 	session, err := nodeSession(c.Servers[1].Addr)
 	must(t, err)
 	cqlTable{t, session}.write(250, 300, gocql.All)
@@ -133,21 +136,21 @@ func TestCassandraTwoDataCenters(t *testing.T) {
 	must(t, c.Servers[2].Kill())
 	table.write(50, 60, gocql.LocalQuorum)
 	if got := count(t, c.Servers[1], gocql.LocalQuorum); got != 60 {
-		t.Errorf("%d rows in dc1 with dc2 dead, want 60", got)
+		t.Errorf("%d rows in dc1 while dc2 is down, want 60", got)
 	}
 	must(t, c.Servers[2].Start(t.Context()))
 	if got := count(t, c.Servers[2], gocql.All); got != 60 {
-		t.Errorf("%d rows over all, want 60", got)
+		t.Errorf("%d rows at level ALL, want 60", got)
 	}
 }
 
 const testTopic = "numbers"
 
-// send writes numbers with acks=all through any of the brokers.
+// send writes the numbers in [from, to) with acks=all through the brokers at addrs.
 func send(addrs []string, from, to int) error {
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
-	// Longer than it takes to find that a leader is dead, and to elect another.
+	// The retries last longer than Kafka takes to detect a dead leader and elect another.
 	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 40, time.Second
 	producer, err := sarama.NewSyncProducer(addrs, cfg)
 	if err != nil {
@@ -162,8 +165,8 @@ func send(addrs []string, from, to int) error {
 	return nil
 }
 
-// received returns how often each of the numbers below n was read, in the order
-// of n.
+// received reads the topic until it has seen each number below n, for at most a
+// minute. It returns how often it read each number.
 func received(t *testing.T, addrs []string, n int) []int {
 	t.Helper()
 	cfg := kafkaClientConfig()
@@ -174,7 +177,7 @@ func received(t *testing.T, addrs []string, n int) []int {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var part sarama.PartitionConsumer
-	must(t, poll(ctx, func(context.Context) error { // A broker may still name a dead leader.
+	must(t, poll(ctx, func(context.Context) error { // A broker may still return a dead leader.
 		part, err = consumer.ConsumePartition(testTopic, 0, sarama.OffsetOldest)
 		return err
 	}))
@@ -197,6 +200,7 @@ func received(t *testing.T, addrs []string, n int) []int {
 	return seen
 }
 
+// checkReceived fails t for each number below n that is not in the topic.
 func checkReceived(t *testing.T, addrs []string, n int) {
 	t.Helper()
 	for i, times := range received(t, addrs, n) {
@@ -220,7 +224,7 @@ func TestKafka(t *testing.T) {
 	createTopic(t, c.Addrs(), 3)
 	must(t, send(c.Addrs(), 0, 100))
 
-	t.Log("one broker killed: two take writes, and it comes back in step")
+	t.Log("one broker killed: the other two accept writes; the restarted one gets in sync")
 	must(t, c.Servers[0].Kill())
 	must(t, send(c.Addrs()[1:], 100, 200))
 	checkReceived(t, c.Addrs()[1:], 200)
@@ -228,7 +232,7 @@ func TestKafka(t *testing.T) {
 
 	t.Log("one broker paused and resumed")
 	must(t, c.Servers[1].Pause())
-	must(t, c.WaitReady(t.Context())) // The others have taken over its partitions.
+	must(t, c.WaitReady(t.Context())) // The others take over its partitions.
 	must(t, send([]string{c.Servers[0].Addr, c.Servers[2].Addr}, 200, 250))
 	must(t, c.Servers[1].Resume())
 	timed(t, "resume of one broker", func() { must(t, c.WaitReady(t.Context())) })
@@ -240,7 +244,7 @@ func TestKafka(t *testing.T) {
 	cfg.Producer.Retry.Max = 0
 	if producer, err := sarama.NewSyncProducer(c.Addrs()[:1], cfg); err == nil {
 		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: testTopic, Value: sarama.StringEncoder("0")}); err == nil {
-			t.Error("a write is acknowledged by one broker of three")
+			t.Error("one broker of three acknowledged a write")
 		}
 		producer.Close()
 	}
@@ -270,8 +274,8 @@ func TestRedis(t *testing.T) {
 		cfg  RedisConfig
 		want []any // after a kill and a restart
 	}{
-		{"without a file it comes back empty", RedisConfig{}, []any{nil}},
-		{"with a file it comes back with its data", RedisConfig{AppendOnly: true}, []any{"v"}},
+		{"empty after a kill without AppendOnly", RedisConfig{}, []any{nil}},
+		{"keeps its data after a kill with AppendOnly", RedisConfig{AppendOnly: true}, []any{"v"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Private(t, StartRedis, tt.cfg)
@@ -281,11 +285,11 @@ func TestRedis(t *testing.T) {
 
 			must(t, s.Pause())
 			if err := redisClient(t, s).Ping(t.Context()).Err(); err == nil {
-				t.Error("a paused server answers")
+				t.Error("a paused server answered a ping")
 			}
 			must(t, s.Resume())
 			if got, err := redisClient(t, s).Get(t.Context(), "k").Result(); got != "v" || err != nil {
-				t.Errorf("after a pause: %q, %v, want v", got, err)
+				t.Errorf("GET after a pause = %q, %v, want v", got, err)
 			}
 
 			must(t, s.Kill())
@@ -293,7 +297,7 @@ func TestRedis(t *testing.T) {
 			got, err := redisClient(t, s).MGet(t.Context(), "k").Result()
 			must(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("after a restart: (-want +got)\n%s", diff)
+				t.Errorf("MGET after a kill and a start: (-want +got)\n%s", diff)
 			}
 			must(t, s.Restart(t.Context()))
 			pids = append(pids, pidsOf(t, c)...)
@@ -306,7 +310,7 @@ func TestRedis(t *testing.T) {
 func TestRedisCluster(t *testing.T) {
 	c := Private(t, StartRedisCluster, RedisConfig{})
 	pids := pidsOf(t, c)
-	// By default the client looks for a new master once a minute.
+	// By default the client searches for a new master once a minute.
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ClusterStateReloadInterval: 200 * time.Millisecond})
 	defer client.Close()
 	for i := range 100 {
@@ -322,10 +326,10 @@ func TestRedisCluster(t *testing.T) {
 		}
 	}
 	if master == nil {
-		t.Fatal("no server says that it is a master")
+		t.Fatal("no server reports the role of a master")
 	}
 
-	t.Log("one master killed: its replica takes over, and it comes back as a replica")
+	t.Log("one master killed: its replica takes over; the restarted server becomes a replica")
 	must(t, master.Kill())
 	must(t, poll(t.Context(), func(ctx context.Context) error {
 		for i := range 100 {
@@ -339,7 +343,7 @@ func TestRedisCluster(t *testing.T) {
 	role, err := redisClient(t, master).Info(t.Context(), "replication").Result()
 	must(t, err)
 	if !strings.Contains(role, "role:slave") {
-		t.Errorf("the old master came back as\n%s", role)
+		t.Errorf("replication state of the restarted server, want role:slave:\n%s", role)
 	}
 	must(t, c.Close())
 	waitGone(t, pids)
@@ -359,7 +363,7 @@ func TestSharedServersAreStartedOnce(t *testing.T) {
 		var first []string
 		timed(t, "shared "+tt.name, func() { first = tt.get() })
 		if diff := cmp.Diff(first, tt.get()); diff != "" {
-			t.Errorf("%s: the second caller got other servers: (-first +second)\n%s", tt.name, diff)
+			t.Errorf("%s: a second call returns other servers: (-first +second)\n%s", tt.name, diff)
 		}
 		if err := tt.kind.check(t.Context(), first); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -367,17 +371,17 @@ func TestSharedServersAreStartedOnce(t *testing.T) {
 	}
 }
 
-func TestTwoClustersAtOnce(t *testing.T) {
+func TestTwoClustersAreSeparate(t *testing.T) {
 	a := Private(t, StartKafka, KafkaConfig{})
 	b := Private(t, StartKafka, KafkaConfig{})
 	createTopic(t, a.Addrs(), 1)
 	must(t, send(a.Addrs(), 0, 1))
 	if err := send(b.Addrs(), 0, 1); !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		t.Errorf("a write to the other cluster = %v, want ErrUnknownTopicOrPartition", err)
+		t.Errorf("write to the other cluster = %v, want ErrUnknownTopicOrPartition", err)
 	}
 }
 
-// timed logs how long f takes, for the table in README.md.
+// timed logs how long f takes. The section Cost of README.md uses the times.
 func timed(t *testing.T, what string, f func()) {
 	t.Helper()
 	start := time.Now()

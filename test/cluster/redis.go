@@ -13,13 +13,14 @@ import (
 
 // RedisConfig describes Redis servers.
 type RedisConfig struct {
-	// AppendOnly keeps every write in a file that is synced each second. A
-	// restarted server then has its data, perhaps a little old; without, it
-	// comes back empty.
+	// AppendOnly writes data to a file that is synced each second. A restarted
+	// server then has its data, except perhaps the last second's. Without
+	// AppendOnly a restarted server is empty.
 	AppendOnly bool
 }
 
-// StartRedis starts one Redis server. The caller closes the cluster.
+// StartRedis starts one Redis server and returns once it answers. The caller must
+// close the cluster.
 func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	c, err := newRedis("redis", 1, cfg)
 	if err != nil {
@@ -30,8 +31,8 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 }
 
 // StartRedisCluster starts a Redis Cluster of three masters with one replica
-// each, and returns once all slots are served and all replicas are in step.
-// The caller closes the cluster.
+// each. It returns once all slots are served and all replicas are in sync. The
+// caller must close the cluster.
 func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -44,7 +45,7 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Until the servers are joined, ready is that each answers by itself.
+	// Before the servers join, each is ready once it answers.
 	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, addrs(live)) }
 	if c, err = c.begin(ctx); err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, er
 		s.listens = []string{s.Addr}
 		args := []string{
 			"--port", port(s.Addr), "--bind", loopback, "--dir", s.dir, "--save", "", "--appendonly", "no",
-			"--repl-diskless-sync-delay", "0", // Nobody else is coming: send a replica its copy at once.
+			"--repl-diskless-sync-delay", "0", // A master has one replica, so it need not wait for more before it sends a copy.
 		}
 		if cfg.AppendOnly {
 			args = append(args, "--appendonly", "yes", "--appendfsync", "everysec")
@@ -93,13 +94,13 @@ func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, er
 	return c, nil
 }
 
-// redisReady checks that each of addrs answers, with its data loaded.
+// redisReady checks that each server answers and has loaded its data.
 func redisReady(ctx context.Context, addrs []string) error {
 	return eachRedis(addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
 }
 
-// redisClusterReady checks that each of addrs finds all slots served, and that
-// each replica among them is in step with its master.
+// redisClusterReady checks that each server reports all slots as served, and each
+// replica is connected to its master and in sync.
 func redisClusterReady(ctx context.Context, addrs []string) error {
 	return eachRedis(addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()
@@ -114,7 +115,7 @@ func redisClusterReady(ctx context.Context, addrs []string) error {
 			return err
 		}
 		if strings.Contains(repl, "role:slave") && !strings.Contains(repl, "master_link_status:up") {
-			return errors.New("replica is not in step")
+			return errors.New("replica is not in sync")
 		}
 		return nil
 	})
@@ -124,7 +125,7 @@ func eachRedis(addrs []string, check func(*redis.Client) error) error {
 	for _, addr := range addrs {
 		client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second})
 		err := check(client)
-		client.Close()
+		_ = client.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", addr, err)
 		}

@@ -8,16 +8,16 @@ import (
 
 const runPrefix = "leaderboard-cluster-"
 
-// run is the one folder under which this process keeps its servers' data and
-// logs. It lives while a cluster does.
+// run is the folder that holds the data and logs of all clusters of this process.
+// It exists while there is a cluster.
 var run struct {
 	mu    sync.Mutex
 	path  string
 	lock  *os.File
-	users int
+	users int // clusters that have a folder in it
 }
 
-// newDir makes a folder for one cluster in the run folder.
+// newDir creates a folder for one cluster in the run folder.
 func newDir(kind string) (string, error) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
@@ -36,43 +36,47 @@ func newDir(kind string) (string, error) {
 	return dir, err
 }
 
-// removeDir removes a folder of newDir, and the run folder after the last.
+// removeDir removes a folder that newDir created. After the last one it removes
+// the run folder too.
 func removeDir(dir string) error {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	err := os.RemoveAll(dir)
 	if run.users--; run.users == 0 {
 		err = os.RemoveAll(run.path)
-		run.lock.Close()
+		unlock(run.lock)
 	}
 	return err
 }
 
-func newRunDir() (string, *os.File, error) {
-	path, err := os.MkdirTemp("", runPrefix)
+// newRunDir creates a run folder, and locks it until removeDir unlocks it or the
+// process ends.
+func newRunDir() (path string, lock *os.File, err error) {
+	path, err = os.MkdirTemp("", runPrefix)
 	if err != nil {
 		return "", nil, err
 	}
-	// Locked before it gets the name that sweep looks for, so that a sweep in
-	// another process never sees it unlocked.
-	lock, err := lockFile(filepath.Join(path, "lock.new"))
+	// The file is locked before it gets the name that sweep looks for. So a sweep
+	// in another process never finds it unlocked.
+	lock, err = lockFile(filepath.Join(path, "lock.new"))
 	if err != nil {
 		return "", nil, err
 	}
 	if err := os.Rename(lock.Name(), filepath.Join(path, "lock")); err != nil {
-		lock.Close()
+		unlock(lock)
 		return "", nil, err
 	}
 	return path, lock, nil
 }
 
-// sweep removes the folders of processes that died without removing them.
+// sweep removes the run folders of processes that ended without removing them.
+// It ignores errors: the next call of sweep, in this or another process, tries again.
 func sweep() {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), runPrefix+"*", "lock"))
 	for _, path := range locks {
 		if lock, err := lockFile(path); err == nil {
-			os.RemoveAll(filepath.Dir(path))
-			lock.Close()
+			_ = os.RemoveAll(filepath.Dir(path))
+			unlock(lock)
 		}
 	}
 }

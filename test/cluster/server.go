@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,11 +14,11 @@ import (
 	"time"
 )
 
-// Server is one server process of a [Cluster], and its data through the
-// processes that follow one another on it. Methods are safe for concurrent use.
+// Server is one server of a [Cluster]. It keeps its data and address when its
+// process is replaced. Methods are safe for concurrent use.
 type Server struct {
 	Name string // such as "cassandra-2"
-	Addr string // where clients connect, host:port; the same after a restart
+	Addr string // the client address, host:port; the same after a restart
 
 	cluster *Cluster
 	dir     string   // config and data
@@ -27,20 +26,21 @@ type Server struct {
 	jmx     string   // host:port of a Cassandra node's JMX
 
 	// command writes the configuration and returns the command that runs the
-	// server in the foreground; joins are the servers running already.
+	// server in the foreground. joins are the live servers that it can join.
 	command func(joins []*Server) (*exec.Cmd, error)
 
 	mu   sync.Mutex
 	proc *process // nil before the start and after Kill or Stop
-	last *process // the latest that was started
+	last *process // the process started last
 }
 
 type process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed once the process is gone and reaped
+	exited chan struct{} // closed once the process has ended and was reaped
 	paused bool
 }
 
+// gone reports whether the process has ended and was reaped.
 func (p *process) gone() bool {
 	select {
 	case <-p.exited:
@@ -50,7 +50,7 @@ func (p *process) gone() bool {
 	}
 }
 
-// PID returns the id of the server's process, 0 if it is not running.
+// PID returns the id of the server's process, or 0 if it is not running.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,22 +60,24 @@ func (s *Server) PID() int {
 	return s.proc.cmd.Process.Pid
 }
 
-// Kill ends the server with SIGKILL and returns once its process is gone.
+// Kill ends the server with SIGKILL and returns once its process has ended.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(context.Background(), syscall.SIGKILL)
 }
 
-// Stop ends the server with SIGTERM, which lets it finish its work, and returns
-// once its process is gone. When ctx ends first the server is killed, and that
-// is an error.
+// Stop ends the server with SIGTERM, so that it can finish its work, and returns
+// once its process has ended. If ctx is done first, Stop kills the server and
+// returns an error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(ctx, syscall.SIGTERM)
 }
 
+// end sends sig and waits until the process has ended. If ctx is done first, end
+// kills the process. The caller must hold s.mu.
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	p, err := s.running()
 	if err != nil {
@@ -92,16 +94,16 @@ func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	select {
 	case <-p.exited:
 	case <-ctx.Done():
-		err = fmt.Errorf("cluster: %s did not stop on %v and was killed: %w", s.Name, sig, context.Cause(ctx))
-		p.cmd.Process.Kill() // It fails only if the process is gone.
+		err = fmt.Errorf("cluster: %s did not stop after signal %q and was killed: %w", s.Name, sig, context.Cause(ctx))
+		_ = p.cmd.Process.Kill() // It fails only if the process has ended.
 		<-p.exited
 	}
 	s.proc = nil
 	return err
 }
 
-// Pause freezes the server with SIGSTOP: its connections stay open and nothing
-// answers. It returns once every thread of it stands still.
+// Pause suspends the server with SIGSTOP. Its connections stay open, but it does
+// not answer. Pause returns once every thread of the server has stopped.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +118,8 @@ func (s *Server) Pause() error {
 	return waitStopped(p.cmd.Process.Pid)
 }
 
-// Resume lets a paused server go on. It does not wait for its peers to notice;
-// [Cluster.WaitReady] does.
+// Resume continues a paused server with SIGCONT. It does not wait until the other
+// servers see this one again; [Cluster.WaitReady] does.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,10 +131,9 @@ func (s *Server) Resume() error {
 	return s.signal(p, syscall.SIGCONT)
 }
 
-// Start starts the server on the data it had, and returns once the cluster is
-// ready, as [Cluster.WaitReady] says. A server whose cluster needs others to be
-// ready, such as the first of three killed Kafka brokers, is started with
-// [Cluster.Start].
+// Start starts the server on its existing data, and then waits as
+// [Cluster.WaitReady] does. If the server cannot be ready alone, such as the
+// first of three killed Kafka brokers, use [Cluster.Start] instead.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -142,7 +143,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.cluster.WaitReady(ctx)
 }
 
-// Restart is Stop and Start.
+// Restart calls Stop, then Start.
 func (s *Server) Restart(ctx context.Context) error {
 	if err := s.Stop(ctx); err != nil {
 		return err
@@ -150,7 +151,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// running returns the server's process, an error if there is none.
+// running returns the server's process, or an error if the server is not running.
+// The caller must hold s.mu.
 func (s *Server) running() (*process, error) {
 	if s.proc == nil || s.proc.gone() {
 		return nil, fmt.Errorf("cluster: %s is not running", s.Name)
@@ -160,39 +162,35 @@ func (s *Server) running() (*process, error) {
 
 func (s *Server) signal(p *process, sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("cluster: %v to %s: %w", sig, s.Name, err)
+		return fmt.Errorf("cluster: send signal %q to %s: %w", sig, s.Name, err)
 	}
 	return nil
 }
 
-// up reports whether the server was started and not ended by us, and whether
-// it takes part: not paused, and not exited by itself.
-func (s *Server) up() (started, live bool) {
+// live reports whether the server runs and is not paused.
+func (s *Server) live() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil {
-		return false, false
-	}
-	return true, !s.proc.paused && !s.proc.gone()
+	return s.proc != nil && !s.proc.paused && !s.proc.gone()
 }
 
-// crashed returns an error if the server ended by itself.
+// crashed returns an error if the server exited by itself.
 func (s *Server) crashed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil || !s.proc.gone() {
 		return nil
 	}
-	return fmt.Errorf("cluster: %s exited by itself (%v): %w; the end of its log:\n%s",
+	return fmt.Errorf("cluster: %s exited by itself (%v): %w; the last lines of its log:\n%s",
 		s.Name, s.proc.cmd.ProcessState, errFatal, s.logTail())
 }
 
-// spawn starts the process, once its addresses are free.
+// spawn waits until the server's addresses are free, then starts its process.
 func (s *Server) spawn(ctx context.Context, joins []*Server) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.running(); err == nil {
-		return fmt.Errorf("cluster: %s is running already", s.Name)
+		return fmt.Errorf("cluster: start %s: it is already running", s.Name)
 	}
 	if err := s.waitFree(ctx); err != nil {
 		return err
@@ -203,16 +201,16 @@ func (s *Server) spawn(ctx context.Context, joins []*Server) error {
 	}
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("cluster: log of %s: %w", s.Name, err)
+		return fmt.Errorf("cluster: open the log of %s: %w", s.Name, err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // The process keeps its own descriptors.
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	if err := StartChild(cmd); err != nil {
 		return fmt.Errorf("cluster: start %s: %w", s.Name, err)
 	}
 	go func() {
-		cmd.Wait() // ProcessState tells how it ended.
+		_ = cmd.Wait() // ProcessState holds the result.
 		close(p.exited)
 	}()
 	s.proc, s.last = p, p
@@ -229,35 +227,28 @@ func (s *Server) waitFree(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("cluster: ports of %s: %w", s.Name, err)
+		return fmt.Errorf("cluster: wait for the ports of %s: %w", s.Name, err)
 	}
 	return nil
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 
-// logTail returns the last lines of the server's log, at most 40 and 8 KiB.
+// logTail returns the last lines of the server's log, at most 40 lines and 8 KiB.
+// If it cannot read the log, it returns the error's text.
 func (s *Server) logTail() string {
 	const lines, size = 40, 8 << 10
-	f, err := os.Open(s.logPath())
+	b, err := os.ReadFile(s.logPath())
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > size {
-		f.Seek(-size, io.SeekEnd)
-	}
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return err.Error()
-	}
-	all := bytes.SplitAfter(b, []byte("\n"))
+	all := bytes.SplitAfter(b[max(0, len(b)-size):], []byte("\n"))
 	return string(bytes.Join(all[max(0, len(all)-lines-1):], nil))
 }
 
-// starter is the goroutine that starts all children. The parent-death signal is
-// sent when the starting *thread* ends, and the runtime ends threads at will;
-// this one is locked to its goroutine, which lasts as long as the process.
+// starter runs functions in one goroutine, which starts all child processes. The
+// kernel sends the parent-death signal when the starting thread ends, and the Go
+// runtime may end threads. This goroutine is locked to its thread and never ends.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -269,8 +260,8 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// StartChild starts cmd so that it dies with this process, however that ends. It
-// keeps a terminal's Ctrl-C from it.
+// StartChild starts cmd. The kernel kills the process when this process ends,
+// however it ends. A terminal's Ctrl-C does not reach the process.
 func StartChild(cmd *exec.Cmd) error {
 	attr, err := sysProcAttr()
 	if err != nil {
@@ -282,8 +273,8 @@ func StartChild(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// runTool runs a short command to its end and returns its output; an error
-// carries the end of it.
+// runTool runs a command that ends by itself, and returns its output. An error
+// includes the last 4 KiB of the output.
 func runTool(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -292,8 +283,8 @@ func runTool(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	if err := StartChild(cmd); err != nil {
 		return "", err
 	}
-	kill := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
-	defer kill()
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
 	if err := cmd.Wait(); err != nil {
 		b := out.Bytes()
 		return out.String(), fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), errors.Join(err, context.Cause(ctx)), b[max(0, len(b)-4<<10):])

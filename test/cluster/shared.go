@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The variables that name running servers, each a comma-separated list of
-// host:port.
+// Environment variables that name running servers. Each holds a comma-separated
+// list of host:port.
 const (
 	EnvCassandra    = "LEADERBOARD_TEST_CASSANDRA"
 	EnvKafka        = "LEADERBOARD_TEST_KAFKA"
@@ -19,17 +19,18 @@ const (
 	EnvRedisCluster = "LEADERBOARD_TEST_REDIS_CLUSTER"
 )
 
-// envRequire makes a missing server a failure, and starts what none names.
+// envRequire is 1 to start the servers that no variable names, and to fail tests
+// that lack servers instead of skipping them.
 const envRequire = "REQUIRE_INTEGRATION"
 
-// kind is one sort of server that tests share.
+// kind is one kind of server that tests share.
 type kind struct {
 	env   string
 	start func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error)
-	check func(ctx context.Context, addrs []string) error // of servers that env names
+	check func(ctx context.Context, addrs []string) error // checks once that servers that env names are ready
 
 	mu      sync.Mutex
-	size    int // servers asked for so far; 0 before the first time
+	size    int // the most servers that a test needed so far; 0 before the first
 	addrs   []string
 	err     error
 	started []*Cluster
@@ -68,36 +69,37 @@ var (
 )
 
 // Cassandra returns the addresses, host:port, of a shared Cassandra cluster of
-// at least the given number of nodes. A test makes its own keyspace in it.
+// at least the given number of nodes. Each test must use a keyspace of its own.
 //
-// Without servers to share, it skips the test; with REQUIRE_INTEGRATION=1 it
-// fails it. So do [Kafka], [Redis] and [RedisCluster].
+// If there are too few servers, Cassandra skips t, or fails it with
+// REQUIRE_INTEGRATION=1. If servers named by the environment do not answer, it
+// fails t. [Kafka], [Redis] and [RedisCluster] do the same.
 func Cassandra(t testing.TB, nodes int) []string { t.Helper(); return cassandraKind.share(t, nodes) }
 
 // Kafka returns the addresses of a shared Kafka cluster of at least the given
-// number of brokers. A test makes its own topics in it.
+// number of brokers. Each test must use topics of its own.
 func Kafka(t testing.TB, brokers int) []string { t.Helper(); return kafkaKind.share(t, brokers) }
 
-// Redis returns the address of a shared Redis server. A test keeps to keys of
-// its own, and flushes nothing: one that must starts a server of its own, in a
-// tenth of a second, with [Private].
+// Redis returns the address of a shared Redis server. Each test must use keys of
+// its own, and must not flush the server. A test that needs an empty server must
+// start one with [Private], which takes a tenth of a second.
 func Redis(t testing.TB) string { t.Helper(); return redisKind.share(t, 1)[0] }
 
 // RedisCluster returns the addresses of a shared Redis Cluster of three masters
-// and three replicas. As for [Redis], a test keeps to keys of its own.
+// and three replicas. The rules of [Redis] apply.
 func RedisCluster(t testing.TB) []string { t.Helper(); return redisClusterKind.share(t, 1) }
 
-// Private starts a cluster for t alone, to be hurt, and closes it when t ends:
+// Private starts a cluster for t alone, and closes it when t ends. The test may
+// kill, pause and restart the servers:
 //
 //	c := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3})
 //
-// When t fails, the ends of the servers' logs are in its output. Without
-// REQUIRE_INTEGRATION=1 it skips t, whatever servers the environment names: it
-// could not hurt those.
+// If t fails, t's output includes the last lines of the servers' logs. Without
+// REQUIRE_INTEGRATION=1, Private skips t, even if the environment names servers.
 func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, error), cfg C) *Cluster {
 	t.Helper()
 	if !required() {
-		t.Skipf("starts servers of its own: set %s=1 to run it", envRequire)
+		t.Skipf("the test starts servers of its own; set %s=1 to run it", envRequire)
 	}
 	c, err := start(t.Context(), cfg)
 	if err != nil {
@@ -107,17 +109,17 @@ func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, erro
 	return c
 }
 
-// Main runs a package's tests and then closes the servers they shared. It is
+// Main runs a package's tests, then closes the servers that they shared. It is
 // the body of a TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 //
-// Without it the servers die all the same, but leave their data to be removed
-// by the next run.
+// Without Main, the servers end with the test process too, but their data stays
+// until the next run removes it.
 func Main(m *testing.M) int { return MainThen(m, func() {}) }
 
-// MainThen is [Main] with something to do in between, such as to remove what
-// the tests shared from servers that stay.
+// MainThen is like [Main], and calls then before it closes the servers. For
+// example, then can remove a shared keyspace from servers that keep running.
 func MainThen(m *testing.M, then func()) int {
 	code := m.Run()
 	then()
@@ -132,12 +134,13 @@ func MainThen(m *testing.M, then func()) int {
 
 func required() bool { return os.Getenv(envRequire) == "1" }
 
-// share returns addresses of at least n servers, or ends t.
+// share returns the addresses of at least n servers, or skips or fails t. If
+// servers fail to start, later calls fail without another attempt.
 func (k *kind) share(t testing.TB, n int) []string {
 	t.Helper()
 	named := os.Getenv(k.env)
 	if named == "" && !required() {
-		t.Skipf("no servers: name running ones in %s=host:port,…, or set %s=1 to have them started, "+
+		t.Skipf("the test needs servers: name running ones in %s=host:port,…, or set %s=1 to start some, "+
 			"or run `go run ./test/cluster/cmd run -- go test ./...`", k.env, envRequire)
 	}
 	k.mu.Lock()
@@ -154,7 +157,7 @@ func (k *kind) share(t testing.TB, n int) []string {
 		t.Fatal(k.err)
 	}
 	if len(k.addrs) < n {
-		missing := fmt.Sprintf("%s names %d servers, the test needs %d", k.env, len(k.addrs), n)
+		missing := fmt.Sprintf("%s names %d servers, but the test needs %d", k.env, len(k.addrs), n)
 		if required() {
 			t.Fatal(missing)
 		}
@@ -163,20 +166,20 @@ func (k *kind) share(t testing.TB, n int) []string {
 	return k.addrs
 }
 
-// named returns the servers in list once they answer.
+// named returns the servers in list once they are ready.
 func (k *kind) named(list string) ([]string, error) {
 	addrs := strings.Split(list, ",")
-	// Containers that were started a moment ago may need a while.
+	// Containers that were just started may need time.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := poll(ctx, func(ctx context.Context) error { return k.check(ctx, addrs) }); err != nil {
-		return nil, fmt.Errorf("cluster: servers in %s=%s: %w", k.env, list, err)
+		return nil, fmt.Errorf("cluster: servers named by %s=%s are not ready: %w", k.env, list, err)
 	}
 	return addrs, nil
 }
 
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
-	// Not t's context: the servers stay after t.
+	// The context is not t's, because the servers run on after t.
 	c, err := k.start(context.Background(), n, t.Logf)
 	if err != nil {
 		return nil, err

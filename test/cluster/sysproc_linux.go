@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysProcAttr makes the kernel kill the child when the thread that started it
-// ends, and keeps a terminal's Ctrl-C from reaching it before us.
+// sysProcAttr returns attributes of a child process. The kernel kills the child
+// when the thread that started it ends. The child has a process group of its own,
+// so a terminal's Ctrl-C reaches this process only.
 func sysProcAttr() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}, nil
 }

@@ -22,7 +22,8 @@ import (
 
 const root = "../.."
 
-// project is docker-compose.yml as Docker reads it, with every service.
+// project returns docker-compose.yml as Docker reads it, with the services of all
+// profiles.
 func project(t *testing.T) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")}, cli.WithProfiles([]string{"*"}))
@@ -36,36 +37,36 @@ func project(t *testing.T) *types.Project {
 	return p
 }
 
-// named are the services whose names begin with a prefix.
+// named returns the services whose names begin with a prefix.
 func named(p *types.Project, prefix string) []string {
 	names := slices.DeleteFunc(p.ServiceNames(), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 	slices.Sort(names)
 	return names
 }
 
-// isJob says whether a service ends by itself.
+// isJob reports whether a service exits when its work is done.
 func isJob(s *types.ServiceConfig) bool {
 	return s.Restart == types.RestartPolicyOnFailure || s.Name == "tests"
 }
 
-// pinned is an image with all of its version.
+// pinned matches an image with a complete version.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
 
 func TestEveryImageIsPinned(t *testing.T) {
 	for name, s := range project(t).Services {
 		if s.Build == nil && !pinned.MatchString(s.Image) {
-			t.Errorf("%s runs %q, want a tag with all of the version", name, s.Image)
+			t.Errorf("%s runs %q, want a tag with a complete version", name, s.Image)
 		}
 	}
 	for _, from := range dockerfile(t).from {
 		if from != "scratch" && !pinned.MatchString(from) {
-			t.Errorf("the Dockerfile builds on %q, want a tag with all of the version", from)
+			t.Errorf("the Dockerfile builds on %q, want a tag with a complete version", from)
 		}
 	}
 }
 
-// The servers are those that the tests run on without Docker.
-func TestServersAreOfTheTestedVersions(t *testing.T) {
+// Cassandra and Kafka have the versions that the tests use without Docker.
+func TestServersHaveTheTestedVersions(t *testing.T) {
 	p := project(t)
 	for prefix, of := range map[string]struct{ image, pom, artifact string }{
 		"cassandra-": {"cassandra", "cassandra/pom.xml", "cassandra-all"},
@@ -92,28 +93,29 @@ func TestServersAreOfTheTestedVersions(t *testing.T) {
 		}
 		names := named(p, prefix)
 		if len(names) != 3 || want == "" {
-			t.Errorf("services %s…: %v, want three; tested is %q", prefix, names, want)
+			t.Errorf("services %s*: %v, want three; the tested version is %q", prefix, names, want)
 		}
 		for _, name := range names {
 			if got := p.Services[name].Image; got != want {
-				t.Errorf("%s runs %s, the tests %s", name, got, want)
+				t.Errorf("%s runs %s, want the tested version %s", name, got, want)
 			}
 		}
 	}
 }
 
-// What stays up is watched, comes back, and is waited for; what keeps data has
-// a volume of its own; and nothing is open to the network.
-func TestServicesAreWatchedAndKept(t *testing.T) {
+// Each service that is no job has a health check and a restart policy. A service starts
+// only after its dependencies are healthy or complete. Each service that stores data has
+// its own volume. Ports are published on loopback only.
+func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	p := project(t)
 	volumes := map[string]string{}
 	for name, s := range p.Services {
 		job := isJob(&s)
 		if hc := s.HealthCheck; !job && (hc == nil || hc.Disable || len(hc.Test) < 2 || hc.Interval == nil || hc.Timeout == nil || hc.Retries == nil) {
-			t.Errorf("%s has no whole health check: %+v", name, hc)
+			t.Errorf("%s has an incomplete health check: %+v", name, hc)
 		}
 		if !job && s.Restart != types.RestartPolicyUnlessStopped {
-			t.Errorf("%s has the restart policy %q", name, s.Restart)
+			t.Errorf("%s has the restart policy %q, want %q", name, s.Restart, types.RestartPolicyUnlessStopped)
 		}
 		for _, port := range s.Ports {
 			if port.HostIP != "127.0.0.1" || port.Published == "" {
@@ -155,7 +157,7 @@ func TestServicesAreWatchedAndKept(t *testing.T) {
 	}
 }
 
-// environ is a service's environment.
+// environ returns a service's environment as name=value pairs.
 func environ(s *types.ServiceConfig) []string {
 	var list []string
 	for name, value := range s.Environment {
@@ -166,8 +168,8 @@ func environ(s *types.ServiceConfig) []string {
 	return list
 }
 
-// settings are those that a service of ours runs with: its variables are all
-// known and right, and name servers that there are.
+// settings returns the settings that a leaderboard service runs with. It checks that the
+// service's variables are valid and name existing servers.
 func settings(t *testing.T, p *types.Project, name string) *config.Config {
 	t.Helper()
 	s := p.Services[name]
@@ -196,6 +198,14 @@ func settings(t *testing.T, p *types.Project, name string) *config.Config {
 	return &c.Config
 }
 
+// show returns the value of an environment variable for a message.
+func show(value *string) string {
+	if value == nil {
+		return "not set"
+	}
+	return *value
+}
+
 func TestSettingsOfOurServices(t *testing.T) {
 	p := project(t)
 	roles := map[string][]string{"api": {config.RoleAPI}, "consumer": {config.RoleConsumer}}
@@ -214,28 +224,29 @@ func TestSettingsOfOurServices(t *testing.T) {
 			t.Errorf("%s has the roles %v, want %v", name, c.Roles, want)
 		}
 		if c.Insecure {
-			t.Errorf("%s asks for no key", name)
+			t.Errorf("%s is insecure, want it to require API keys", name)
 		}
-		// A batch under way may take consumer.Options.ApplyTimeout, which is 30s, and then it commits and leaves.
+		// A consumer finishes its batch, which may take consumer.Options.ApplyTimeout (30s),
+		// before it commits and leaves the group.
 		if longest := types.Duration(max(c.ShutdownGrace, 30*time.Second)); *s.StopGracePeriod <= longest {
-			t.Errorf("%s is killed after %v, but may take more than %v to stop", name, *s.StopGracePeriod, longest)
+			t.Errorf("%s is killed after %v, want more than the %v that a stop may take", name, *s.StopGracePeriod, longest)
 		}
 		if got := s.HealthCheck.Test; !slices.Equal(got[:3], []string{"CMD", "/leaderboard", "health"}) {
-			t.Errorf("%s is watched by %v, but there is no other program in the image", name, got)
+			t.Errorf("%s has the health check %v, want /leaderboard health: the image has no other program", name, got)
 		}
 		for _, node := range named(p, "cassandra-") {
 			if dc := p.Services[node].Environment["CASSANDRA_DC"]; dc == nil || *dc != c.Cassandra.DataCenter {
-				t.Errorf("%s asks data center %s, %s is in %v", name, c.Cassandra.DataCenter, node, dc)
+				t.Errorf("%s uses data center %s, but %s is in %s", name, c.Cassandra.DataCenter, node, show(dc))
 			}
 		}
 	}
 	if ours != 4 {
-		t.Errorf("%d services run our image, want schema, topics, api and consumer", ours)
+		t.Errorf("%d services run the leaderboard image, want schema, topics, api and consumer", ours)
 	}
 }
 
-// Every copy that is asked for has a node of its own, and a quorum outlives one node.
-func TestReplicasHaveNodes(t *testing.T) {
+// Each replica has its own node, and a quorum survives the loss of one node.
+func TestEachReplicaHasItsOwnNode(t *testing.T) {
 	p := project(t)
 	nodes, brokers := len(named(p, "cassandra-")), len(named(p, "kafka-"))
 	dc := settings(t, p, "schema").Cassandra.DataCenter
@@ -257,26 +268,26 @@ func TestReplicasHaveNodes(t *testing.T) {
 		voters = append(voters, fmt.Sprintf("%s@%s:9093", id, name))
 		for variable, value := range env {
 			if n, err := strconv.Atoi(*value); strings.HasSuffix(variable, "REPLICATION_FACTOR") && (err != nil || n != brokers) {
-				t.Errorf("%s: %s is %s, there are %d brokers", name, variable, *value, brokers)
+				t.Errorf("%s: %s is %s, want the number of brokers, %d", name, variable, *value, brokers)
 			} else if (strings.HasSuffix(variable, "MIN_ISR") || strings.HasSuffix(variable, "INSYNC_REPLICAS")) && (err != nil || n != brokers-1) {
-				t.Errorf("%s: %s is %s of %d brokers: one must be missable, and no more", name, variable, *value, brokers)
+				t.Errorf("%s: %s is %s, want one less than the number of brokers, %d", name, variable, *value, brokers)
 			}
 		}
 		host := "127.0.0.1:" + p.Services[name].Ports[0].Published
 		if got, want := *env["KAFKA_ADVERTISED_LISTENERS"], fmt.Sprintf("PLAIN://%s:9092,HOST://%s", name, host); got != want {
-			t.Errorf("%s is advertised as %s, want %s", name, got, want)
+			t.Errorf("%s has the advertised listeners %s, want %s", name, got, want)
 		}
 	}
 	if got := *p.Services["kafka-1"].Environment["KAFKA_CONTROLLER_QUORUM_VOTERS"]; got != strings.Join(voters, ",") {
 		t.Errorf("the voters are %s, want %v", got, voters)
 	}
 	if len(racks) != nodes || len(ids) != brokers {
-		t.Errorf("%d racks of %d nodes, %d ids of %d brokers", len(racks), nodes, len(ids), brokers)
+		t.Errorf("%d racks for %d nodes and %d ids for %d brokers, want one each", len(racks), nodes, len(ids), brokers)
 	}
 }
 
-// The tests run against the servers that the service does.
-func TestTestsKnowTheServers(t *testing.T) {
+// The service named tests uses the same servers as the leaderboard services.
+func TestTestsUseTheServersOfTheService(t *testing.T) {
 	p := project(t)
 	s, c := p.Services["tests"], settings(t, p, "api")
 	var cassandra []string
@@ -292,22 +303,23 @@ func TestTestsKnowTheServers(t *testing.T) {
 		"LEADERBOARD_TEST_REDIS": c.Redis.Addresses, "LEADERBOARD_TEST_REDIS_CLUSTER": redisCluster,
 	} {
 		if got := s.Environment[variable]; got == nil || *got != strings.Join(want, ",") {
-			t.Errorf("%s of the tests is %v, want %v", variable, got, want)
+			t.Errorf("%s of the tests is %s, want %v", variable, show(got), want)
 		}
 		known, err := os.ReadFile(filepath.Join(root, "test/cluster/shared.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(known), strconv.Quote(variable)) {
-			t.Errorf("test/cluster knows no %s", variable)
+			t.Errorf("test/cluster does not read %s", variable)
 		}
 	}
-	// Some tests build the program, from a folder that git takes for another user's.
+	// Some tests build the program. Git refuses the mounted folder, because it belongs to
+	// another user, so the build must not ask Git for the version.
 	if flags := s.Environment["GOFLAGS"]; flags == nil || *flags != "-buildvcs=false" {
-		t.Errorf("GOFLAGS of the tests are %v", flags)
+		t.Errorf("GOFLAGS of the tests is %s, want -buildvcs=false", show(flags))
 	}
 	if from := dockerfile(t).from[0]; s.Image != from {
-		t.Errorf("the tests run on %s, the binary is built on %s", s.Image, from)
+		t.Errorf("the tests run on %s, want the image that builds the binary, %s", s.Image, from)
 	}
 	dirs := 0
 	for word := range strings.FieldsSeq(strings.Join(s.Command, " ")) {
@@ -320,6 +332,6 @@ func TestTestsKnowTheServers(t *testing.T) {
 		}
 	}
 	if dirs < 6 {
-		t.Errorf("the tests are those of %d packages: %q", dirs, s.Command)
+		t.Errorf("the tests run %d package patterns, want at least 6: %q", dirs, s.Command)
 	}
 }

@@ -1,4 +1,3 @@
-// Package compose has the test of docker-compose.yml and the Dockerfile. It is
-// a module of its own, so that what the compose parser needs never reaches the
-// service's.
+// Package compose tests docker-compose.yml and the Dockerfile. It is a separate module,
+// so the dependencies of the compose parser stay out of the service's module.
 package compose

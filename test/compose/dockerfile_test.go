@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// instructions are those of a Dockerfile that the tests ask about.
+// instructions are the instructions of a Dockerfile that the tests check.
 type instructions struct {
-	from  []string // the images that the stages build on
-	runs  []string // of all stages
-	final map[string]string
+	from  []string          // the base image of each stage
+	runs  []string          // RUN of all stages
+	final map[string]string // the other instructions of the last stage
 }
 
-// dockerfile reads the Dockerfile, which breaks no line of an instruction.
+// dockerfile reads the Dockerfile. Each instruction must be on one line.
 func dockerfile(t *testing.T) instructions {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -32,7 +32,7 @@ func dockerfile(t *testing.T) instructions {
 		switch {
 		case word == "" || strings.HasPrefix(word, "#"):
 		case strings.HasSuffix(rest, `\`):
-			t.Fatalf("%q goes on in the next line, which this test does not read", line)
+			t.Fatalf("%q continues on the next line: this test reads only one line per instruction", line)
 		case word == "FROM":
 			in.from, in.final = append(in.from, strings.Fields(rest)[0]), map[string]string{}
 		case word == "RUN":
@@ -44,21 +44,21 @@ func dockerfile(t *testing.T) instructions {
 	return in
 }
 
-func TestImageRunsAsNobodyInParticular(t *testing.T) {
+func TestImageRunsAsUnprivilegedUser(t *testing.T) {
 	in := dockerfile(t)
 	user, _, _ := strings.Cut(in.final["USER"], ":")
 	if !regexp.MustCompile(`^[1-9][0-9]*$`).MatchString(user) {
-		t.Errorf("the image runs as %q, want a number that is not root's: there is no user list in it", in.final["USER"])
+		t.Errorf("the image runs as %q, want a numeric id other than root's: the image has no user names", in.final["USER"])
 	}
 	if from := in.from[len(in.from)-1]; from != "scratch" {
 		t.Errorf("the image builds on %s, want scratch", from)
 	}
 	if !strings.Contains(in.final["HEALTHCHECK"], `CMD ["/leaderboard", "health"]`) {
-		t.Errorf("the image's health check is %q", in.final["HEALTHCHECK"])
+		t.Errorf("the image's health check is %q, want /leaderboard health", in.final["HEALTHCHECK"])
 	}
 }
 
-func TestGoVersionIsTheModules(t *testing.T) {
+func TestDockerfileUsesTheGoVersionOfTheModule(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
@@ -66,20 +66,20 @@ func TestGoVersionIsTheModules(t *testing.T) {
 	want := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.(\d+)$`).FindSubmatch(mod)
 	have := regexp.MustCompile(`^golang:(\d+\.\d+)\.(\d+)-`).FindStringSubmatch(dockerfile(t).from[0])
 	if want == nil || have == nil || have[1] != string(want[1]) {
-		t.Errorf("the binary is built on %s, go.mod says %s", dockerfile(t).from[0], want)
+		t.Errorf("the binary is built on %s, want the version of go.mod, %s", dockerfile(t).from[0], want)
 	}
 }
 
-// What the Dockerfile does in its first stage, done here: the files that
-// .dockerignore lets through are enough, the binary needs no libc, and it knows
-// every command that a container runs.
-func TestBinaryOfTheImage(t *testing.T) {
+// The test builds the binary as the first stage of the Dockerfile does. The files that
+// .dockerignore includes must suffice, the binary must need no libc, and it must know every
+// command that a container runs.
+func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 	context := t.TempDir()
 	copyContext(t, context)
 	runs := dockerfile(t).runs
 	at := slices.IndexFunc(runs, func(r string) bool { return strings.Contains(r, "go build") })
 	if at < 0 {
-		t.Fatalf("no RUN of the Dockerfile builds: %q", runs)
+		t.Fatalf("no RUN of the Dockerfile runs go build: %q", runs)
 	}
 	binary := filepath.Join(t.TempDir(), "leaderboard")
 	if !strings.Contains(runs[at], "-o /out/leaderboard ") || !strings.Contains(runs[at], "CGO_ENABLED=0 ") || !strings.Contains(runs[at], " -trimpath ") {
@@ -98,14 +98,14 @@ func TestBinaryOfTheImage(t *testing.T) {
 	defer file.Close()
 	for _, program := range file.Progs {
 		if program.Type == elf.PT_INTERP {
-			t.Error("the binary is linked dynamically, but there is nothing to link it with in the image")
+			t.Error("the binary is linked dynamically, but the image has no libraries")
 		}
 	}
 	for name, s := range project(t).Services {
 		if s.Build == nil {
 			continue
 		}
-		// Help is shown once the arguments before it are understood.
+		// The program prints help only if it knows the arguments before --help.
 		for _, args := range [][]string{s.Command, healthArgs(s.HealthCheck.Test)} {
 			if out, err := exec.Command(binary, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
 				t.Errorf("%s runs leaderboard %v: %v: %s", name, args, err, out)
@@ -114,7 +114,7 @@ func TestBinaryOfTheImage(t *testing.T) {
 	}
 }
 
-// healthArgs are the arguments of a health check that runs the binary.
+// healthArgs returns the arguments of a health check that runs the binary.
 func healthArgs(test []string) []string {
 	if len(test) < 3 {
 		return nil
@@ -122,8 +122,9 @@ func healthArgs(test []string) []string {
 	return test[2:]
 }
 
-// copyContext copies what .dockerignore lets through. Its first pattern takes
-// everything, those with ! bring back, those with **/ take again.
+// copyContext copies the files that .dockerignore includes. Its first pattern excludes
+// everything, patterns with ! include folders and files, and patterns with **/ exclude some
+// of them again.
 func copyContext(t *testing.T, to string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
@@ -132,21 +133,21 @@ func copyContext(t *testing.T, to string) {
 	}
 	patterns := strings.Fields(string(data))
 	if patterns[0] != "*" {
-		t.Fatalf(".dockerignore begins with %q, which this test does not read", patterns[0])
+		t.Fatalf(".dockerignore begins with %q, want *", patterns[0])
 	}
 	source := os.DirFS(root)
 	ignored := func(path string) bool {
 		top, _, _ := strings.Cut(path, "/")
-		back, again := false, false
+		included, excluded := false, false
 		for _, p := range patterns[1:] {
-			if brings, ok := strings.CutPrefix(p, "!"); ok {
-				match, _ := filepath.Match(brings, top)
-				back = back || match
+			if include, ok := strings.CutPrefix(p, "!"); ok {
+				match, _ := filepath.Match(include, top)
+				included = included || match
 			} else if match, _ := filepath.Match(strings.TrimPrefix(p, "**/"), filepath.Base(path)); match {
-				again = true
+				excluded = true
 			}
 		}
-		return !back || again
+		return !included || excluded
 	}
 	err = fs.WalkDir(source, ".", func(path string, d fs.DirEntry, err error) error {
 		switch {

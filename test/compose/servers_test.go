@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// The script of the tests' Redis Cluster, run here with other ports: its health
-// check says that it is healthy, and every address of the tests is one of its.
-func TestRedisClusterOfTheTests(t *testing.T) {
+// The test runs the script of the Redis Cluster service with other ports. The service's
+// health check must succeed, and the cluster must have every address that the tests use.
+func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	for _, program := range []string{"redis-server", "redis-cli", "hostname"} {
 		if _, err := exec.LookPath(program); err != nil {
 			if os.Getenv("REQUIRE_INTEGRATION") == "1" {
@@ -41,7 +41,7 @@ func TestRedisClusterOfTheTests(t *testing.T) {
 	defer log.Close()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to be ended with its servers
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that one signal kills its servers too
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +63,13 @@ func TestRedisClusterOfTheTests(t *testing.T) {
 		select {
 		case err := <-ended:
 			ended <- err
-			said, _ := os.ReadFile(log.Name())
-			t.Fatalf("it ended: %v: %s", err, said)
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("the script exited: %v: %s", err, text)
 		case <-time.After(100 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			said, _ := os.ReadFile(log.Name())
-			t.Fatalf("not healthy: %s %s", out, said)
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("the cluster is not healthy after 5 minutes: %s %s", out, text)
 		}
 	}
 	nodes, err := exec.CommandContext(t.Context(), "redis-cli", "-p", prefix+"1", "cluster", "nodes").Output()
@@ -78,13 +78,13 @@ func TestRedisClusterOfTheTests(t *testing.T) {
 	}
 	for address := range strings.SplitSeq(*p.Services["tests"].Environment["LEADERBOARD_TEST_REDIS_CLUSTER"], ",") {
 		if _, port, _ := strings.Cut(address, ":"); !strings.Contains(string(nodes), ":"+here(port)+"@") {
-			t.Errorf("the tests know %s, the nodes are\n%s", address, nodes)
+			t.Errorf("the tests use %s, which is not among the nodes\n%s", address, nodes)
 		}
 	}
 }
 
-// freePorts returns how ports begin of which those that end in 1 to count are
-// free, and so are those 10,000 above, where Redis servers talk to each other.
+// freePorts returns a port prefix. The ports with this prefix and the last digits 1 to count
+// are free, and so are the ports 10,000 above, which Redis servers use between each other.
 func freePorts(t *testing.T, count int) string {
 	t.Helper()
 	for range 1000 {
@@ -106,9 +106,9 @@ func freePorts(t *testing.T, count int) string {
 	return ""
 }
 
-// Servers acknowledge a write under the same rules as those that the tests run
-// on without Docker: the settings of the commit log are the same, and what the
-// image's cassandra.yaml sets besides is taken back.
+// Cassandra acknowledges writes under the same rules as in tests without Docker. Its commit
+// log settings are the same, and a setting that only the image's cassandra.yaml has is
+// reset.
 func TestCassandraSyncsAsTested(t *testing.T) {
 	tested, err := os.ReadFile(filepath.Join(root, "test/cluster/cassandra/cassandra.yaml.tmpl"))
 	if err != nil {

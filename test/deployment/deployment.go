@@ -1,6 +1,6 @@
-// Package deployment runs the distributed engine for tests: the real leaderboard
-// program as any number of child processes, each an API, a consumer or both, on
-// real Cassandra, Kafka and Redis.
+// Package deployment runs the distributed engine for tests. It starts the real
+// leaderboard program as any number of child processes on real Cassandra, Kafka and
+// Redis. Each process is an API, a consumer or both.
 //
 //	func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 //
@@ -14,11 +14,13 @@
 //	second.Stop(t.Context())  // SIGTERM, and wait
 //	first.Start(t.Context())  // again, at the same address
 //
-// A deployment has topics, a consumer group and Redis keys of its own, so that
-// tests share servers. It shares its keyspace, which takes a while to make, with
-// the others of the test process that have as many replicas on the same nodes:
-// a test keeps to boards of its own, made with [Node.Board]. One that
-// hurts servers starts some with [cluster.Private] and names them in [Options].
+// Each deployment has its own topics, consumer group and Redis keys, so tests can
+// share servers. Creating a keyspace takes a while. Deployments of one test process
+// therefore share a keyspace if they have the same number of replicas on the same
+// nodes. A test must use only boards that it creates with [Node.Board].
+//
+// A test that stops or damages servers must start its own with [cluster.Private] and
+// name them in [Options].
 package deployment
 
 import (
@@ -43,43 +45,42 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// Options say what a deployment is made on. The zero value is usable.
+// Options configure a deployment. The zero value is usable.
 type Options struct {
-	// Servers, host:port each, are those to use; a list that is empty stands
-	// for shared ones: see package cluster. Redis with several is a Redis Cluster.
+	// Cassandra, Kafka and Redis are the addresses of the servers, as host:port.
+	// If a list is empty, the deployment uses the shared servers of package cluster.
+	// Several Redis addresses form a Redis Cluster.
 	Cassandra, Kafka, Redis []string
-	// CassandraNodes and KafkaBrokers are how many of the shared ones are
-	// needed at least. Default 1.
-	CassandraNodes, KafkaBrokers int
-	// CassandraReplicas and KafkaReplicas are the replicas of the keyspace, in
-	// each of its data centers, and of the topics. Default 1.
+	// CassandraReplicas is the number of replicas of the keyspace in each data
+	// center, and KafkaReplicas that of the topics. Default 1.
 	CassandraReplicas, KafkaReplicas int
-	// DataCenters are those of Cassandra that the keyspace is in, the deployment's
-	// own first. Default: that of the node that answers first.
+	// DataCenters are Cassandra's data centers that hold the keyspace. The first is
+	// the deployment's own. Default: the data center of the node that answers first.
 	DataCenters []string
-	// Partitions of each topic. Default 4.
+	// Partitions is the number of partitions of each topic. Default 4.
 	Partitions int
-	// Fresh gives the deployment a keyspace of its own, with nothing in it.
+	// Fresh gives the deployment an empty keyspace of its own.
 	Fresh bool
 }
 
-// Deployment is a service: its settings, and the processes that share them.
+// Deployment is the service under test: its settings, and the processes that share
+// them.
 type Deployment struct {
 	Cassandra, Kafka, Redis []string
 
 	Keyspace    string
-	DataCenter  string // of Cassandra
-	Group       string // of consumers
+	DataCenter  string // the Cassandra data center
+	Group       string // the consumer group
 	TopicPrefix string
 	RedisPrefix string
 	Partitions  int
-	// Key is an API key of every scope.
+	// Key is an API key with every scope.
 	Key string
-	// Config is the path of the settings that all processes share.
+	// Config is the path of the settings file that all processes share.
 	Config string
 }
 
-// New makes a deployment. No process of it runs until [Deployment.Serve].
+// New returns a deployment without processes. [Deployment.Serve] starts them.
 func New(t testing.TB, o Options) *Deployment {
 	t.Helper()
 	id := "t" + strings.ToLower(rand.Text()[:10])
@@ -89,10 +90,10 @@ func New(t testing.TB, o Options) *Deployment {
 		Key: "key of a deployment under test " + rand.Text(),
 	}
 	if len(d.Cassandra) == 0 {
-		d.Cassandra = cluster.Cassandra(t, max(o.CassandraNodes, o.CassandraReplicas, 1))
+		d.Cassandra = cluster.Cassandra(t, max(o.CassandraReplicas, 1))
 	}
 	if len(d.Kafka) == 0 {
-		d.Kafka = cluster.Kafka(t, max(o.KafkaBrokers, o.KafkaReplicas, 1))
+		d.Kafka = cluster.Kafka(t, max(o.KafkaReplicas, 1))
 	}
 	if len(d.Redis) == 0 {
 		d.Redis = []string{cluster.Redis(t)}
@@ -121,10 +122,10 @@ func dataCenter(t testing.TB, nodes []string) string {
 	return name
 }
 
-// keyspaces are those that deployments of this process made.
+// keyspaces are the keyspaces that deployments of this process created.
 var keyspaces struct {
 	sync.Mutex
-	made []keyspace
+	created []keyspace
 }
 
 type keyspace struct {
@@ -132,7 +133,7 @@ type keyspace struct {
 	shared                bool
 }
 
-// ensureKeyspace finds a keyspace for d, or makes one, and writes d's settings.
+// ensureKeyspace finds or creates a keyspace for d, and writes d's settings.
 func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas int, fresh bool) {
 	t.Helper()
 	keyspaces.Lock()
@@ -142,7 +143,7 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 		each = append(each, fmt.Sprintf("%s=%d", dc, replicas))
 	}
 	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ","), !fresh}
-	for _, k := range keyspaces.made {
+	for _, k := range keyspaces.created {
 		if !fresh && k.shared && k.nodes == want.nodes && k.replicas == want.replicas {
 			d.Keyspace = k.name
 			d.write(t)
@@ -152,22 +153,22 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 	d.Keyspace = want.name
 	d.write(t)
 	d.Run(t, "schema", "apply", "--config", d.Config, "--replicas", want.replicas)
-	keyspaces.made = append(keyspaces.made, want)
+	keyspaces.created = append(keyspaces.created, want)
 }
 
-// dropKeyspaces drops those that are on nodes that still run.
+// dropKeyspaces drops the keyspaces on nodes that still run.
 func dropKeyspaces() {
-	for _, k := range keyspaces.made {
+	for _, k := range keyspaces.created {
 		if session, err := connect(strings.Split(k.nodes, ","), "", ""); err == nil {
 			if err := session.Query("DROP KEYSPACE " + k.name).Exec(); err != nil {
-				fmt.Fprintf(os.Stderr, "keyspace %s stays: %v\n", k.name, err)
+				fmt.Fprintf(os.Stderr, "keyspace %s was not dropped: %v\n", k.name, err)
 			}
 			session.Close()
 		}
 	}
 }
 
-// write writes the configuration.
+// write writes the settings file.
 func (d *Deployment) write(t testing.TB) {
 	settings := map[string]any{
 		"cassandra": map[string]any{"hosts": d.Cassandra, "data_center": d.DataCenter, "keyspace": d.Keyspace, "buckets": 4},
@@ -175,7 +176,7 @@ func (d *Deployment) write(t testing.TB) {
 		"kafka":     map[string]any{"brokers": d.Kafka, "group": d.Group, "topic_prefix": d.TopicPrefix},
 		"admin_key": d.Key,
 	}
-	text, err := json.MarshalIndent(settings, "", "\t") // which is YAML
+	text, err := json.MarshalIndent(settings, "", "\t") // JSON is YAML too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +185,8 @@ func (d *Deployment) write(t testing.TB) {
 	}
 }
 
-// Session returns a session in the deployment's keyspace, at LOCAL_QUORUM,
-// closed when t ends.
+// Session returns a session in the deployment's keyspace, at LOCAL_QUORUM. The
+// session is closed when t ends.
 func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	t.Helper()
 	session, err := connect(d.Cassandra, d.DataCenter, d.Keyspace)
@@ -196,8 +197,8 @@ func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	return session
 }
 
-// connect opens a session in a keyspace, or in none, with the nodes of a data
-// center, or with all.
+// connect opens a session with the nodes of a data center, in a keyspace. An empty
+// dataCenter means all nodes, an empty keyspace means none.
 func connect(nodes []string, dataCenter, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(nodes...)
 	if dataCenter != "" {
@@ -208,14 +209,14 @@ func connect(nodes []string, dataCenter, keyspace string) (*gocql.Session, error
 	return c.CreateSession()
 }
 
-// Command returns a command of the program, yet to be run. Client commands are
-// told their server and key by the environment: see [Node.Command].
+// Command returns a command of the program that has not started. For client commands
+// use [Node.Command], which sets the server and the key in the environment.
 func (d *Deployment) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	return exec.CommandContext(t.Context(), program(t), args...)
 }
 
-// Run runs a command of the program to its end and returns its output.
+// Run runs a command of the program and returns its output.
 func (d *Deployment) Run(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := d.Command(t, args...).CombinedOutput()
@@ -225,7 +226,7 @@ func (d *Deployment) Run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// binary is the program, built once a process.
+// binary is the program, built once per process.
 var binary struct {
 	once sync.Once
 	dir  string
@@ -233,12 +234,13 @@ var binary struct {
 	err  error
 }
 
-// program returns the path of the program. It is built without the race
-// detector, of which the tests of each package have the use: here the program
-// is measured and made to hurry, and takes turns with servers that do the same.
+// program returns the path of the program. It is built without the race detector,
+// because tests here measure its speed and run it beside busy servers. The tests of
+// each package use the race detector.
 func program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
+		//nolint:usetesting // the program outlives the test that builds it
 		if binary.dir, binary.err = os.MkdirTemp("", "leaderboard-deployment-"); binary.err != nil {
 			return
 		}
@@ -254,8 +256,8 @@ func program(t testing.TB) string {
 	return binary.path
 }
 
-// Main runs a package's tests, and then removes what they shared: it is
-// [cluster.Main] and more.
+// Main runs a package's tests as [cluster.Main] does. It then also drops the
+// keyspaces and removes the program that the tests shared.
 func Main(m *testing.M) int {
 	code := cluster.MainThen(m, dropKeyspaces)
 	if binary.dir != "" {
@@ -267,25 +269,31 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// patience is for machines that have much else to do.
-const patience = 10 * time.Minute
+// timeout bounds [Eventually]. Most conditions hold within seconds, but a busy machine
+// needs longer.
+const timeout = 10 * time.Minute
 
-// Eventually waits until try returns nil, for so long at most.
+// Eventually calls try until it returns nil. It fails t if that takes longer than ten
+// minutes.
 func Eventually(t testing.TB, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var last error // not caused by the timeout
 	for {
 		err := try(ctx)
 		if err == nil {
 			return
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("after %v still: %v", patience, err)
+			t.Fatalf("the condition does not hold after %v: %v", timeout, last)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -20,20 +21,20 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// Node is a process of the program. [cluster.Server] says how to kill, pause,
-// resume, stop, start and restart it; Start returns once it is ready.
+// Node is a process of the program. The methods of [cluster.Server] kill, pause,
+// resume, stop, start and restart it. Start returns once the process is ready.
 type Node struct {
 	*cluster.Server
-	URL  string // of its REST API, or of its probes and metrics only
+	URL  string // base of the REST API, if the process has one, the probes and the metrics
 	GRPC string // host:port
 	key  string
 	run  func(t testing.TB, args ...string) *exec.Cmd
 }
 
-// Serve starts a process of the deployment and returns once /readyz says that it
-// is ready. Flags are those of leaderboard serve, such as --roles=api, and go
-// over the deployment's settings. When t ends it is killed; to see it end in
-// order, a test stops it.
+// Serve starts a process of the deployment and returns once /readyz reports that it
+// is ready. The flags are those of leaderboard serve, such as --roles=api, and
+// override the deployment's settings. The process is killed when t ends. A test that
+// checks the orderly shutdown calls Stop.
 func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	t.Helper()
 	path := program(t)
@@ -50,7 +51,8 @@ func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	return n
 }
 
-// Command returns a client command of the program that asks the node, yet to be run.
+// Command returns a client command of the program that has not started. It sends its
+// requests to the node.
 func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := n.run(t, args...)
@@ -72,13 +74,14 @@ func ready(ctx context.Context, url string) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("GET /readyz: %d %s (%v)", resp.StatusCode, body, err)
+		return errors.Join(fmt.Errorf("GET /readyz: status %d: %s", resp.StatusCode, body), err)
 	}
 	return nil
 }
 
-// Board makes a board with an id of its own that begins with name, and returns
-// that. rules are as POST /v1/boards takes them. The board stays: see [Deployment].
+// Board creates a board and returns its id, which is unique and begins with name. The
+// rules are the body of POST /v1/boards without the id. The board is not deleted when
+// t ends.
 func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
 	t.Helper()
 	rules = maps.Clone(rules)
@@ -86,14 +89,14 @@ func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
 	rules["board_id"] = id
 	var answer json.RawMessage
 	if status, err := n.Call(t.Context(), http.MethodPost, "/v1/boards", rules, &answer); err != nil || status/100 != 2 {
-		t.Fatalf("make board %s: status %d, %v: %s", id, status, err, answer)
+		t.Fatalf("create board %s: status %d, %v: %s", id, status, err, answer)
 	}
 	return id
 }
 
-// Call sends a request with the deployment's key, with body as JSON unless it
-// is nil, and decodes the answer's body into answer unless that is nil. It
-// returns the status; an error means that there was no answer, or no JSON in it.
+// Call sends a request with the deployment's key and returns the answer's status. It
+// encodes body as JSON unless body is nil, and decodes the answer's JSON into answer
+// unless answer is nil. It returns an error if no answer came or its body is not JSON.
 func (n *Node) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var in io.Reader
 	if body != nil {
@@ -126,8 +129,8 @@ func (n *Node) Call(ctx context.Context, method, path string, body, answer any) 
 	return resp.StatusCode, nil
 }
 
-// Metric returns a figure of the process, with the samples of all its labels
-// added up; 0 if there is none.
+// Metric returns the sum of a metric of the process over all its labels, or 0 if the
+// process has no such metric.
 func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/metrics", nil)
 	if err != nil {

@@ -16,20 +16,20 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// check waits until each of nodes answers as the recount of all results says,
-// rank for rank. Then no acknowledged result may be missing, and leaderboard
-// verify finds nothing.
+// check waits until every ladder that the nodes return equals the recount, ranks
+// included. Then it checks that no acknowledged result is missing and that leaderboard
+// verify finds no difference.
 func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	t.Helper()
 	for _, n := range nodes {
-		eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, l, false) })
+		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, l, false) })
 		checkLost(t, n, l)
 		verify(t, n, l)
 	}
 }
 
-// equalsRecount compares every ladder with the recount; of a degraded answer,
-// which has no ranks, all but those.
+// equalsRecount compares every ladder with the recount. Degraded answers have no ranks,
+// so it compares everything except ranks.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
@@ -39,7 +39,7 @@ func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded 
 				return err
 			}
 			if have.Degraded != degraded {
-				return fmt.Errorf("board %s: degraded is %v", b.id, have.Degraded)
+				return fmt.Errorf("board %s: degraded is %v, want %v", b.id, have.Degraded, degraded)
 			}
 			if degraded {
 				for i := range want {
@@ -47,7 +47,7 @@ func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded 
 				}
 			}
 			if diff := cmp.Diff(text(want), text(have.Standings)); diff != "" {
-				return fmt.Errorf("board %s, team %q: -recount +answer:\n%s", b.id, team, diff)
+				return fmt.Errorf("board %s, team %q (-recount +answer):\n%s", b.id, team, diff)
 			}
 		}
 	}
@@ -62,8 +62,8 @@ func text(list []standing) []string {
 	return out
 }
 
-// checkLost asks for every match's result, and fails t for each whose highest
-// revision is not there.
+// checkLost reads the result of every match. It fails t for each match whose highest
+// revision is missing.
 func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	work := make(chan match)
@@ -77,7 +77,7 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 				mu.Lock()
 				if want := l.last[m].revision; err != nil || have != want {
 					lost++
-					t.Errorf("%v: revision %d, %v; revision %d was acknowledged", m, have, err, want)
+					t.Errorf("match %s of %s: revision %d, error %v; want the acknowledged revision %d", m.id, m.user, have, err, want)
 				}
 				mu.Unlock()
 			}
@@ -91,18 +91,18 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
 }
 
-// verify runs leaderboard verify on the ledger's boards, which must be as they are.
+// verify runs leaderboard verify, which must find no difference in the ledger's boards.
 func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {
 		out, code := runVerify(t, n, b)
-		if code != 0 || !strings.Contains(out, ": 0 differences, 0 mended") {
-			t.Errorf("verify exited with %d, and printed:\n%s", code, out)
+		if code != 0 || !strings.Contains(out, ": 0 differences, 0 repaired") {
+			t.Errorf("verify exited with %d, want 0 and no differences; it printed:\n%s", code, out)
 		}
 	}
 }
 
-// runVerify returns what leaderboard verify prints about a board, and its exit code.
+// runVerify runs leaderboard verify on a board and returns its output and exit code.
 func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (string, int) {
 	t.Helper()
 	out, err := n.Command(t, append([]string{"verify", "--board", b.id}, flags...)...).CombinedOutput()
@@ -116,7 +116,7 @@ func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (str
 	return string(out), 0
 }
 
-// readResult returns the revision of a match that stands, -1 if none is known.
+// readResult returns the current revision of a match, or -1 if the match has no result.
 func readResult(ctx context.Context, api *deployment.Node, m match) (int64, error) {
 	var answer struct {
 		Revision int64  `json:"revision"`
@@ -134,7 +134,7 @@ func readResult(ctx context.Context, api *deployment.Node, m match) (int64, erro
 	return answer.Revision, nil
 }
 
-// page is all of a ladder.
+// page is a complete ladder.
 type page struct {
 	Standings []standing `json:"leaderboard"`
 	Degraded  bool       `json:"degraded"`

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The broker that coordinates the consumers, and leads some partitions, is
-// killed under load and comes back.
+// The test kills the broker that coordinates the consumer group, under load, and
+// restarts it.
 func TestBrokerKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})
@@ -25,15 +25,15 @@ func TestBrokerKilled(t *testing.T) {
 	must(t, broker.Kill())
 	after := load.recovered(t, time.Now())
 	load.more(t, 100)
-	t.Logf("%s killed: %d calls in a row succeeded, the first begun after %v", broker.Name, steady, after.Round(time.Millisecond))
+	t.Logf("%s killed: %d consecutive calls succeeded, the first started after %v", broker.Name, steady, after.Round(time.Millisecond))
 	must(t, broker.Start(t.Context()))
 	load.more(t, 50)
 	load.stop()
 	check(t, ledger, s.apis...)
 }
 
-// A server that is started while no broker is there reads, refuses results, and
-// takes them once a broker is back.
+// A server that starts while no broker runs serves reads and refuses submits. It
+// accepts submits once a broker runs.
 func TestStartWithoutKafka(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})
 	d := deployment.New(t, deployment.Options{Kafka: kafka.Addrs()})
@@ -42,26 +42,26 @@ func TestStartWithoutKafka(t *testing.T) {
 	api := d.Serve(t, "--roles=api")
 	scores := "/v1/boards/" + api.Board(t, "early", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}) + "/scores"
 	if status, err := api.Call(t.Context(), http.MethodGet, scores, nil, nil); err != nil || status != http.StatusOK {
-		t.Errorf("a read without Kafka: status %d, %v", status, err)
+		t.Errorf("read without Kafka: status %d, error %v, want status 200", status, err)
 	}
 	submit := func(ctx context.Context) (int, error) {
 		return api.Call(ctx, http.MethodPost, scores, map[string]any{"user_id": "ann", "match_id": "m", "points": 1}, nil)
 	}
 	if status, err := submit(t.Context()); err != nil || status != http.StatusServiceUnavailable {
-		t.Errorf("a submit without Kafka: status %d, %v", status, err)
+		t.Errorf("submit without Kafka: status %d, error %v, want status 503", status, err)
 	}
 	must(t, broker.Start(t.Context()))
 	d.Serve(t, "--roles=consumer")
-	eventually(t, func(ctx context.Context) error {
+	deployment.Eventually(t, func(ctx context.Context) error {
 		status, err := submit(ctx)
 		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("submit: status %d", status)
+			err = fmt.Errorf("submit: status %d, want 200", status)
 		}
 		return err
 	})
 }
 
-// coordinator returns the broker that coordinates the group of consumers.
+// coordinator returns the broker that coordinates the consumer group.
 func (s *service) coordinator(t *testing.T, kafka *cluster.Cluster) *cluster.Server {
 	t.Helper()
 	c := sarama.NewConfig()
@@ -76,6 +76,6 @@ func (s *service) coordinator(t *testing.T, kafka *cluster.Cluster) *cluster.Ser
 			return server
 		}
 	}
-	t.Fatalf("no broker is at %s", broker.Addr())
+	t.Fatalf("the coordinator's address %s is no broker's", broker.Addr())
 	return nil
 }

@@ -14,31 +14,31 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// rules are those of a board as POST /v1/boards takes them.
+// rules are a board's rules, as the JSON body of POST /v1/boards.
 type rules map[string]any
 
-// policies are the boards that results are sent to. The users of two of them
-// also stand in a ladder of their team, and change it.
+// policies are the rules of the boards that get results. Two of the boards also rank
+// users by team, and users change their team.
 var policies = []rules{
 	{"policy": "BEST", "order": "LOWER_FIRST", "season": rules{"schedule": "NONE"}},
 	{"policy": "SUM", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
 	{"policy": "LATEST", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
 }
 
-// board is one of a ledger.
+// board is a board of a ledger.
 type board struct {
 	id, policy string
 	lowerFirst bool
-	teams      bool
+	teams      bool // ranked by team too
 }
 
-// match names what revisions are of.
+// match identifies a result without its revision.
 type match struct {
 	board    *board
 	user, id string
 }
 
-// result is a revision of a match.
+// result is one revision of a match's result, or its retraction.
 type result struct {
 	match
 	revision   int64
@@ -48,9 +48,9 @@ type result struct {
 	team       string
 }
 
-// ledger makes results up, one at a time, and knows all that it made: firsts,
-// corrections and retractions, some of which it gives out before what they correct,
-// and some twice. It is safe for concurrent use.
+// ledger generates random results and records all of them: first revisions, corrections
+// and retractions. It returns some of them before the revision that they correct, and
+// some twice. It is safe for concurrent use.
 type ledger struct {
 	boards []*board
 
@@ -58,8 +58,8 @@ type ledger struct {
 	random *rand.Rand
 	made   []*result
 	last   map[match]*result // the highest revision
-	held   []*result         // made, and not yet given out
-	twice  int               // given out again
+	held   []*result         // made, but not returned yet
+	twice  int               // number of results returned again
 }
 
 const (
@@ -68,7 +68,7 @@ const (
 	heldResults    = 20
 )
 
-// newLedger makes boards and a ledger for them.
+// newLedger creates a board per policy and returns a ledger for them.
 func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledger {
 	t.Helper()
 	l := &ledger{random: rand.New(rand.NewPCG(seed, 0)), last: map[match]*result{}}
@@ -84,7 +84,7 @@ func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledg
 
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
-// next returns a result to be sent.
+// next returns the next result to send.
 func (l *ledger) next() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,8 @@ func (l *ledger) next() *result {
 	return l.release()
 }
 
-// rest returns a result that was made and not given out, or nil.
+// rest returns a result that was made but not returned yet. It returns nil if there is
+// none.
 func (l *ledger) rest() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,7 @@ func (l *ledger) make() *result {
 			l.boards[l.random.IntN(len(l.boards))],
 			fmt.Sprintf("user-%02d", l.random.IntN(usersPerBoard)), fmt.Sprintf("match-%d", l.random.IntN(matchesPerUser)),
 		},
-		score:      1 + l.random.Int64N(300), // few, so that there are ties
+		score:      1 + l.random.Int64N(300), // a small range makes ties likely
 		achievedAt: epoch.Add(time.Duration(l.random.IntN(100_000)) * time.Second),
 		team:       []string{"red", "blue", "green"}[l.random.IntN(3)],
 	}
@@ -135,7 +136,7 @@ func (l *ledger) make() *result {
 	return r
 }
 
-// standing is an entry as REST answers it.
+// standing is an entry in an answer of the REST API.
 type standing struct {
 	User       string    `json:"user_id"`
 	Score      int64     `json:"score"`
@@ -151,9 +152,9 @@ func (s standing) String() string {
 	return fmt.Sprintf("%s %s %d %s", rank, s.User, s.Score, s.AchievedAt.UTC().Format(time.RFC3339))
 }
 
-// recount returns what the results that were made come to in a ladder of a
-// board: overall, or of a team. It shares no code with the service, and counts
-// everything from the start.
+// recount returns the ladder that follows from all results of the ledger: the overall
+// ladder of a board, or that of a team. It shares no code with the service and counts
+// from scratch.
 func (l *ledger) recount(b *board, team string) []standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +207,8 @@ func (l *ledger) recount(b *board, team string) []standing {
 	return list
 }
 
-// ladders are the board's: overall, and of each team.
+// ladders returns the teams that the board has a ladder for. The empty string means the
+// overall ladder.
 func (b *board) ladders() []string {
 	if b.teams {
 		return []string{"", "red", "blue", "green"}
@@ -214,7 +216,7 @@ func (b *board) ladders() []string {
 	return []string{""}
 }
 
-// json returns the result as REST and the log take it.
+// json returns the result in the JSON form of the REST API and of Kafka messages.
 func (r *result) json() map[string]any {
 	v := map[string]any{"user_id": r.user, "match_id": r.id, "revision": r.revision}
 	if r.retracted {

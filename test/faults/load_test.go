@@ -12,39 +12,38 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// load is a stream of results and reads. Results go to API nodes and, as a game
-// server may, straight into Kafka; each is sent again until it is acknowledged.
+// load is a stream of results and reads. It sends results to API nodes and, as a game
+// server may, directly to Kafka. It retries each result until it is acknowledged.
 type load struct {
 	t      *testing.T
 	ledger *ledger
 	apis   []*deployment.Node
 
-	ending chan struct{} // closed when no more is to be made up
+	ending chan struct{} // closed when the ledger must generate no more results
 	done   sync.WaitGroup
 
 	mu           sync.Mutex
 	calls        []call
 	acknowledged int
-	accepted     int // of which without having been applied
-	wrong        []string
-	settled      map[match]int64 // the highest revision that was answered as applied
+	accepted     int             // acknowledged before they were applied
+	wrong        []string        // answers that no fault excuses
+	applied      map[match]int64 // the highest revision that an answer reported as applied
 }
 
-// call is a request that was answered, or was not.
+// call records a request, successful or not.
 type call struct {
-	began time.Time
+	start time.Time
 	took  time.Duration
-	write bool
 	err   error
 }
 
-// pace is how often each of the senders and readers sends.
+// pace is the interval between the requests of one sender or reader.
 const pace = 100 * time.Millisecond
 
-// start begins a load. It goes on until [load.stop].
+// start starts a load, which runs until [load.stop].
 func start(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Node) *load {
 	t.Helper()
-	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), settled: map[match]int64{}}
+	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), applied: map[match]int64{}}
 	log := newLog(t, d.Kafka)
 	topic := d.TopicPrefix + "match-results"
 	for _, api := range apis {
@@ -60,7 +59,8 @@ func start(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*depl
 	return l
 }
 
-// send begins a sender, which gives results to send, each until that succeeds.
+// send starts a goroutine that sends the ledger's results with send. It retries each
+// result until send succeeds.
 func (l *load) send(send func(context.Context, *result) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
@@ -87,13 +87,13 @@ func (l *load) send(send func(context.Context, *result) error) {
 	})
 }
 
-// read begins a reader.
+// read starts a goroutine that calls read until the load ends.
 func (l *load) read(read func(context.Context) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		for !l.isEnding() && l.wait(tick) {
-			_ = l.try(false, read) // an error is on record
+			_ = l.try(false, read) // try records the error
 		}
 	})
 }
@@ -107,7 +107,7 @@ func (l *load) isEnding() bool {
 	}
 }
 
-// wait waits for a tick, and says whether the test goes on.
+// wait waits for a tick. It returns false if the test ended before.
 func (l *load) wait(tick *time.Ticker) bool {
 	select {
 	case <-tick.C:
@@ -117,13 +117,13 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try makes a call and puts it on record.
+// try makes a call and records it.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
-	c := call{began: time.Now(), write: write}
+	c := call{start: time.Now()}
 	c.err = f(ctx)
-	c.took = time.Since(c.began)
+	c.took = time.Since(c.start)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls = append(l.calls, c)
@@ -137,7 +137,7 @@ func (l *load) try(write bool, f func(context.Context) error) error {
 type outcome struct {
 	Status  string `json:"status"`
 	Rank    *int64 `json:"rank"`
-	Message string `json:"message"` // of an error
+	Message string `json:"message"` // the error text
 }
 
 // submit sends a result over REST.
@@ -154,7 +154,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Node, r *result) erro
 		return err
 	}
 	if o.Rank != nil && *o.Rank < 1 {
-		l.note("submit %v: rank %d", r, *o.Rank)
+		l.note("submit %v: rank is %d, want at least 1", r, *o.Rank)
 	}
 	switch {
 	case status == http.StatusAccepted:
@@ -164,40 +164,42 @@ func (l *load) submit(ctx context.Context, api *deployment.Node, r *result) erro
 	case status/100 != 2:
 		return fmt.Errorf("submit: status %d, %s", status, o.Message)
 	case o.Status == "APPLIED" || o.Status == "DUPLICATE" || o.Status == "SUPERSEDED":
-		l.applied(r)
+		l.noteApplied(r)
 	default:
-		l.note("submit %v: %+v", r, o)
+		l.note("submit %v: unexpected outcome %+v", r, o)
 	}
 	return nil
 }
 
-// applied notes that a result was answered as one that every read sees.
-func (l *load) applied(r *result) {
+// noteApplied records that the service answered that a result is applied. Every later
+// read must see the result.
+func (l *load) noteApplied(r *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if have, ok := l.settled[r.match]; !ok || have < r.revision {
-		l.settled[r.match] = r.revision
+	if have, ok := l.applied[r.match]; !ok || have < r.revision {
+		l.applied[r.match] = r.revision
 	}
 }
 
-// anyApplied returns a match that was answered as applied, and the revision.
+// anyApplied returns a random match with a result that is known to be applied, and its
+// highest such revision.
 func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for m, revision := range l.settled { // in random order
+	for m, revision := range l.applied { // in random order
 		return m, revision, true
 	}
 	return match{}, 0, false
 }
 
-// note puts down an answer that no fault excuses.
+// note records an answer that no fault excuses.
 func (l *load) note(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// readPage reads a board and checks that its answer agrees with itself.
+// readPage reads a board and checks that the answer is consistent in itself.
 func (l *load) readPage(ctx context.Context, api *deployment.Node) error {
 	b := l.ledger.boards[time.Now().UnixNano()%int64(len(l.ledger.boards))]
 	p, err := readPage(ctx, api, b, "")
@@ -210,7 +212,7 @@ func (l *load) readPage(ctx context.Context, api *deployment.Node) error {
 	return nil
 }
 
-// readResult asks for a result that was answered as applied.
+// readResult reads a result that is known to be applied.
 func (l *load) readResult(ctx context.Context, api *deployment.Node) error {
 	m, revision, ok := l.anyApplied()
 	if !ok {
@@ -218,41 +220,42 @@ func (l *load) readResult(ctx context.Context, api *deployment.Node) error {
 	}
 	have, err := readResult(ctx, api, m)
 	if err == nil && have < revision {
-		l.note("%v was applied in revision %d, a read answers %d", m, revision, have)
+		l.note("match %s of %s: read revision %d after revision %d was applied", m.id, m.user, have, revision)
 	}
 	return err
 }
 
-// problem says what of a page no set of results could be: a user who stands
-// twice, as by a row that nobody deleted, a wrong order or a wrong rank.
+// problem describes a state of the page that no set of results can produce: a user
+// listed twice, for example by an orphan row, a wrong order or a wrong rank. It returns
+// an empty string if there is none.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
 		switch {
 		case users[s.User]:
-			return s.User + " stands twice"
+			return s.User + " is listed twice"
 		case p.Degraded != (s.Rank == nil):
-			return fmt.Sprintf("%v in a page that says degraded %v", s, p.Degraded)
+			return fmt.Sprintf("%v is in a page whose degraded field is %v", s, p.Degraded)
 		}
 		users[s.User] = true
 		rank := int64(i + 1)
 		if i > 0 {
 			before := p.Standings[i-1]
 			if s.Score != before.Score && (s.Score < before.Score) == b.lowerFirst {
-				return fmt.Sprintf("%v stands behind %v", s, before)
+				return fmt.Sprintf("%v is listed after %v", s, before)
 			}
 			if s.Score == before.Score && before.Rank != nil {
 				rank = *before.Rank
 			}
 		}
 		if s.Rank != nil && *s.Rank != rank {
-			return fmt.Sprintf("%v at rank %d", s, rank)
+			return fmt.Sprintf("%v, want rank %d", s, rank)
 		}
 	}
 	return ""
 }
 
-// figures are what a load has come to so far.
+// figures summarize the calls of a load so far.
 type figures struct {
 	calls, errors, acknowledged, accepted int
 	slowest                               time.Duration
@@ -272,13 +275,13 @@ func (l *load) figures() figures {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%d calls, %d errors (%.2f %%), slowest %v; %d results acknowledged, %d of them before they were applied",
+	return fmt.Sprintf("%d calls, %d errors (%.2f %%), slowest call %v; %d results acknowledged, %d of them before they were applied",
 		f.calls, f.errors, f.percent(), f.slowest.Round(time.Millisecond), f.acknowledged, f.accepted)
 }
 
 func (f figures) percent() float64 { return 100 * float64(f.errors) / float64(max(f.calls, 1)) }
 
-// errors returns some of the errors that calls had.
+// errors returns up to five errors of calls.
 func (l *load) errors() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,47 +294,47 @@ func (l *load) errors() []error {
 	return errs
 }
 
-// steady is how many calls in a row succeed when a fault is overcome.
+// steady is the number of consecutive successful calls that show recovery from a fault.
 const steady = 50
 
-// recovered waits until so many calls in a row, all begun after a moment, have
-// succeeded, and returns how long after the moment the first of them began.
+// recovered waits until [steady] consecutive calls that started after since have
+// succeeded. It returns the time from since to the start of the first of them.
 func (l *load) recovered(t *testing.T, since time.Time) time.Duration {
 	t.Helper()
 	var after time.Duration
-	eventually(t, func(context.Context) error {
+	deployment.Eventually(t, func(context.Context) error {
 		l.mu.Lock()
-		calls := slices.DeleteFunc(slices.Clone(l.calls), func(c call) bool { return c.began.Before(since) })
+		calls := slices.DeleteFunc(slices.Clone(l.calls), func(c call) bool { return c.start.Before(since) })
 		l.mu.Unlock()
-		slices.SortFunc(calls, func(x, y call) int { return x.began.Compare(y.began) })
+		slices.SortFunc(calls, func(x, y call) int { return x.start.Compare(y.start) })
 		row := 0
 		for i, c := range calls {
 			if row++; c.err != nil {
 				row = 0
 			}
 			if row == steady {
-				after = calls[i-steady+1].began.Sub(since)
+				after = calls[i-steady+1].start.Sub(since)
 				return nil
 			}
 		}
-		return fmt.Errorf("of %d calls no %d in a row succeeded", len(calls), steady)
+		return fmt.Errorf("no %d consecutive calls of %d succeeded", steady, len(calls))
 	})
 	return after
 }
 
-// more waits until so many more results were acknowledged.
+// more waits until n more results are acknowledged.
 func (l *load) more(t *testing.T, n int) {
 	t.Helper()
 	until := l.figures().acknowledged + n
-	eventually(t, func(context.Context) error {
+	deployment.Eventually(t, func(context.Context) error {
 		if have := l.figures().acknowledged; have < until {
-			return fmt.Errorf("%d results were acknowledged, waiting for %d", have, until)
+			return fmt.Errorf("%d results are acknowledged, want %d", have, until)
 		}
 		return nil
 	})
 }
 
-// stop lets the load end, and returns once every result is acknowledged.
+// stop ends the load. It returns once every result is acknowledged.
 func (l *load) stop() {
 	l.t.Helper()
 	close(l.ending)
@@ -342,6 +345,6 @@ func (l *load) stop() {
 	f := l.figures()
 	l.t.Logf("%v; %d revisions of %d matches, %d sent twice", f, len(l.ledger.made), len(l.ledger.last), l.ledger.twice)
 	for _, err := range l.errors() {
-		l.t.Logf("an error: %v", err)
+		l.t.Logf("call failed: %v", err)
 	}
 }

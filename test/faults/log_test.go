@@ -7,7 +7,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// log is a way into Kafka that shares no code with the service.
+// log writes results to Kafka. It shares no code with the service.
 type log struct{ sarama.SyncProducer }
 
 func newLog(t *testing.T, brokers []string) log {
@@ -30,7 +30,7 @@ func newLog(t *testing.T, brokers []string) log {
 	return log{p}
 }
 
-// message returns the result as a message in JSON.
+// message returns the result as a Kafka message in JSON.
 func (r *result) message(topic string) (*sarama.ProducerMessage, error) {
 	value := map[string]any{"board_id": r.board.id, "result": r.json()}
 	if r.retracted {
@@ -43,7 +43,7 @@ func (r *result) message(topic string) (*sarama.ProducerMessage, error) {
 	}, err
 }
 
-// send returns once the result is acknowledged.
+// send writes the result and returns once Kafka acknowledges it.
 func (l log) send(topic string, r *result) error {
 	m, err := r.message(topic)
 	if err == nil {

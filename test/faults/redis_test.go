@@ -8,10 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Redis is killed under load and comes back empty; then it is emptied as it runs.
-// While it is away, results are taken, and boards come from the store without ranks.
+// redisLost kills Redis under load and restarts it empty. Later it flushes Redis while
+// it runs. While Redis is down, the service accepts results and answers from the store
+// without ranks.
 func redisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")
 	load := s.load(t, ledger)
@@ -31,18 +33,18 @@ func redisLost(t *testing.T, s *service, server *cluster.Server) {
 	check(t, ledger, s.apis...)
 }
 
-// degraded waits until every API node answers with ranks, or without.
+// degraded waits until the degraded field of every API node's answers is want.
 func (l *load) degraded(t *testing.T, want bool) {
 	t.Helper()
 	for _, api := range l.apis {
-		eventually(t, func(ctx context.Context) error {
+		deployment.Eventually(t, func(ctx context.Context) error {
 			for _, b := range l.ledger.boards {
 				p, err := readPage(ctx, api, b, "")
 				if err != nil {
 					return err
 				}
 				if p.Degraded != want {
-					return fmt.Errorf("board %s: degraded is %v", b.id, p.Degraded)
+					return fmt.Errorf("board %s: degraded is %v, want %v", b.id, p.Degraded, want)
 				}
 			}
 			return nil

@@ -14,11 +14,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Two regions, each with its data center of Cassandra, its Redis, log and
-// consumers, are given halves of the same results, so that corrections of a result
-// often come in where the result did not. What comes in at one is mirrored
-// to the other. Both come to what the recount says, and to the board of one
-// region that was given everything.
+// Two regions each have their own Cassandra data center, Redis, topics and consumers.
+// Each result goes to a random region and is mirrored to the other. A correction
+// therefore often arrives in another region than the result. Both regions must equal
+// the recount, and a single region that receives all results.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
@@ -39,9 +38,10 @@ func TestRegionsConverge(t *testing.T) {
 	nodes := []*deployment.Node{regions[0].Serve(t, "--region="+names[0]), regions[1].Serve(t, "--region="+names[1])}
 	oneNode := one.Serve(t)
 
-	// The ledgers make up the same results, for different boards.
+	// The ledgers have one seed, so they generate the same results, for different boards.
 	both, single := newLedger(t, nodes[0], "regions", s), newLedger(t, oneNode, "region", s)
-	eventually(t, func(ctx context.Context) error { // what has no board would be a dead letter
+	// A result whose board the other region does not see yet would become a dead letter.
+	deployment.Eventually(t, func(ctx context.Context) error {
 		for _, b := range both.boards {
 			if _, err := readPage(ctx, nodes[1], b, ""); err != nil {
 				return err
@@ -64,7 +64,7 @@ func TestRegionsConverge(t *testing.T) {
 	for r := both.rest(); r != nil; r = both.rest() {
 		send(r, single.rest())
 	}
-	t.Logf("%d and %d results went to the regions", halves[0], halves[1])
+	t.Logf("results per region: %d and %d", halves[0], halves[1])
 	check(t, both, nodes...)
 	check(t, single, oneNode)
 	for i, b := range both.boards {
@@ -75,21 +75,22 @@ func TestRegionsConverge(t *testing.T) {
 				have, err := readPage(t.Context(), n, b, team)
 				must(t, err)
 				if diff := cmp.Diff(text(want.Standings), text(have.Standings)); diff != "" {
-					t.Errorf("%s, team %q: -one region +%s:\n%s", b.policy, team, names[r], diff)
+					t.Errorf("%s, team %q (-one region +%s):\n%s", b.policy, team, names[r], diff)
 				}
 			}
 		}
 	}
-	// What each data center has says the same.
+	// Without Redis, nodes answer from their own data center, which must equal the
+	// recount too.
 	for i, n := range nodes {
 		must(t, redis[i].Servers[0].Kill())
-		eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, both, true) })
+		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, both, true) })
 	}
 }
 
-// mirror copies the results that come in at a region to another's log, as
-// MirrorMaker does: to a topic that has the region's name before its own, each
-// message to the partition that it was on, as it was, until t ends.
+// mirror copies the results of a region to another region until t ends, as MirrorMaker
+// does. The target topic's name begins with the source region's name. Each message
+// keeps its partition, key, value, headers and timestamp.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"
@@ -124,7 +125,7 @@ func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 					Key: sarama.ByteEncoder(m.Key), Value: sarama.ByteEncoder(m.Value),
 				})
 				if err != nil {
-					t.Errorf("mirror of %s: %v", topic, err)
+					t.Errorf("mirror %s: %v", topic, err)
 				}
 			}
 		})

@@ -13,12 +13,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Users move while a Cassandra node is down. It comes back, told of nothing that it
-// missed, and another goes that has seen the moves: of each quorum one replica, and
-// its part of the index, is as before. Nobody sees that, and what is written then
-// leaves nothing behind.
+// Users move while a Cassandra node is down. The node restarts without hints for the
+// writes that it missed, and a node that has them is killed. Each quorum then has one
+// stale replica. Readers must not see the stale state, and later writes must leave no
+// orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -29,7 +30,7 @@ func TestStaleReplica(t *testing.T) {
 	o := cql.Options{Hosts: c.Addrs(), DataCenter: "dc1", Keyspace: "stale", Buckets: 4, Timeout: time.Minute}
 	must(t, cql.ApplySchema(ctx, o, map[string]int{"dc1": 3}, nil))
 	b := leaderboard.Board{ID: "stale", Policy: leaderboard.Best, Divisions: []string{"team"}, CreatedAt: epoch}
-	l := &staleLadder{t: t, board: &b, scope: leaderboard.Scope{Board: b.ID, Season: leaderboard.SeasonAll}, options: o, want: map[string]place{}}
+	l := &staleLadder{t: t, board: &b, key: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, options: o, want: map[string]place{}}
 	must(t, l.open().CreateBoard(ctx, b))
 
 	const users = 60
@@ -45,22 +46,22 @@ func TestStaleReplica(t *testing.T) {
 	must(t, c.Servers[2].Start(ctx))
 	must(t, c.Servers[0].Kill())
 
-	// A read brings the replicas that it asks up to date, so each kind of call is the
-	// first to meet some of the users.
+	// A read repairs the replicas that it asks. Each kind of call therefore comes first
+	// for some of the users.
 	s = l.open()
 	for i := range users {
 		switch user := leaderboard.UserID(name(i)); i % 4 {
 		case 0:
 			var e leaderboard.Entry
-			eventually(t, func(ctx context.Context) (err error) {
-				e, err = s.Entry(ctx, l.scope, user)
+			deployment.Eventually(t, func(ctx context.Context) (err error) {
+				e, err = s.Entry(ctx, l.key, user)
 				return err
 			})
 			l.is(e)
 		case 1:
 			var change leaderboard.Change
-			eventually(t, func(ctx context.Context) (err error) {
-				change, err = s.Recount(ctx, &b, l.scope.Season, user)
+			deployment.Eventually(t, func(ctx context.Context) (err error) {
+				change, err = s.Recount(ctx, &b, l.key.Season, user)
 				return err
 			})
 			l.is(change.Before)
@@ -79,27 +80,27 @@ func TestStaleReplica(t *testing.T) {
 	l.check(l.open())
 }
 
-// place is where a user is to stand.
+// place is the expected score and team of a user.
 type place struct {
 	score int64
 	team  string
 }
 
-// staleLadder is a board, and what is to be on it.
+// staleLadder is a board and the expected place of each user.
 type staleLadder struct {
 	t       *testing.T
 	board   *leaderboard.Board
-	scope   leaderboard.Scope
+	key     leaderboard.SeasonKey
 	options cql.Options
 	want    map[string]place
 	results int
 }
 
-// open returns a store that knows nothing by heart.
+// open returns a store without cached tallies.
 func (l *staleLadder) open() *cql.Store {
 	l.t.Helper()
 	var s *cql.Store
-	eventually(l.t, func(ctx context.Context) (err error) {
+	deployment.Eventually(l.t, func(ctx context.Context) (err error) {
 		s, err = cql.Open(ctx, l.options)
 		return err
 	})
@@ -107,21 +108,21 @@ func (l *staleLadder) open() *cql.Store {
 	return s
 }
 
-// apply applies a result with which the user comes to stand there.
+// apply applies a result that moves the user to the place.
 func (l *staleLadder) apply(s *cql.Store, user string, to place) {
 	l.t.Helper()
 	l.results++
 	at := epoch.Add(time.Duration(l.results) * time.Second)
 	r := leaderboard.MatchResult{Score: leaderboard.Score(to.score), AchievedAt: at, ReceivedAt: at, Attributes: map[string]string{"team": to.team}}
-	r.Scope, r.User, r.Match = l.scope, leaderboard.UserID(user), leaderboard.MatchID(fmt.Sprint(l.results))
-	eventually(l.t, func(ctx context.Context) error {
+	r.SeasonKey, r.User, r.Match = l.key, leaderboard.UserID(user), leaderboard.MatchID(fmt.Sprint(l.results))
+	deployment.Eventually(l.t, func(ctx context.Context) error {
 		_, err := s.Apply(ctx, l.board, []leaderboard.MatchResult{r})
 		return err
 	})
 	l.want[user] = to
 }
 
-// is compares an entry with what it is to be.
+// is compares an entry with the expected place of its user.
 func (l *staleLadder) is(e leaderboard.Entry) {
 	l.t.Helper()
 	var have place
@@ -129,16 +130,16 @@ func (l *staleLadder) is(e leaderboard.Entry) {
 		have = place{int64(l.board.ScoreOf(e.Key, e.AchievedAt)), e.Divisions[0].Value}
 	}
 	if have != l.want[string(e.User)] {
-		l.t.Errorf("%s stands at %v, want %v", e.User, have, l.want[string(e.User)])
+		l.t.Errorf("%s is at %v, want %v", e.User, have, l.want[string(e.User)])
 	}
 }
 
-// check compares all ladders with what they are to be, and looks for rows that are
-// no user's.
+// check compares all ladders with the expected places, and checks that there are no
+// orphan rows.
 func (l *staleLadder) check(s *cql.Store) {
 	l.t.Helper()
 	for _, team := range []string{"", "red", "blue"} {
-		ladder := leaderboard.Ladder{Scope: l.scope}
+		ladder := leaderboard.Ladder{SeasonKey: l.key}
 		users := slices.Collect(maps.Keys(l.want))
 		if team != "" {
 			ladder.Division = leaderboard.Division{Attribute: "team", Value: team}
@@ -154,15 +155,18 @@ func (l *staleLadder) check(s *cql.Store) {
 			l.t.Errorf("ladder %q: %v, want %v", team, have, users)
 		}
 	}
-	for _, stray := range all(l.t, func(ctx context.Context) iter.Seq2[leaderboard.Stray, error] { return s.Strays(ctx, l.scope) }) {
-		l.t.Errorf("%s has a row in the ladder %q that is no entry's", stray.User, stray.Division)
+	for _, orphan := range all(l.t, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] {
+		return s.OrphanRows(ctx, l.key)
+	}) {
+		l.t.Errorf("%s has an orphan row in the ladder of division %q", orphan.User, orphan.Division)
 	}
 }
 
-// all returns what there is to be read, once it can be.
+// all returns the values of a sequence. It retries until the sequence ends without an
+// error.
 func all[T any](t *testing.T, read func(context.Context) iter.Seq2[T, error]) (list []T) {
 	t.Helper()
-	eventually(t, func(ctx context.Context) error {
+	deployment.Eventually(t, func(ctx context.Context) error {
 		list = nil
 		for v, err := range read(ctx) {
 			if err != nil {

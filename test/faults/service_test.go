@@ -8,13 +8,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// service is the engine with two processes of each role.
+// service is the distributed engine with two processes of each role.
 type service struct {
 	*deployment.Deployment
 	apis []*deployment.Node
-	// constant comes back under its name after it was killed; the group gives
-	// the partitions of the other away when it has not heard of it for a while.
-	constant, other *deployment.Node
+	// static is a consumer with a group instance id: it gets its partitions back when
+	// it restarts. dynamic has none: its partitions go to other members after its
+	// session times out.
+	static, dynamic *deployment.Node
 	seed            uint64
 }
 
@@ -22,27 +23,27 @@ func newService(t *testing.T, o deployment.Options) *service {
 	t.Helper()
 	s := &service{Deployment: deployment.New(t, o), seed: seed.New(t)}
 	s.apis = []*deployment.Node{s.Serve(t, "--roles=api"), s.Serve(t, "--roles=api")}
-	s.constant = s.Serve(t, "--roles=consumer", "--kafka-instance-id=constant")
-	s.other = s.Serve(t, "--roles=consumer")
+	s.static = s.Serve(t, "--roles=consumer", "--kafka-instance-id=static")
+	s.dynamic = s.Serve(t, "--roles=consumer")
 	return s
 }
 
-// TestKills kills and pauses the service's own processes, and kills Redis.
-func TestKills(t *testing.T) {
+// The subtests share one service, because starting it takes a while.
+func TestConsumersAndRedisKilled(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	s := newService(t, deployment.Options{Redis: redis.Addrs()})
-	t.Run("consumers", func(t *testing.T) { consumersKilled(t, s) })
-	t.Run("paused consumer", func(t *testing.T) { consumerPaused(t, s) })
-	t.Run("Redis", func(t *testing.T) { redisLost(t, s, redis.Servers[0]) })
+	t.Run("consumers killed", func(t *testing.T) { consumersKilled(t, s) })
+	t.Run("consumer paused", func(t *testing.T) { consumerPaused(t, s) })
+	t.Run("Redis killed and flushed", func(t *testing.T) { redisLost(t, s, redis.Servers[0]) })
 }
 
-// ledger makes boards for a test, with results of its own.
+// ledger returns a ledger with new boards.
 func (s *service) ledger(t *testing.T, name string) *ledger {
 	t.Helper()
 	return newLedger(t, s.apis[0], name, s.seed)
 }
 
-// load begins to send results of a ledger to both API nodes and into the log.
+// load starts a load that sends a ledger's results to both API nodes and to Kafka.
 func (s *service) load(t *testing.T, l *ledger) *load {
 	t.Helper()
 	return start(t, s.Deployment, l, s.apis...)

@@ -13,13 +13,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// exitDifferences is what leaderboard verify exits with if differences remain, as
-// its help says.
+// exitDifferences is the documented exit code of leaderboard verify if differences
+// remain.
 const exitDifferences = 3
 
-// leaderboard verify finds each kind of difference between results, entries,
-// rows and ranks, and mends it.
-func TestVerifyMends(t *testing.T) {
+// leaderboard verify finds and repairs each kind of difference between results, entries,
+// ladder rows and ranks.
+func TestVerifyRepairs(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
 	ledger := newLedger(t, n, "verify", seed.New(t))
@@ -31,27 +31,27 @@ func TestVerifyMends(t *testing.T) {
 		must(t, log.send(d.TopicPrefix+"match-results", r))
 	}
 	check(t, ledger, n)
-	b := ledger.boards[1] // which has ladders of teams too
+	b := ledger.boards[1] // it has team ladders too
 	p := newPlanter(t, d, b)
 	for _, plant := range []struct {
-		// kind is what verify tells, empty where the index sees for itself that
-		// it is damaged, as soon as it is asked, and is made anew.
+		// kind is the kind of difference that verify reports. It is empty if the index
+		// detects the damage on the next read and is filled again.
 		name, kind string
 		do         func(x, y row)
 	}{
-		{"an entry that is missing", "ENTRY_WRONG", p.deleteEntry},
-		{"a user who is missing from the list of users", "ENTRY_WRONG", p.unlist},
-		{"a user who is missing from the list of users and the ladder", "ENTRY_WRONG", func(x, y row) {
-			p.unlist(x, y)
+		{"entry is missing", "ENTRY_WRONG", p.deleteEntry},
+		{"user is not registered", "ENTRY_WRONG", p.unregister},
+		{"user is not registered and has no ladder row", "ENTRY_WRONG", func(x, y row) {
+			p.unregister(x, y)
 			p.deleteRow(x, y)
 		}},
-		{"a wrong score", "ENTRY_WRONG", p.wrongScore},
-		{"a row that is missing", "ROW_MISSING", p.deleteRow},
-		{"a row that a writer left which slept", "ROW_GHOST", p.ghost},
-		{"a member of the index that was left", "INDEX_SIZE", p.staleMember},
-		{"a user who is missing from the index", "INDEX_WRONG", p.deleteUser},
-		{"a member of the index that is missing", "", p.deleteMember},
-		{"a member of the index that is in another place", "", p.wrongMember},
+		{"score is wrong", "ENTRY_WRONG", p.wrongScore},
+		{"ladder row is missing", "ROW_MISSING", p.deleteRow},
+		{"orphan row of a late writer", "ROW_GHOST", p.orphan},
+		{"stale member in the index", "INDEX_SIZE", p.staleMember},
+		{"user is missing from the index", "INDEX_WRONG", p.deleteUser},
+		{"member is missing from the index", "", p.deleteMember},
+		{"member of the index is at a wrong position", "", p.wrongMember},
 	} {
 		t.Run(plant.name, func(t *testing.T) {
 			p.t = t
@@ -60,21 +60,21 @@ func TestVerifyMends(t *testing.T) {
 			if plant.kind != "" {
 				out, code := runVerify(t, n, b)
 				if code != exitDifferences || !strings.Contains(out, plant.kind) {
-					t.Errorf("verify exited with %d, and printed:\n%s", code, out)
+					t.Errorf("verify exited with %d, want %d and %s; it printed:\n%s", code, exitDifferences, plant.kind, out)
 				}
 				out, code = runVerify(t, n, b, "--repair")
-				if code != 0 || !strings.Contains(out, plant.kind) || !strings.Contains(out, "(mended)") {
-					t.Errorf("verify --repair exited with %d, and printed:\n%s", code, out)
+				if code != 0 || !strings.Contains(out, plant.kind) || !strings.Contains(out, "(repaired)") {
+					t.Errorf("verify --repair exited with %d, want 0 and a repaired %s; it printed:\n%s", code, plant.kind, out)
 				}
 			}
 			out, code := runVerify(t, n, b)
-			if code != 0 || !strings.Contains(out, ": 0 differences, 0 mended") {
-				t.Errorf("verify after the repair exited with %d, and printed:\n%s", code, out)
+			if code != 0 || !strings.Contains(out, ": 0 differences, 0 repaired") {
+				t.Errorf("verify after the repair exited with %d, want 0 and no differences; it printed:\n%s", code, out)
 			}
-			eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, false) })
+			deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, false) })
 		})
 	}
-	t.Run("all entries and ladders lost, and made anew from the results", func(t *testing.T) {
+	t.Run("rebuild restores all entries and ladders from the results", func(t *testing.T) {
 		p.t = t
 		p.cql("TRUNCATE user_entries")
 		p.cql("TRUNCATE leaderboard")
@@ -82,25 +82,25 @@ func TestVerifyMends(t *testing.T) {
 		if err != nil {
 			t.Fatalf("rebuild: %v\n%s", err, out)
 		}
-		eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, false) })
+		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, false) })
 		if out, code := runVerify(t, n, b); code != 0 {
-			t.Errorf("verify exited with %d, and printed:\n%s", code, out)
+			t.Errorf("verify after the rebuild exited with %d, want 0; it printed:\n%s", code, out)
 		}
 	})
 }
 
-// planter plants differences in a board, by the clients of Cassandra and Redis.
+// planter plants differences in a board, directly in Cassandra and Redis.
 type planter struct {
-	t       *testing.T
-	session *gocql.Session
-	redis   *redis.Client
-	board   *board
-	prefix  string // of the index's keys
-	edition int
-	buckets int
+	t           *testing.T
+	session     *gocql.Session
+	redis       *redis.Client
+	board       *board
+	prefix      string // the prefix of the index's Redis keys
+	incarnation int
+	buckets     int
 }
 
-// row is a user's in the overall ladder.
+// row is a user's row in the overall ladder.
 type row struct {
 	user     string
 	bucket   int
@@ -112,21 +112,21 @@ func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
 	t.Helper()
 	p := &planter{t: t, session: d.Session(t), board: b, redis: redis.NewClient(&redis.Options{Addr: d.Redis[0]}), prefix: d.RedisPrefix}
 	t.Cleanup(func() { must(t, p.redis.Close()) })
-	var edition *int
-	must(t, p.session.Query("SELECT edition, buckets FROM seasons WHERE board = ? AND season = 'all'", b.id).Scan(&edition, &p.buckets))
-	if edition != nil {
-		p.edition = *edition
+	var incarnation *int
+	must(t, p.session.Query("SELECT edition, buckets FROM seasons WHERE board = ? AND season = 'all'", b.id).Scan(&incarnation, &p.buckets))
+	if incarnation != nil {
+		p.incarnation = *incarnation
 	}
 	return p
 }
 
-// two returns the rows of two users in one bucket, with different scores.
+// two returns the rows of two users of one bucket who have different scores.
 func (p *planter) two() (x, y row) {
 	p.t.Helper()
 	for bucket := range p.buckets {
 		var rows []row
 		iter := p.session.Query("SELECT user_id, standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ?",
-			p.board.id, p.edition, bucket).Iter()
+			p.board.id, p.incarnation, bucket).Iter()
 		for r := (row{bucket: bucket}); iter.Scan(&r.user, &r.standing, &r.written); r.standing = nil {
 			rows = append(rows, r)
 		}
@@ -135,7 +135,7 @@ func (p *planter) two() (x, y row) {
 			return rows[0], rows[len(rows)-1]
 		}
 	}
-	p.t.Fatal("no bucket has two users")
+	p.t.Fatal("no bucket has two users with different scores")
 	return x, y
 }
 
@@ -146,38 +146,39 @@ func (p *planter) cql(statement string, args ...any) {
 
 func (p *planter) deleteEntry(x, _ row) {
 	p.cql("DELETE entry FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
-		x.written, p.board.id, p.edition, x.bucket, x.user)
+		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
-func (p *planter) unlist(x, _ row) {
+// unregister deletes the user's whole row in the table that lists a season's users.
+func (p *planter) unregister(x, _ row) {
 	p.cql("DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
-		x.written, p.board.id, p.edition, x.bucket, x.user)
+		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
 func (p *planter) wrongScore(x, y row) {
 	var entry []byte
 	const key = "WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?"
-	must(p.t, p.session.Query("SELECT entry FROM user_entries "+key, p.board.id, p.edition, y.bucket, y.user).Scan(&entry))
-	p.cql("UPDATE user_entries USING TIMESTAMP ? SET entry = ? "+key, x.written+2, entry, p.board.id, p.edition, x.bucket, x.user)
+	must(p.t, p.session.Query("SELECT entry FROM user_entries "+key, p.board.id, p.incarnation, y.bucket, y.user).Scan(&entry))
+	p.cql("UPDATE user_entries USING TIMESTAMP ? SET entry = ? "+key, x.written+2, entry, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
 func (p *planter) deleteRow(x, _ row) {
 	p.cql("DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?",
-		x.written, p.board.id, p.edition, x.bucket, x.standing, x.user)
+		x.written, p.board.id, p.incarnation, x.bucket, x.standing, x.user)
 }
 
-func (p *planter) ghost(x, y row) {
+func (p *planter) orphan(x, y row) {
 	p.cql("INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, 'all', ?, '', ?, ?, ?, 1) USING TIMESTAMP ?",
-		p.board.id, p.edition, x.bucket, y.standing, x.user, x.written)
+		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
 }
 
-// key returns the key of the index's overall ladder, or of its users.
+// key returns the index's Redis key for the overall ladder ("z:") or the users ("u").
 func (p *planter) key(name string) string {
 	p.t.Helper()
 	keys, err := p.redis.Keys(p.t.Context(), fmt.Sprintf("%s{%s/all/0}:*:%s", p.prefix, p.board.id, name)).Result()
 	must(p.t, err)
 	if len(keys) != 1 {
-		p.t.Fatalf("the index has the keys %q", keys)
+		p.t.Fatalf("the index has the keys %q, want one", keys)
 	}
 	return keys[0]
 }
@@ -200,7 +201,7 @@ func (p *planter) deleteMember(x, _ row) {
 	must(p.t, p.redis.ZRem(p.t.Context(), p.key("z:"), p.member(x.user)).Err())
 }
 
-// stale returns the sort key that x would have where y stands.
+// stale returns the sort key that x would have with y's standing.
 func (p *planter) stale(x, y row) string {
 	return strings.TrimSuffix(p.member(y.user), y.user) + x.user
 }

@@ -40,9 +40,9 @@ func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
 
 var bostonStart = time.Date(2014, 4, 21, 14, 0, 0, 0, time.UTC)
 
-// bostonResults are the results of finishers in the order of their official
-// places. Those within a second were told apart by a finer clock that was not
-// published; the microseconds stand for it.
+// bostonResults returns the results of finishers in the order of their official places.
+// The organizers ordered equal times by a finer clock that was not published. If timed is
+// set, the results get times whose microseconds follow the official places.
 func bostonResults(finishers []finisher, timed bool) []Result {
 	finishers = slices.SortedFunc(slices.Values(finishers), func(x, y finisher) int { return int(x.overall - y.overall) })
 	results := make([]Result, len(finishers))
@@ -65,15 +65,14 @@ func bostonBoard(name string) board {
 	}
 }
 
-// bostonLadder is an official ranking: the finishers of a division with the
-// places that it gave them.
+// bostonLadder is an official ranking: the finishers of a division and their places.
 type bostonLadder struct {
 	division string
 	places   map[string]int64 // by user
 	want     []standing
 }
 
-// bostonLadders are the overall ranking, that of each gender and of each age group.
+// bostonLadders returns the official rankings: overall, by gender and by age group.
 func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	byDivision := map[string]*bostonLadder{}
 	members := map[string][]finisher{}
@@ -100,9 +99,9 @@ func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	return all
 }
 
-// Boston checks the Boston Marathon of 2014: 31,931 runners on a board of best
-// times, overall, by gender and by age group, and 53 wheelchairs on a board of
-// their own, against the official places.
+// Boston compares boards of the Boston Marathon of 2014 with the official places. One
+// board ranks the times of 31,931 runners overall, by gender and by age group. Another
+// ranks 53 wheelchairs.
 func Boston(t *testing.T, d Deployment) {
 	runners, wheelchairs := readBoston(t)
 	c := d.client()
@@ -113,19 +112,19 @@ func Boston(t *testing.T, d Deployment) {
 		t.Run("user by user", func(t *testing.T) { checkUsers(t, c, b, runners, ladders) })
 		t.Run("lookup", func(t *testing.T) { checkLookups(t, c, b, ladders) })
 		t.Run("neighbors", func(t *testing.T) { checkNeighbors(t, c, b, ladders, random) })
-		t.Run("figures", func(t *testing.T) {
+		t.Run("statistics", func(t *testing.T) {
 			for _, l := range ladders {
 				checkStats(t, c, query{board: b, division: l.division}, l.want, random)
 			}
 		})
-		t.Run("spot", func(t *testing.T) {
+		t.Run("one known runner", func(t *testing.T) {
 			for method, rank := range map[string]int64{"competition": 4658, "dense": 1902, "ordinal": 4659} {
 				p, err := c.user(t.Context(), query{board: b, method: method}, "b2014-3416", 0)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if p.Score != 11546 || p.Rank == nil || *p.Rank != rank {
-					t.Errorf("b2014-3416: %s, want score 11546 and %s rank %d", p.Entry.line(), method, rank)
+					t.Errorf("entry of b2014-3416 is %s, want score 11546 and %s rank %d", p.entry.line(), method, rank)
 				}
 			}
 		})
@@ -133,9 +132,9 @@ func Boston(t *testing.T, d Deployment) {
 	t.Run("wheelchairs", func(t *testing.T) { checkBoston(t, d, c, wheelchairs, 1) })
 }
 
-// BostonInOrderOfArrival checks that of equal times the one that arrived first
-// stands first where results carry no time of their own. The deployment's feeder
-// must keep the order of results.
+// BostonInOrderOfArrival checks that of two results with equal scores and without a time,
+// the one that arrived first ranks first. The deployment's feeder must keep the order of
+// results.
 func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 	runners, _ := readBoston(t)
 	c := d.client()
@@ -143,33 +142,33 @@ func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 	if err := d.Feeder(t.Context(), b, bostonResults(runners, false)); err != nil {
 		t.Fatal(err)
 	}
-	entries, _, err := c.list(t.Context(), query{board: b, method: "ordinal"}, 1000)
+	entries, err := c.list(t.Context(), query{board: b, method: "ordinal"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkPlaces(t, bostonLadders(t, runners)[0], map[string][]Entry{"ordinal": entries})
+	checkPlaces(t, bostonLadders(t, runners)[0], map[string][]entry{"ordinal": entries})
 }
 
-// checkBoston feeds finishers to a new board, whose id it returns, and compares
-// each of its ladders, read page by page, with the official places and with a
-// recount.
+// checkBoston submits the results of finishers to a new board. It compares each ladder,
+// read page by page, with the official places and with a recount. It returns the board's
+// id.
 func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wantLadders int) string {
 	b := c.createBoard(t, bostonBoard("boston"))
 	began := time.Now()
 	if err := d.Feeder(t.Context(), b, bostonResults(finishers, true)); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("fed %d results in %v", len(finishers), time.Since(began).Round(time.Millisecond))
+	t.Logf("submitted %d results in %v", len(finishers), time.Since(began).Round(time.Millisecond))
 	ladders := bostonLadders(t, finishers)
 	if len(ladders) != wantLadders {
 		t.Fatalf("%d ladders, want %d", len(ladders), wantLadders)
 	}
 	rows, distinct := map[bool]int{}, map[bool]int64{}
 	for _, l := range ladders {
-		read := map[string][]Entry{}
+		read := map[string][]entry{}
 		for _, m := range methods {
 			q := query{board: b, division: l.division, method: m}
-			entries, _, err := c.list(t.Context(), q, 1000)
+			entries, err := c.list(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,15 +181,15 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 		rows[l.division == ""] += len(read["ordinal"])
 		distinct[l.division == ""] += l.want[len(l.want)-1].rank["dense"]
 	}
-	t.Logf("%d ladders as the official places say: overall %d rows with %d times, divisions %d rows with %d times",
+	t.Logf("compared %d ladders with the official places: overall %d rows with %d times, divisions %d rows with %d times",
 		len(ladders), rows[true], distinct[true], rows[false], distinct[false])
 	return b
 }
 
-// checkPlaces compares what was read of a ladder, by method, with the official
-// places, by the four rules of which nothing is excepted: min, block, ordinal
-// and order. It checks those for which a method was read.
-func checkPlaces(t *testing.T, l bostonLadder, read map[string][]Entry) {
+// checkPlaces compares the entries of a ladder, by method, with the official places. It
+// applies the four rules that README.md defines: min, block, ordinal and order. It skips a
+// rule if read lacks the rule's method. The rules allow no exception.
+func checkPlaces(t *testing.T, l bostonLadder, read map[string][]entry) {
 	t.Helper()
 	failures := map[string]int{}
 	best := map[int64]int64{} // official place by time
@@ -228,12 +227,12 @@ func checkPlaces(t *testing.T, l bostonLadder, read map[string][]Entry) {
 		}
 	}
 	if len(failures) > 0 {
-		t.Errorf("division %q: rows against the official places: %v", l.division, failures)
+		t.Errorf("division %q: rows that break a rule of the official places, by rule: %v", l.division, failures)
 	}
 }
 
-// checkUsers asks for every runner by id: overall by every method, and in the
-// runner's other two ladders by one, which goes round.
+// checkUsers reads the entry of every runner by id: overall by every method, and in the
+// runner's two divisions by alternating methods.
 func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders []bostonLadder) {
 	want := map[string]map[string]*standing{} // by division and user
 	for _, l := range ladders {
@@ -263,20 +262,20 @@ func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders [
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("asked for %d runners in three ladders in %v", len(runners), time.Since(began).Round(time.Millisecond))
+	t.Logf("read %d runners in three ladders in %v", len(runners), time.Since(began).Round(time.Millisecond))
 }
 
-// checkUser asks for one user's entry.
+// checkUser reads one user's entry and compares it with the expected one.
 func (c *client) checkUser(ctx context.Context, q query, want *standing, total int64) error {
 	p, err := c.user(ctx, q, want.user, 0)
 	if err != nil {
 		return err
 	}
-	if err := compareEntry(want, &p.Entry, q.method); err != nil {
+	if err := compareEntry(want, &p.entry, q.method); err != nil {
 		return fmt.Errorf("%v: user %w", q, err)
 	}
 	if percentile := 100 * float64(want.worse) / float64(total); math.Abs(p.Percentile-percentile) > 1e-9 {
-		return fmt.Errorf("%v: user %q is at percentile %v, want %v", q, want.user, p.Percentile, percentile)
+		return fmt.Errorf("%v: user %q has percentile %v, want %v", q, want.user, p.Percentile, percentile)
 	}
 	if p.Total != total {
 		return fmt.Errorf("%v: user %q: total is %d, want %d", q, want.user, p.Total, total)
@@ -284,14 +283,14 @@ func (c *client) checkUser(ctx context.Context, q query, want *standing, total i
 	return nil
 }
 
-// checkLookups asks for all users of the ladders in lookups as large as may be,
-// by each method.
+// checkLookups looks up all users of the ladders by each method, in lookups of the
+// largest allowed size.
 func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 	for _, l := range ladders {
 		for _, m := range methods {
 			q := query{board: b, division: l.division, method: m}
 			for part := range slices.Chunk(l.want, 4999) {
-				users := []string{"nobody"} // and 4,999 others
+				users := []string{"nobody"} // has no entry; up to 4,999 others follow
 				for _, s := range slices.Backward(part) {
 					users = append(users, s.user)
 				}
@@ -300,30 +299,31 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 					t.Fatal(err)
 				}
 				if err := compareLadder(part, p.Entries, m); err != nil {
-					t.Errorf("%v: looked up: %v", q, err)
+					t.Errorf("%v: lookup: %v", q, err)
 					continue
 				}
-				// The ranks in the list are those of a ladder of its users alone.
+				// The list ranks are those of a ladder that has only these users.
 				alone := ladder(slices.Clone(part), lowerFirst)
 				for i, e := range p.Entries {
 					if e.ListRank == nil || *e.ListRank != alone[i].rank[m] {
-						t.Errorf("%v: looked up: %s has list_rank %v, want %d", q, e.line(), e.ListRank, alone[i].rank[m])
+						t.Errorf("%v: lookup: %s has list_rank %s, want %d", q, e.line(), show(e.ListRank), alone[i].rank[m])
 						break
 					}
 				}
 				if !slices.Equal(p.Missing, users[:1]) {
-					t.Errorf("%v: missing are %q, want %q", q, p.Missing, users[:1])
+					t.Errorf("%v: lookup: missing users are %q, want %q", q, p.Missing, users[:1])
 				}
 			}
 		}
 	}
 }
 
-// checkNeighbors asks for the neighbors of users at both ends and of random ones.
+// checkNeighbors reads the neighbors of users at both ends of the ladders and of random
+// users.
 func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, random *rand.Rand) {
 	const most = 50
 	for _, l := range ladders {
-		n := len(l.want) // 1 in the smallest
+		n := len(l.want) // the smallest ladder has 1 user
 		positions := []int{0, min(1, n-1), max(n-2, 0), n - 1}
 		for range 10 {
 			positions = append(positions, random.IntN(n))
@@ -337,7 +337,7 @@ func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, r
 	}
 }
 
-// checkWindow asks for the user at position i with n neighbors on each side.
+// checkWindow reads the user at position i with n neighbors on each side.
 func (c *client) checkWindow(ctx context.Context, q query, want []standing, i, n int) error {
 	p, err := c.user(ctx, q, want[i].user, n)
 	if err != nil {
@@ -346,13 +346,15 @@ func (c *client) checkWindow(ctx context.Context, q query, want []standing, i, n
 	return compareWindow(q, want, i, n, &p)
 }
 
+// compareWindow compares a user's entry and neighbors with the expected ones. The user is
+// at position i, with n neighbors on each side, clipped at the ends of the ladder.
 func compareWindow(q query, want []standing, i, n int, p *userPage) error {
 	method := q.method
 	if method == "" {
 		method = "competition"
 	}
 	from, to := max(i-n, 0), min(i+n, len(want)-1)
-	if err := compareEntry(&want[i], &p.Entry, method); err != nil {
+	if err := compareEntry(&want[i], &p.entry, method); err != nil {
 		return fmt.Errorf("%v: user %w", q, err)
 	}
 	if err := compareLadder(want[from:to+1], p.Neighbors, method); err != nil {
@@ -369,14 +371,15 @@ func compareWindow(q query, want []standing, i, n int, p *userPage) error {
 	return nil
 }
 
-// checkStats compares the figures of a ladder, lower first, with a recount.
+// checkStats compares the statistics of a ladder with a recount. Lower scores must come
+// first.
 func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.Rand) {
 	t.Helper()
 	n := int64(len(want))
 	position, buckets := 1+random.Int64N(n), 1+random.IntN(100)
 	lowest, highest := want[0].score, want[n-1].score
-	score := lowest - 1 + random.Int64N(highest-lowest+3) // from just better than all to just worse
-	q.method = methods[random.IntN(2)]                    // an ordinal rank of a score alone there is not
+	score := lowest - 1 + random.Int64N(highest-lowest+3) // from better than all to worse than all
+	q.method = methods[random.IntN(2)]                    // a score without a user has no ordinal rank
 	s, err := c.stats(t.Context(), q, url.Values{
 		"rank": {strconv.FormatInt(position, 10)}, "score": {strconv.FormatInt(score, 10)}, "buckets": {strconv.Itoa(buckets)},
 	})
@@ -411,12 +414,12 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 		t.Fatalf("%v: %d buckets, want 1 to %d", q, len(s.Histogram), buckets)
 	}
 	if first, last := s.Histogram[0], s.Histogram[len(s.Histogram)-1]; first.Lower != lowest || last.Upper != highest {
-		t.Errorf("%v: the histogram goes from %d to %d, want %d to %d", q, first.Lower, last.Upper, lowest, highest)
+		t.Errorf("%v: the histogram covers %d to %d, want %d to %d", q, first.Lower, last.Upper, lowest, highest)
 	}
 	sum := int64(0)
 	for i, bucket := range s.Histogram {
 		if i > 0 && bucket.Lower != s.Histogram[i-1].Upper+1 {
-			t.Errorf("%v: a bucket from %d follows one to %d", q, bucket.Lower, s.Histogram[i-1].Upper)
+			t.Errorf("%v: bucket %d starts at %d, want %d", q, i, bucket.Lower, s.Histogram[i-1].Upper+1)
 		}
 		count := int64(0)
 		for _, w := range want {
@@ -425,20 +428,20 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 			}
 		}
 		if bucket.Count != count {
-			t.Errorf("%v: %d have %d to %d, want %d", q, bucket.Count, bucket.Lower, bucket.Upper, count)
+			t.Errorf("%v: the bucket of %d to %d counts %d users, want %d", q, bucket.Lower, bucket.Upper, bucket.Count, count)
 		}
 		sum += bucket.Count
 	}
 	if sum != n {
-		t.Errorf("%v: the histogram counts %d, want %d", q, sum, n)
+		t.Errorf("%v: the histogram counts %d users, want %d", q, sum, n)
 	}
 
 	if len(s.Percentiles) == 0 {
 		t.Errorf("%v: no percentiles", q)
 	}
 	for _, p := range s.Percentiles {
-		// The share, of all entrants, that stand worse than the score is no
-		// more than the percentage, and with those on the score no less.
+		// At most the given percentage of users is worse than the score. Together
+		// with the users on the score, they are at least that percentage.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {
 			if w.score > p.Score {
@@ -449,7 +452,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 			}
 		}
 		if share := p.Percentile / 100 * float64(n); worse > share || notBetter < share || notBetter == worse {
-			t.Errorf("%v: at %v percent is %d, where %v of %d stand worse and %v not better", q, p.Percentile, p.Score, worse, n, notBetter)
+			t.Errorf("%v: percentile %v is score %d, but %v of %d users are worse and %v not better", q, p.Percentile, p.Score, worse, n, notBetter)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Result is a match result as the API takes it.
+// Result is a match result in the JSON form of the API.
 type Result struct {
 	User        string            `json:"user_id"`
 	Match       string            `json:"match_id,omitempty"`
@@ -57,8 +57,7 @@ type window struct {
 	End   time.Time `json:"end"`
 }
 
-// yearly is the schedule that makes each calendar year from first to last, in
-// UTC, a season.
+// yearly returns a schedule with one season per calendar year in UTC, from first to last.
 func yearly(first, last int) schedule {
 	s := schedule{Schedule: "EXPLICIT"}
 	for y := first; y <= last; y++ {
@@ -71,8 +70,8 @@ func yearly(first, last int) schedule {
 	return s
 }
 
-// Entry is a line of a ladder as the API shows it.
-type Entry struct {
+// entry is a line of a ladder in the JSON form of the API.
+type entry struct {
 	User        string    `json:"user_id"`
 	Score       int64     `json:"score"`
 	Rank        *int64    `json:"rank"`
@@ -82,7 +81,7 @@ type Entry struct {
 	ListRank    *int64    `json:"list_rank"`
 }
 
-func (e *Entry) line() string {
+func (e *entry) line() string {
 	rank := "none"
 	if e.Rank != nil {
 		rank = strconv.FormatInt(*e.Rank, 10)
@@ -90,7 +89,7 @@ func (e *Entry) line() string {
 	return fmt.Sprintf("{%q score %d %v rank %s at %s}", e.User, e.Score, e.TieBreakers, rank, e.AchievedAt.Format(time.RFC3339Nano))
 }
 
-// about is what every answer says of the ladder that it is about.
+// about holds the fields of every answer that describe its ladder.
 type about struct {
 	Board    string `json:"board"`
 	Season   string `json:"season"`
@@ -102,7 +101,7 @@ type about struct {
 
 type page struct {
 	about
-	Entries []Entry  `json:"leaderboard"`
+	Entries []entry  `json:"leaderboard"`
 	Count   int      `json:"count"`
 	Next    string   `json:"next_page_token"`
 	Missing []string `json:"missing"`
@@ -110,8 +109,8 @@ type page struct {
 
 type userPage struct {
 	about
-	Entry
-	Neighbors    []Entry `json:"neighbors"`
+	entry
+	Neighbors    []entry `json:"neighbors"`
 	ClippedAbove bool    `json:"neighbors_clipped_above"`
 	ClippedBelow bool    `json:"neighbors_clipped_below"`
 	Percentile   float64 `json:"percentile"`
@@ -132,7 +131,7 @@ type statsPage struct {
 	RankOfScore *int64 `json:"rank_of_score"`
 }
 
-// outcome is what became of a result, alone or in a batch.
+// outcome is the outcome of a submitted result, alone or in a batch.
 type outcome struct {
 	Success bool   `json:"success"`
 	User    string `json:"user_id"`
@@ -145,7 +144,7 @@ type outcome struct {
 	Season  string `json:"season"`
 }
 
-// query names a ladder and how to number it.
+// query names a ladder and the rank method. Empty fields stand for the API's defaults.
 type query struct {
 	board, season, division, method string
 }
@@ -164,25 +163,25 @@ func (q query) String() string {
 	return fmt.Sprintf("board %s season %q division %q method %q", q.board, q.season, q.division, q.method)
 }
 
-// path returns the path of something of a board.
+// path returns a path below the board's.
 func (q query) path(parts ...string) string {
 	return boardPath(q.board) + "/" + strings.Join(parts, "/")
 }
 
 func boardPath(id string) string { return "/v1/boards/" + escape(id) }
 
-// escape makes an id one segment of a path, without a colon, which would begin
+// escape returns an id as one path segment. It escapes colons too, because a colon starts
 // a verb.
 func escape(id string) string { return strings.ReplaceAll(url.PathEscape(id), ":", "%3A") }
 
-// client talks to a service over REST.
+// client sends REST requests to a service.
 type client struct {
 	base string
 	key  string
 	http *http.Client
 }
 
-// statusError is an answer that is no success.
+// statusError is an answer whose status is not 2xx.
 type statusError struct {
 	code       int
 	method     string
@@ -193,8 +192,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s %s: status %d: %s", e.method, e.path, e.code, e.body)
 }
 
-// raw sends a request and returns the body of an answer that is a success, and
-// else a *statusError.
+// raw sends a request and returns the body of the answer. If the status is not 2xx, it
+// returns a *statusError.
 func (c *client) raw(ctx context.Context, method, path string, values url.Values, body any) ([]byte, error) {
 	var in io.Reader
 	if body != nil {
@@ -232,8 +231,8 @@ func (c *client) raw(ctx context.Context, method, path string, values url.Values
 	return out, nil
 }
 
-// call is raw with the answer's body decoded into answer. The API's integers
-// are JSON numbers: a string in place of one is an error here.
+// call sends a request as [client.raw] does and decodes the answer's JSON into answer.
+// The API's integers must be JSON numbers: a string instead of one is an error.
 func (c *client) call(ctx context.Context, method, path string, values url.Values, body, answer any) error {
 	out, err := c.raw(ctx, method, path, values, body)
 	if err != nil {
@@ -245,7 +244,8 @@ func (c *client) call(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// data is call for answers in the envelope of status and data.
+// data sends a request as [client.call] does. It decodes the data field of the answer
+// and checks its status field.
 func (c *client) data(ctx context.Context, method, path string, values url.Values, body, data any) error {
 	envelope := struct {
 		Status string `json:"status"`
@@ -260,7 +260,8 @@ func (c *client) data(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// checkAbout returns an error unless an answer is about what was asked for.
+// check returns an error unless an answer is about the ladder of the query and not
+// degraded.
 func (q query) check(a about) error {
 	want := q
 	if want.method == "" {
@@ -270,15 +271,15 @@ func (q query) check(a about) error {
 		want.season = a.Season // the current one
 	}
 	if got := (query{a.Board, a.Season, a.Division, a.Method}); got != want || a.Degraded {
-		return fmt.Errorf("the answer is about %v, degraded %t, asked was %v", got, a.Degraded, q)
+		return fmt.Errorf("the answer is about %v, degraded %t, want %v, not degraded", got, a.Degraded, q)
 	}
 	return nil
 }
 
-// list returns all entries of a ladder, read page by page, and the number of
-// entrants.
-func (c *client) list(ctx context.Context, q query, limit int) ([]Entry, int64, error) {
-	var all []Entry
+// list reads all pages of a ladder and returns its entries.
+func (c *client) list(ctx context.Context, q query) ([]entry, error) {
+	const limit = 1000 // the API's largest page
+	var all []entry
 	for token := ""; ; {
 		values := q.values()
 		values.Set("limit", strconv.Itoa(limit))
@@ -287,21 +288,21 @@ func (c *client) list(ctx context.Context, q query, limit int) ([]Entry, int64, 
 		}
 		var p page
 		if err := c.data(ctx, http.MethodGet, q.path("scores"), values, nil, &p); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if err := q.check(p.about); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		all = append(all, p.Entries...)
 		switch {
 		case p.Count != len(p.Entries):
-			return nil, 0, fmt.Errorf("%v: count is %d of %d entries", q, p.Count, len(p.Entries))
+			return nil, fmt.Errorf("%v: count is %d, the page has %d entries", q, p.Count, len(p.Entries))
 		case p.Next == "" && int64(len(all)) != p.Total:
-			return nil, 0, fmt.Errorf("%v: %d entries on all pages, total is %d", q, len(all), p.Total)
+			return nil, fmt.Errorf("%v: total is %d, all pages have %d entries", q, p.Total, len(all))
 		case p.Next == "":
-			return all, p.Total, nil
+			return all, nil
 		case len(p.Entries) != limit:
-			return nil, 0, fmt.Errorf("%v: a page of %d before the last has %d entries", q, limit, len(p.Entries))
+			return nil, fmt.Errorf("%v: a page before the last has %d entries, want %d", q, len(p.Entries), limit)
 		}
 		token = p.Next
 	}
@@ -331,7 +332,7 @@ func (c *client) lookup(ctx context.Context, q query, users []string) (page, err
 	return p, q.check(p.about)
 }
 
-// stats returns figures of a ladder.
+// stats returns the statistics of a ladder.
 func (c *client) stats(ctx context.Context, q query, more url.Values) (statsPage, error) {
 	values := q.values()
 	for name, value := range more {
@@ -344,7 +345,8 @@ func (c *client) stats(ctx context.Context, q query, more url.Values) (statsPage
 	return p, q.check(p.about)
 }
 
-// createBoard makes a board with an id of its own, and removes it after the test.
+// createBoard creates a board with a unique id, which it returns, and deletes the board
+// after the test.
 func (c *client) createBoard(t *testing.T, b board) string {
 	t.Helper()
 	b.ID = "official-" + b.ID + "-" + rand.Text()[:8]

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// bundled are the data sets whose licences allow it; testdata/README.md names
-// their authors.
+// bundled holds the data sets whose licenses allow redistribution. testdata/README.md
+// names their authors.
 //
 //go:embed testdata/*.csv.gz
 var bundled embed.FS
@@ -24,10 +24,10 @@ var bundled embed.FS
 // data sets that are not bundled.
 const datasetsVariable = "LEADERBOARD_DATASETS"
 
-// row is a line of a table, by the names in its header.
+// row is a line of a table: its values by column name.
 type row map[string]string
 
-// integer returns a column that must be an integer.
+// integer returns the value of a column that must be an integer.
 func (r row) integer(t *testing.T, column string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(r[column], 10, 64)
@@ -37,7 +37,7 @@ func (r row) integer(t *testing.T, column string) int64 {
 	return n
 }
 
-// day returns a column that must be a date, as its midnight in UTC.
+// day returns the value of a column that must be a date, as midnight in UTC.
 func (r row) day(t *testing.T, column string) time.Time {
 	t.Helper()
 	day, err := time.Parse(time.DateOnly, r[column])
@@ -54,23 +54,22 @@ func readBundled(t *testing.T, name string) []row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	return readTable(t, f)
 }
 
-// datasetsRequired says whether tests without the folder fail rather than skip:
-// as REQUIRE_DATASETS says, 1 or 0, or if that is not set, as REQUIRE_INTEGRATION.
+// datasetsRequired reports whether tests fail, rather than skip, without the folder. It
+// is true if REQUIRE_DATASETS is 1, or if that is not set and REQUIRE_INTEGRATION is 1.
 func datasetsRequired() bool {
 	return cmp.Or(os.Getenv("REQUIRE_DATASETS"), os.Getenv("REQUIRE_INTEGRATION")) == "1"
 }
 
-// readDataset returns the rows of a data set that is not bundled. Without the
-// folder the test is skipped, or fails if [datasetsRequired].
+// readDataset returns the rows of a data set that is not bundled. If no folder is named,
+// it skips the test, or fails it if [datasetsRequired].
 func readDataset(t *testing.T, name string) []row {
 	t.Helper()
 	dir := os.Getenv(datasetsVariable)
 	if dir == "" {
-		message := fmt.Sprintf("%s names no folder that holds %s", datasetsVariable, name)
+		message := fmt.Sprintf("%s is not set: set it to the folder that holds %s", datasetsVariable, name)
 		if datasetsRequired() {
 			t.Fatal(message)
 		}
@@ -80,12 +79,17 @@ func readDataset(t *testing.T, name string) []row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	return readTable(t, f)
 }
 
-func readTable(t *testing.T, r io.Reader) []row {
+// readTable returns the rows of a compressed CSV file with a header, and closes the file.
+func readTable(t *testing.T, r io.ReadCloser) []row {
 	t.Helper()
+	defer func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	unzipped, err := gzip.NewReader(r)
 	if err != nil {
 		t.Fatal(err)

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	decayPrecision = 320 // bits of every number; sums are right to 300 at least
-	decaySame      = 250 // sums that agree in so many bits are taken as equal,
-	decayApart     = 150 // and no others agree in more than so many
+	decayPrecision = 320 // bits of every number; at least 300 bits of a sum are correct
+	decaySame      = 250 // sums that agree in at least this many bits are equal
+	decayApart     = 150 // different sums agree in at most this many bits
 
 	halfLife      = 31557600 * time.Second // a Julian year
 	decayDecimals = 9
 	decayUnit     = 1_000_000_000 // a point
 )
 
-// half returns 2^(-d/halfLife) for a d of any sign.
+// half returns 2^(-d/halfLife). d may be negative.
 func half(d time.Duration) *big.Float {
 	exponent := new(big.Rat).SetFrac64(-int64(d), int64(halfLife))
 	whole := new(big.Int).Div(exponent.Num(), exponent.Denom()) // rounded down
 	rest := exponent.Sub(exponent, new(big.Rat).SetInt(whole))  // from 0 to 1
 	x, root := newFloat(1), newFloat(2)
 	two, one := big.NewRat(2, 1), big.NewRat(1, 1)
-	for range decayPrecision { // two to the power of each binary digit of rest
+	for range decayPrecision { // one binary digit of rest per step
 		root.Sqrt(root)
 		if rest.Mul(rest, two).Cmp(one) >= 0 {
 			rest.Sub(rest, one)
@@ -45,16 +45,16 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// decayTables hold what the times of the football results need: a whole number
-// of days before a midnight, and seconds into the day.
+// decayTables hold decay weights: by whole days before a midnight, and by seconds into a
+// day. The product of two weights applies to the time of any football result.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {
 	return decayTables{powers(half(24*time.Hour), 60_000), powers(half(-time.Second), 86_400)}
 }
 
-// decayed returns each user's sum of points at a midnight, halved with every
-// half-life since the result.
+// decayed returns the sum of each user's points at a midnight. The points of a result
+// halve with every half-life since the result.
 func (d decayTables) decayed(results []Result, at time.Time) map[string]*big.Float {
 	values := map[string]*big.Float{}
 	for _, r := range results {
@@ -70,13 +70,13 @@ func (d decayTables) decayed(results []Result, at time.Time) map[string]*big.Flo
 	return values
 }
 
-// rounded returns x to the nearest integer, for x of 0 or more.
+// rounded returns x rounded to the nearest integer. x must not be negative.
 func rounded(x *big.Float) int64 {
 	n, _ := new(big.Float).Add(x, newFloat(0.5)).Int64()
 	return n
 }
 
-// agreement returns in how many leading bits two sums agree.
+// agreement returns the number of leading bits in which two sums agree.
 func agreement(x, y *big.Float) int {
 	difference := new(big.Float).Sub(x, y)
 	if difference.Sign() == 0 {
@@ -85,9 +85,9 @@ func agreement(x, y *big.Float) int {
 	return max(x.MantExp(nil), y.MantExp(nil)) - difference.MantExp(nil)
 }
 
-// decayLadder is the expected ladder at a moment, with scores rounded to the
-// displayed decimals. closest is in how many bits the two sums agree that agree
-// in most without being equal.
+// decayLadder returns the expected ladder at a moment, with scores rounded to the
+// displayed decimals. closest is the largest agreement, in bits, of two different
+// neighboring sums.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
 	want = ladder(sums(results), func(x, y *standing) int {
 		if agreement(values[x.user], values[y.user]) >= decaySame {
@@ -104,13 +104,13 @@ func decayLadder(results []Result, values map[string]*big.Float) (want []standin
 	return want, closest
 }
 
-// decayMoments are the ends of five seasons that all begin with the first match.
+// decayMoments are the ends of five seasons that all start with the first match.
 var decayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-13", "2020-01-01"}
 
-// Decay checks trending boards of the football results, 3 points for a win and
-// 1 for a draw, halved with every year: five whose season is over, which show the
-// scores at its end, and one that goes on, which shows those of now. The recount
-// is in arithmetic of 320 bits.
+// Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a
+// half-life of a year. The seasons of five boards have ended, so their scores are those at
+// the end. The sixth has no end, so its scores are the current ones. The recount uses
+// 320-bit arithmetic.
 func Decay(t *testing.T, d Deployment) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)
@@ -140,12 +140,12 @@ func Decay(t *testing.T, d Deployment) {
 			}
 			want, closest := decayLadder(until, tables.decayed(until, end))
 			if closest > decayApart {
-				t.Fatalf("two sums agree in %d bits without being equal: this recount cannot tell them apart", closest)
+				t.Fatalf("two different sums agree in %d bits, want at most %d: the recount cannot order them", closest, decayApart)
 			}
 			for _, m := range methods {
 				readRecounted(t, c, query{board: b, season: ended.Season.Windows[0].ID, method: m}, want)
 			}
-			t.Logf("%d results, %d teams: order and %d decimals as recounted; different sums agree in %d bits at most; first is %s with %.9f",
+			t.Logf("%d results, %d teams: order and %d decimals compared; different sums agree in at most %d bits; first is %s with %.9f",
 				n, len(want), decayDecimals, closest, want[0].user, float64(want[0].score)/decayUnit)
 		})
 	}
@@ -161,7 +161,7 @@ func Decay(t *testing.T, d Deployment) {
 		want, _ := decayLadder(results, values)
 		for _, m := range methods {
 			before := time.Now()
-			entries, _, err := c.list(t.Context(), query{board: b, method: m}, 1000)
+			entries, err := c.list(t.Context(), query{board: b, method: m})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,12 +171,12 @@ func Decay(t *testing.T, d Deployment) {
 				t.Fatalf("%d entries, want %d", len(entries), len(want))
 			}
 			for i, e := range entries {
-				// The moment of the answer lies between before and after; the
-				// stored one has microseconds only, so it may be cut by one.
+				// The time of the answer lies between before and after. The service
+				// keeps microseconds only, so the score may be one higher.
 				v := values[want[i].user]
 				lo, hi := rounded(newFloat(0).Mul(v, least)), rounded(newFloat(0).Mul(v, most))+1
 				if e.Score < lo || e.Score > hi {
-					t.Errorf("%s, want a score of %d to %d", e.line(), lo, hi)
+					t.Errorf("entry is %s, want a score from %d to %d", e.line(), lo, hi)
 				}
 				want[i].score = e.Score
 			}

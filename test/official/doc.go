@@ -1,9 +1,8 @@
-// Package official checks a running service from outside, on real results
-// whose ranks are known: those that the organisers of a race, a championship and
-// an olympiad published, and those that follow from the results by definition.
+// Package official checks a running service from outside, with real results. It
+// compares the service's ranks with those that the organizers of a race, a championship
+// and an olympiad published, and with a recount from the results.
 //
-// It speaks the public REST API and nothing else. What it expects it counts by
-// itself, from the results, with sort and addition; it imports no package of
-// the service. So it says the same about every form of the service: a
-// [Deployment] names one, and how results get into it.
+// The checks use only the public REST API. The recount sorts and adds, and imports no
+// package of the service. The same checks therefore apply to every form of the service:
+// a [Deployment] holds its address, and a [Feeder] that brings results into it.
 package official

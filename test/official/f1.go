@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// placesCounted is how many places the countback knows: more wins first, then
-// more second places, and so on.
+// placesCounted is the number of places in the countback, which compares the number of
+// wins, then that of second places, and so on.
 const placesCounted = 24
 
-// f1Round is a round of a season: what happened, and the official table after it.
+// f1Round is a round of a season: its results, and the official table after it.
 type f1Round struct {
 	season, round string
 	results       []Result // with the places as tie-breakers
@@ -34,7 +34,7 @@ func readF1(t *testing.T) [][]f1Round {
 		k := key{r["season"], r["round"]}
 		if index[k] == nil {
 			if len(seasons) == 0 || seasons[len(seasons)-1][0].season != k.season {
-				seasons = append(seasons, make([]f1Round, 0, 50)) // enough for every pointer to stay good
+				seasons = append(seasons, make([]f1Round, 0, 50)) // enough capacity: index holds pointers into the slice
 			}
 			last := &seasons[len(seasons)-1]
 			*last = append(*last, f1Round{season: k.season, round: k.round})
@@ -59,18 +59,18 @@ func readF1(t *testing.T) [][]f1Round {
 	return seasons
 }
 
-// f1Count counts what agreed, over all seasons.
+// f1Count counts the rows and tables that agree with the official ones, over all seasons.
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int
 	points, least, block       int // rows of the board of points
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
-	fed                        int
+	submitted                  int
 }
 
-// F1 checks the Formula 1 seasons 2000 to 2012: after each of the 232 rounds the
-// points and ranks of a sum board against the official drivers' table, and those
-// of a board whose tie-breakers count wins, second places and so on.
+// F1 compares two sum boards of the Formula 1 seasons 2000 to 2012 with the official
+// drivers' table after each of the 232 rounds. The tie-breakers of the second board count
+// wins, second places and so on.
 func F1(t *testing.T, d Deployment) {
 	var count f1Count
 	began := time.Now()
@@ -82,8 +82,8 @@ func F1(t *testing.T, d Deployment) {
 			})
 		}
 	})
-	t.Logf("%d results fed in %v", count.fed, time.Since(began).Round(time.Millisecond))
-	t.Logf("%d tables of %d rows, %d of them level on points with another", count.tables, count.rows, count.level)
+	t.Logf("submitted %d results in %v", count.submitted, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d tables with %d rows, %d of them level on points with another", count.tables, count.rows, count.level)
 	t.Logf("points %d, min %d, block %d; countback %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
 	for _, c := range []struct {
 		what      string
@@ -93,10 +93,10 @@ func F1(t *testing.T, d Deployment) {
 		{"rows", count.rows, 5193},
 		{"rows level on points", count.level, 2510},
 		{"rows with the official points", count.points, 5193},
-		{"rows whose rank is the best place of those level", count.least, 5193},
-		{"rows whose place is within those level", count.block, 5193},
+		{"rows whose rank is the best official position with the same points", count.least, 5193},
+		{"rows whose official position is within the ranks of the same points", count.block, 5193},
 		{"rows whose rank with countback is the official position", count.countback, 5175},
-		{"tables that are so throughout", count.countbackTables, 216},
+		{"tables in which the rank with countback is the official position in all rows", count.countbackTables, 216},
 	} {
 		if c.got != c.want {
 			t.Errorf("%d %s, want %d", c.got, c.what, c.want)
@@ -104,6 +104,8 @@ func F1(t *testing.T, d Deployment) {
 	}
 }
 
+// checkSeason submits a season round by round, and compares both boards with the recount
+// and the official table after each round.
 func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 	c := d.client()
 	b := board{
@@ -117,39 +119,39 @@ func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 	}
 	countback := c.createBoard(t, b)
 
-	var fed, fedCountback []Result
+	var submitted, submittedCountback []Result
 	for _, round := range rounds {
 		plain := slices.Clone(round.results)
 		for i := range plain {
 			plain[i].TieBreakers = nil
 		}
-		fed, fedCountback = append(fed, plain...), append(fedCountback, round.results...)
+		submitted, submittedCountback = append(submitted, plain...), append(submittedCountback, round.results...)
 		if err := d.Feeder(t.Context(), points, plain); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Feeder(t.Context(), countback, round.results); err != nil {
 			t.Fatal(err)
 		}
-		byPoints := readRecounted(t, c, query{board: points}, ladder(sums(fed), higherFirst))
-		byPlaces := readRecounted(t, c, query{board: countback}, ladder(sums(fedCountback), higherFirst))
+		byPoints := readRecounted(t, c, query{board: points}, ladder(sums(submitted), higherFirst))
+		byPlaces := readRecounted(t, c, query{board: countback}, ladder(sums(submittedCountback), higherFirst))
 		if err := checkTable(round, byPoints, byPlaces, count); err != nil {
 			t.Errorf("round %s: %v", round.round, err)
 		}
 	}
-	for _, m := range methods { // and at the season's end by every method
-		readRecounted(t, c, query{board: points, method: m}, ladder(sums(fed), higherFirst))
-		readRecounted(t, c, query{board: countback, method: m}, ladder(sums(fedCountback), higherFirst))
+	for _, m := range methods { // every method at the end of the season
+		readRecounted(t, c, query{board: points, method: m}, ladder(sums(submitted), higherFirst))
+		readRecounted(t, c, query{board: countback, method: m}, ladder(sums(submittedCountback), higherFirst))
 	}
 	count.mu.Lock()
 	defer count.mu.Unlock()
-	count.fed += len(fed) + len(fedCountback)
+	count.submitted += len(submitted) + len(submittedCountback)
 }
 
-// readRecounted reads a ladder, compares it with the recount, and returns its
-// entries by user.
-func readRecounted(t *testing.T, c *client, q query, want []standing) map[string]Entry {
+// readRecounted reads a ladder, compares it with the recount, and returns its entries by
+// user.
+func readRecounted(t *testing.T, c *client, q query, want []standing) map[string]entry {
 	t.Helper()
-	entries, _, err := c.list(t.Context(), q, 1000)
+	entries, err := c.list(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,21 +162,21 @@ func readRecounted(t *testing.T, c *client, q query, want []standing) map[string
 	if err := compareLadder(want, entries, method); err != nil {
 		t.Errorf("%v: %v", q, err)
 	}
-	users := make(map[string]Entry, len(entries))
+	users := make(map[string]entry, len(entries))
 	for _, e := range entries {
 		users[e.User] = e
 	}
 	return users
 }
 
-// checkTable compares what the two boards say with the official table after a
+// checkTable compares the entries of the two boards with the official table after a
 // round, and counts the rows that agree.
-func checkTable(round f1Round, byPoints, byPlaces map[string]Entry, count *f1Count) error {
+func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Count) error {
 	best, level := map[int64]int64{}, map[int64]int64{} // by points, of the drivers in the table
 	for _, row := range round.table {
 		e, ok := byPoints[row.driver]
 		if _, also := byPlaces[row.driver]; !ok || !also {
-			return fmt.Errorf("%s is on no board", row.driver)
+			return fmt.Errorf("%s is missing from a board", row.driver)
 		}
 		if place, ok := best[e.Score]; !ok || row.position < place {
 			best[e.Score] = row.position

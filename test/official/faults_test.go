@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// A fault is a small lie between the service and a check.
+// A fault is a small change that a proxy makes between a check and the service.
 type fault struct {
 	name    string
-	results func(results []any)        // spoils what a batch submits
-	answer  func(data map[string]any)  // spoils the answer to a list
-	entry   func(entry map[string]any) // spoils the last entry of a list
+	results func(results []any)        // changes the results of a batch
+	answer  func(data map[string]any)  // changes the answer to a list
+	entry   func(entry map[string]any) // changes the last entry of a list
 }
 
 func object(v any) map[string]any { return v.(map[string]any) }
@@ -35,19 +35,19 @@ func add(object map[string]any, name string, n int64) {
 
 var faults = []fault{
 	{name: "a result is lost", results: func(r []any) { r[100] = r[99] }},
-	{name: "a result has a few units too many", results: func(r []any) { add(object(r[len(r)-1]), "points", 5) }},
-	{name: "a result is a second older", results: func(r []any) { object(r[250])["achieved_at"] = "1899-03-01T00:00:00Z" }},
-	{name: "a result is another user's", results: func(r []any) { object(r[200])["user_id"] = object(r[198])["user_id"] }},
+	{name: "a result has too many points", results: func(r []any) { add(object(r[len(r)-1]), "points", 5) }},
+	{name: "a result has a wrong time", results: func(r []any) { object(r[250])["achieved_at"] = "1899-03-01T00:00:00Z" }},
+	{name: "a result has a wrong user", results: func(r []any) { object(r[200])["user_id"] = object(r[198])["user_id"] }},
 	{name: "a score is off by one", entry: func(e map[string]any) { add(e, "score", 1) }},
 	{name: "a rank is off by one", entry: func(e map[string]any) { add(e, "rank", 1) }},
 	{name: "a rank is a string", entry: func(e map[string]any) { e["rank"] = e["rank"].(json.Number).String() }},
-	{name: "a rank is not there", entry: func(e map[string]any) { delete(e, "rank") }},
-	{name: "a time is off", entry: func(e map[string]any) { e["achieved_at"] = "1899-03-01T00:00:00Z" }},
+	{name: "a rank is missing", entry: func(e map[string]any) { delete(e, "rank") }},
+	{name: "a time is wrong", entry: func(e map[string]any) { e["achieved_at"] = "1899-03-01T00:00:00Z" }},
 	{name: "the total is off by one", answer: func(d map[string]any) { add(d, "total", 1) }},
 	{name: "the count is off by one", answer: func(d map[string]any) { add(d, "count", 1) }},
-	{name: "the season is another", answer: func(d map[string]any) { d["season"] = "1872" }},
-	{name: "the method is another", answer: func(d map[string]any) { d["method"] = "dense" }},
-	{name: "ranks are degraded", answer: func(d map[string]any) { d["degraded"] = true }},
+	{name: "the season is wrong", answer: func(d map[string]any) { d["season"] = "1872" }},
+	{name: "the method is wrong", answer: func(d map[string]any) { d["method"] = "dense" }},
+	{name: "the answer is degraded", answer: func(d map[string]any) { d["degraded"] = true }},
 	{name: "an entry is missing", answer: func(d map[string]any) {
 		d["leaderboard"] = d["leaderboard"].([]any)[1:]
 		add(d, "count", -1)
@@ -59,11 +59,10 @@ var faults = []fault{
 	}},
 }
 
-// A check that cannot fail is none: each fault, planted by a proxy between the
-// service and one of the checks, must make the check fail, and the proxy alone
-// must not.
+// A proxy plants each fault between a check and the service. Each fault must make the
+// check fail. Without a fault, the check must pass through the proxy.
 func TestChecksFindPlantedFaults(t *testing.T) {
-	const check = "^TestDecay$/^1900-01-01$" // small, and with every step of the larger ones
+	const check = "^TestDecay$/^1900-01-01$" // small, but with every step of the larger checks
 	target, err := url.Parse(server(t))
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +82,7 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			out, err := run(t, f)
 			if err == nil || !strings.Contains(out, "--- FAIL: TestDecay/1900-01-01") {
-				t.Errorf("not found: %v\n%s", err, out)
+				t.Errorf("the check passed or did not run, want a failure: %v\n%s", err, out)
 			}
 		})
 	}
@@ -96,13 +95,13 @@ func (f fault) proxy(target *url.URL) http.Handler {
 			if f.results == nil || !strings.HasSuffix(r.In.URL.Path, "/scores:batch") {
 				return
 			}
-			r.Out.Body, r.Out.ContentLength = spoil(r.In.Body, func(body map[string]any) { f.results(body["results"].([]any)) })
+			r.Out.Body, r.Out.ContentLength = rewrite(r.In.Body, func(body map[string]any) { f.results(body["results"].([]any)) })
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			if !strings.HasSuffix(resp.Request.URL.Path, "/scores") || f.results != nil {
 				return nil
 			}
-			resp.Body, resp.ContentLength = spoil(resp.Body, func(body map[string]any) {
+			resp.Body, resp.ContentLength = rewrite(resp.Body, func(body map[string]any) {
 				data := object(body["data"])
 				if f.answer != nil {
 					f.answer(data)
@@ -117,8 +116,8 @@ func (f fault) proxy(target *url.URL) http.Handler {
 	}
 }
 
-// spoil changes a JSON body and returns it and its length.
-func spoil(body io.ReadCloser, change func(map[string]any)) (io.ReadCloser, int64) {
+// rewrite changes a JSON body and returns it and its length.
+func rewrite(body io.ReadCloser, change func(map[string]any)) (io.ReadCloser, int64) {
 	defer body.Close()
 	d := json.NewDecoder(body)
 	d.UseNumber()

@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Feeder brings results to a board, in their order as far as its way has one,
-// and returns once reads see all of them. It is safe for concurrent use.
+// A Feeder brings results to a board and returns once reads see all of them. It keeps
+// their order if its transport keeps an order. It is safe for concurrent use.
 type Feeder func(ctx context.Context, board string, results []Result) error
 
 // Deployment is a service under test.
 type Deployment struct {
-	URL    string // of its REST API, such as http://127.0.0.1:8080
-	Key    string // an API key of every scope; empty for a service without keys
-	Feeder Feeder // how results get in
+	URL    string // base of the REST API, such as http://127.0.0.1:8080
+	Key    string // an API key with every scope, or empty if the service needs none
+	Feeder Feeder // brings results into the service
 }
 
 func (d Deployment) client() *client { return newClient(d.URL, d.Key) }
 
-// readers is how many requests a check has under way at once.
+// readers is the number of concurrent requests of a check.
 const readers = 16
 
 func newClient(url, key string) *client {
@@ -38,8 +38,8 @@ func newClient(url, key string) *client {
 	}}
 }
 
-// REST returns a feeder that submits results in batches, one after another.
-// Batches of one go to the route of single results.
+// REST returns a feeder that submits results over REST in batches, one after another. It
+// submits a batch of one as a single result.
 func REST(url, key string, batch int) Feeder {
 	c := newClient(url, key)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -48,7 +48,7 @@ func REST(url, key string, batch int) Feeder {
 			if err != nil {
 				return err
 			}
-			if err := c.settle(ctx, board, part, outcomes); err != nil {
+			if err := c.waitApplied(ctx, board, part, outcomes); err != nil {
 				return err
 			}
 		}
@@ -56,6 +56,7 @@ func REST(url, key string, batch int) Feeder {
 	}
 }
 
+// submit submits results and returns their outcomes in the same order.
 func (c *client) submit(ctx context.Context, board string, results []Result) ([]outcome, error) {
 	if len(results) == 1 {
 		var o outcome
@@ -70,23 +71,23 @@ func (c *client) submit(ctx context.Context, board string, results []Result) ([]
 		return nil, err
 	}
 	if len(answer.Outcomes) != len(results) {
-		return nil, fmt.Errorf("%d outcomes of %d results", len(answer.Outcomes), len(results))
+		return nil, fmt.Errorf("%d outcomes for %d results", len(answer.Outcomes), len(results))
 	}
 	return answer.Outcomes, nil
 }
 
-// settle checks what became of results, and waits for those that the service
-// has taken and not yet applied.
-func (c *client) settle(ctx context.Context, board string, results []Result, outcomes []outcome) error {
+// waitApplied checks the outcomes of results, and waits for the results that the service
+// accepted but has not applied yet.
+func (c *client) waitApplied(ctx context.Context, board string, results []Result, outcomes []outcome) error {
 	for i, o := range outcomes {
 		switch o.Status {
 		case "APPLIED", "DUPLICATE", "SUPERSEDED":
 		case "ACCEPTED":
-			if err := c.applied(ctx, board, o.Season, results[i].User, o.Match, results[i].Revision); err != nil {
+			if err := c.waitResult(ctx, board, o.Season, results[i].User, o.Match, results[i].Revision); err != nil {
 				return err
 			}
 		default:
-			return fmt.Errorf("board %s: result %+v: %s %s %s", board, results[i], o.Status, o.Reason, o.Detail)
+			return fmt.Errorf("board %s: result %+v: outcome %s %s %s", board, results[i], o.Status, o.Reason, o.Detail)
 		}
 	}
 	return nil
@@ -95,8 +96,9 @@ func (c *client) settle(ctx context.Context, board string, results []Result, out
 // applyTimeout bounds the wait for one accepted result.
 const applyTimeout = time.Minute
 
-// applied returns once a revision of a result is no longer pending.
-func (c *client) applied(ctx context.Context, board, season, user, match string, revision int64) error {
+// waitResult waits until a revision of a result is applied. Until then GetResult
+// answers 404.
+func (c *client) waitResult(ctx context.Context, board, season, user, match string, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	values := url.Values{"revision": {strconv.FormatInt(revision, 10)}}
@@ -115,19 +117,19 @@ func (c *client) applied(ctx context.Context, board, season, user, match string,
 			return err
 		case answer.Status == "REJECTED":
 			return fmt.Errorf("board %s: result %q of %q was rejected: %s", board, match, user, answer.Reason)
-		case answer.Status != "PENDING":
+		default:
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("board %s: result %q of %q is still not applied: %w", board, match, user, ctx.Err())
+			return fmt.Errorf("board %s: result %q of %q is not applied after %v: %w", board, match, user, applyTimeout, ctx.Err())
 		}
 	}
 }
 
-// Duplicated returns a feeder that submits a share of the results, 0 to 1, a
-// second time, each somewhere behind its first.
+// Duplicated returns a feeder that submits all results, and about a share of them a second
+// time, each at a random place after the first. The share is from 0 to 1.
 func Duplicated(to Feeder, share float64, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -150,8 +152,8 @@ func Duplicated(to Feeder, share float64, seed uint64) Feeder {
 	}
 }
 
-// Shuffled returns a feeder that submits results in a random order in which each
-// may be overtaken by those up to window places behind it.
+// Shuffled returns a feeder that submits results in a random order. A result moves up by
+// at most window places.
 func Shuffled(to Feeder, window int, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -174,8 +176,8 @@ func Shuffled(to Feeder, window int, seed uint64) Feeder {
 	}
 }
 
-// lockedRand returns a function that lends one source of random numbers to one
-// caller at a time.
+// lockedRand returns a function that calls its argument with a shared source of random
+// numbers. Concurrent calls run one after another.
 func lockedRand(seed uint64) func(func(*rand.Rand)) {
 	var mu sync.Mutex
 	r := newRand(seed)
@@ -188,7 +190,8 @@ func lockedRand(seed uint64) func(func(*rand.Rand)) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// each calls f for 0 to n-1, up to [readers] at once, and returns the first error.
+// each calls f with 0 to n-1, up to [readers] calls concurrently, and returns the first
+// error.
 func each(ctx context.Context, n int, f func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)

@@ -19,7 +19,7 @@ import (
 // match is a men's full international.
 type match struct {
 	id                   string
-	at                   time.Time // on its day, in the order of the file
+	at                   time.Time // the day, with seconds that keep the order of the file
 	home, away           string
 	homeGoals, awayGoals int64
 }
@@ -35,7 +35,7 @@ func readFootball(t *testing.T) []match {
 	return all
 }
 
-// footballResults gives both teams of each match a result.
+// footballResults returns two results per match, one for each team.
 func footballResults(matches []match, win, draw int64) []Result {
 	results := make([]Result, 0, 2*len(matches))
 	for _, m := range matches {
@@ -53,16 +53,16 @@ func footballResults(matches []match, win, draw int64) []Result {
 	return results
 }
 
-// seasons is all of a board that readers see: entries by season and method.
-type seasons map[string]map[string][]Entry
+// seasons holds all entries of a board, by season and rank method.
+type seasons map[string]map[string][]entry
 
-// dump reads every year's ladder by every method.
+// dump reads the ladder of every year by every method.
 func (c *client) dump(ctx context.Context, b string, years []string) (seasons, error) {
-	read := make([]map[string][]Entry, len(years))
+	read := make([]map[string][]entry, len(years))
 	err := each(ctx, len(years), func(ctx context.Context, i int) error {
-		read[i] = map[string][]Entry{}
+		read[i] = map[string][]entry{}
 		for _, m := range methods {
-			entries, _, err := c.list(ctx, query{board: b, season: years[i], method: m}, 1000)
+			entries, err := c.list(ctx, query{board: b, season: years[i], method: m})
 			if err != nil {
 				return err
 			}
@@ -77,29 +77,29 @@ func (c *client) dump(ctx context.Context, b string, years []string) (seasons, e
 	return all, err
 }
 
-// difference returns how two dumps differ, and nothing if they do not.
+// difference describes how two dumps differ. It returns an empty string if they are equal.
 func difference(before, after seasons) string {
-	same := maps.EqualFunc(before, after, func(x, y map[string][]Entry) bool {
-		return maps.EqualFunc(x, y, func(x, y []Entry) bool { return slices.EqualFunc(x, y, sameEntry) })
+	same := maps.EqualFunc(before, after, func(x, y map[string][]entry) bool {
+		return maps.EqualFunc(x, y, func(x, y []entry) bool { return slices.EqualFunc(x, y, sameEntry) })
 	})
 	if same {
-		return "" // found sooner than by cmp, of all entries of all years
+		return "" // faster than cmp.Diff, which walks all entries of all years
 	}
 	return fmt.Sprintf("(-before +after):\n%.2000s", cmp.Diff(before, after))
 }
 
-func sameEntry(x, y Entry) bool {
+func sameEntry(x, y entry) bool {
 	return x.User == y.User && x.Score == y.Score && x.Rank != nil && y.Rank != nil && *x.Rank == *y.Rank &&
 		x.AchievedAt.Equal(y.AchievedAt) && slices.Equal(x.TieBreakers, y.TieBreakers)
 }
 
-// The years of the data, each of which has matches.
+// The first and last year of the data. Each year between them has matches.
 const firstYear, lastYear = 1872, 2019
 
-// Football checks 43,378 football internationals of 1872 to 2019, a season a
-// year, on a board of points (3 for a win, 1 for a draw) and on one of wins:
-// against a recount, and that they stay the same when results come twice, come
-// in another order, and are retracted and added again.
+// Football checks two boards of 43,378 football internationals from 1872 to 2019, with one
+// season per year: points (3 for a win, 1 for a draw) and wins. It compares them with a
+// recount. It also checks that they do not change if results are repeated, shuffled, or
+// retracted and added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
 	s := seed.New(t)
@@ -137,16 +137,16 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 		}
 		return all
 	}
-	feed := func(how string, to Feeder, b string, results []Result) {
+	submit := func(how string, to Feeder, b string, results []Result) {
 		t.Helper()
 		began := time.Now()
 		if err := to(t.Context(), b, results); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: fed %d results in %v", how, len(results), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: submitted %d results in %v", how, len(results), time.Since(began).Round(time.Millisecond))
 	}
 
-	feed("in order", d.Feeder, b, results)
+	submit("in order", d.Feeder, b, results)
 	first := dump(b)
 	checkYears(t, first, byYear)
 	checkFootballFacts(t, name, first, matches)
@@ -158,18 +158,18 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 			t.Errorf("%s changed the board %s", what, diff)
 		}
 	}
-	feed("a second time", d.Feeder, b, results)
-	unchanged("the whole file a second time", b)
-	feed("shuffled", Shuffled(d.Feeder, len(results), seed), b, results)
-	unchanged("the whole file in shuffled order", b)
+	submit("a second time", d.Feeder, b, results)
+	unchanged("submitting all results again", b)
+	submit("a third time, shuffled", Shuffled(d.Feeder, len(results), seed), b, results)
+	unchanged("submitting all results again in random order", b)
 
 	rules.ID += "-shuffled"
 	other := c.createBoard(t, rules)
-	feed("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
-	unchanged("shuffled order from the start", other)
+	submit("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
+	unchanged("random order from the start", other)
 
-	// The first year, a year of war, the year with a match that is in twice, the
-	// last and largest, and one at random.
+	// The first year, a year of war, the year whose data lists a match twice, the last
+	// and largest year, and a random one.
 	retracted := []string{"1872", "1916", "1974", "2019", strconv.Itoa(firstYear + newRand(seed).IntN(lastYear-firstYear+1))}
 	slices.Sort(retracted)
 	checkRetraction(t, d, c, b, slices.Compact(retracted), byYear, first, dump)
@@ -193,10 +193,10 @@ func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 			}
 		}
 	}
-	t.Logf("%d years of %d rows as recounted, %d rows level with another", len(byYear), rows, same)
+	t.Logf("compared %d years with %d rows, %d of them level with another", len(byYear), rows, same)
 }
 
-// checkFootballFacts checks figures that are known otherwise.
+// checkFootballFacts checks the total of each year and known facts about 2019.
 func checkFootballFacts(t *testing.T, name string, got seasons, matches []match) {
 	t.Helper()
 	for year, byMethod := range got {
@@ -216,7 +216,7 @@ func checkFootballFacts(t *testing.T, name string, got seasons, matches []match)
 			}
 		}
 		if sum != want {
-			t.Errorf("%s: all %s are %d, want %d", year, name, sum, want)
+			t.Errorf("%s: the total of %s is %d, want %d", year, name, sum, want)
 		}
 	}
 	if name != "points" {
@@ -230,14 +230,14 @@ func checkFootballFacts(t *testing.T, name string, got seasons, matches []match)
 		team        string
 		score, rank int64
 	}{{"Japan", 48, 1}, {"Mexico", 46, 2}, {"Qatar", 44, 3}, {"Algeria", 40, 4}, {"South Korea", 40, 4}} {
-		found := slices.IndexFunc(last[:5], func(e Entry) bool { return e.User == want.team })
+		found := slices.IndexFunc(last[:5], func(e entry) bool { return e.User == want.team })
 		if found < 0 || last[found].Score != want.score || *last[found].Rank != want.rank || i < 3 && found != i {
 			t.Errorf("2019: %s is at position %d of %v, want score %d and rank %d", want.team, found+1, last[:5], want.score, want.rank)
 		}
 	}
 }
 
-// checkYearByUser asks for every team of a year by id, by every method.
+// checkYearByUser reads the entry of every team of a year by id, by every method.
 func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) {
 	t.Helper()
 	want := ladder(sums(results), higherFirst)
@@ -250,14 +250,14 @@ func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) 
 	}
 }
 
-// checkRetraction retracts every match of some years, which empties them and
-// leaves the others alone, and adds all again at a higher revision.
+// checkRetraction retracts all results of some years and checks that only these years are
+// empty. Then it adds the results again with a higher revision.
 func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
 	var results []Result
 	want := maps.Clone(first)
 	for _, year := range years {
 		results = append(results, byYear[year]...)
-		want[year] = map[string][]Entry{}
+		want[year] = map[string][]entry{}
 		for _, m := range methods {
 			want[year][m] = nil
 		}
@@ -271,22 +271,25 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 	}
 	t.Logf("retracted the %d results of %v in %v", len(results), years, time.Since(began).Round(time.Millisecond))
 	if diff := difference(want, dump(b)); diff != "" {
-		t.Errorf("the retractions did not leave just the other years %s", diff)
+		t.Errorf("the retractions did not empty just the years %v %s", years, diff)
 	}
 	err = each(t.Context(), len(results), func(ctx context.Context, i int) error {
 		r := &results[i]
 		q := query{board: b, season: strconv.Itoa(r.AchievedAt.Year())}
 		_, err := c.user(ctx, q, r.User, 0)
 		var missing *statusError
-		if !errors.As(err, &missing) || missing.code != http.StatusNotFound {
-			return fmt.Errorf("%v: user %q without a result: %v, want status 404", q, r.User, err)
+		switch {
+		case err == nil:
+			return fmt.Errorf("%v: user %q has an entry but no result", q, r.User)
+		case !errors.As(err, &missing) || missing.code != http.StatusNotFound:
+			return fmt.Errorf("%v: user %q without a result: want status 404: %w", q, r.User, err)
 		}
 		var answer struct{ Status string }
 		if err := c.call(ctx, http.MethodGet, q.path("results", escape(r.User), escape(r.Match)), q.values(), nil, &answer); err != nil {
 			return err
 		}
 		if answer.Status != "RETRACTED" {
-			return fmt.Errorf("%v: match %s of %q is %s, want RETRACTED", q, r.Match, r.User, answer.Status)
+			return fmt.Errorf("%v: match %s of %q has status %s, want RETRACTED", q, r.Match, r.User, answer.Status)
 		}
 		return nil
 	})
@@ -296,24 +299,24 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 
 	again := slices.Clone(results)
 	for i := range again {
-		again[i].Revision = 2 // a retraction is the revision after the result's
+		again[i].Revision = 2 // the result had revision 0, its retraction 1
 	}
 	if err := d.Feeder(t.Context(), b, again); err != nil {
 		t.Fatal(err)
 	}
 	if diff := difference(first, dump(b)); diff != "" {
-		t.Errorf("adding again did not restore the board %s", diff)
+		t.Errorf("adding the results again did not restore the board %s", diff)
 	}
-	// What was retracted stays superseded: the first revision changes nothing.
+	// The first revision is superseded, so it changes nothing.
 	if err := d.Feeder(t.Context(), b, results); err != nil {
 		t.Fatal(err)
 	}
 	if diff := difference(first, dump(b)); diff != "" {
-		t.Errorf("an old revision changed the board %s", diff)
+		t.Errorf("submitting the first revision again changed the board %s", diff)
 	}
 }
 
-// retract undoes a result, and returns once reads see it undone.
+// retract retracts a result and returns once reads see the retraction.
 func (c *client) retract(ctx context.Context, b string, r *Result) error {
 	season := strconv.Itoa(r.AchievedAt.Year())
 	var o outcome
@@ -322,10 +325,10 @@ func (c *client) retract(ctx context.Context, b string, r *Result) error {
 		return err
 	}
 	if o.Status == "ACCEPTED" {
-		return c.applied(ctx, b, season, r.User, r.Match, r.Revision+1)
+		return c.waitResult(ctx, b, season, r.User, r.Match, r.Revision+1)
 	}
 	if !o.Success || o.Status != "APPLIED" {
-		return fmt.Errorf("board %s: retracting %s of %q: %+v", b, r.Match, r.User, o)
+		return fmt.Errorf("board %s: retract %s of %q: outcome %+v, want APPLIED", b, r.Match, r.User, o)
 	}
 	return nil
 }

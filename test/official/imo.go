@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// IMO checks the International Mathematical Olympiads of 1959 to 2009, one
-// season a year of a sum board, against the official ranks. From 1963 on a
-// contestant has one result a problem.
+// IMO compares a sum board of the International Mathematical Olympiads of 1959 to 2009
+// with the official ranks. Each year is a season. From 1963 on, each contestant whose
+// marks per problem are known has one result per problem.
 func IMO(t *testing.T, d Deployment) {
 	type contestant struct {
 		total, rank int64
@@ -47,12 +47,12 @@ func IMO(t *testing.T, d Deployment) {
 	if err := d.Feeder(t.Context(), b, results); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("fed %d results in %v", len(results), time.Since(began).Round(time.Millisecond))
+	t.Logf("submitted %d results in %v", len(results), time.Since(began).Round(time.Millisecond))
 
 	rows, agree, exactYears, exactRows := 0, 0, 0, 0
 	for year, contestants := range years {
 		want := ladder(sums(byYear[year]), higherFirst)
-		var read map[string]Entry
+		var read map[string]entry
 		for _, m := range []string{"ordinal", "dense", "competition"} {
 			read = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)
 		}
@@ -61,11 +61,11 @@ func IMO(t *testing.T, d Deployment) {
 			e := read[user]
 			switch {
 			case e.Rank == nil || e.Score != official.total:
-				t.Errorf("%d: %s, want score %d of %q", year, e.line(), official.total, user)
+				t.Errorf("%d: entry of %q is %s, want score %d and a rank", year, user, e.line(), official.total)
 			case *e.Rank == official.rank:
 				agreed++
 			case official.exact:
-				t.Errorf("%d: %s, the official rank is %d", year, e.line(), official.rank)
+				t.Errorf("%d: entry is %s, want the official rank %d", year, e.line(), official.rank)
 			}
 		}
 		rows += len(contestants)
@@ -75,9 +75,9 @@ func IMO(t *testing.T, d Deployment) {
 			exactRows += agreed
 		}
 	}
-	got := fmt.Sprintf("%d years of %d rows: the rank is the official one in %d rows, and throughout %d years of %d rows", len(years), rows, agree, exactYears, exactRows)
+	got := fmt.Sprintf("%d years with %d rows; %d rows have the official rank; in %d years with %d rows all rows do", len(years), rows, agree, exactYears, exactRows)
 	t.Log(got)
-	if want := "50 years of 12905 rows: the rank is the official one in 12663 rows, and throughout 37 years of 9090 rows"; got != want {
+	if want := "50 years with 12905 rows; 12663 rows have the official rank; in 37 years with 9090 rows all rows do"; got != want {
 		t.Errorf("want %s", want)
 	}
 }

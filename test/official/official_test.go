@@ -14,10 +14,10 @@ func TestBoston(t *testing.T) { Boston(t, deployment(t, batch)) }
 
 func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
 
-// A season is fed result by result.
+// The test submits results one by one.
 func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 
-// The same with a fifth of the results twice, and in another order.
+// The test submits a fifth of the results twice, and all in random order.
 func TestF1ShuffledAndDuplicated(t *testing.T) {
 	d := deployment(t, 10)
 	s := seed.New(t)

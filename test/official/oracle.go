@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Methods are the three ways to number ranks.
+// methods are the three rank methods.
 var methods = []string{"competition", "dense", "ordinal"}
 
-// standing is a user's line of an expected ladder.
+// standing is a user's line in an expected ladder.
 type standing struct {
 	user  string
 	score int64
@@ -19,13 +19,13 @@ type standing struct {
 	at    time.Time // when the user reached the score
 
 	rank  map[string]int64 // by method
-	level int64            // how many share the standing, the user among them
-	worse int64            // how many stand strictly worse
+	level int64            // number of users with this score and tie-breakers, this user included
+	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
-// ladder sorts standings and gives them their ranks. better orders two of them
-// by score and tie-breakers alone, negative if the first stands better; what is
-// level there goes by time, then by user.
+// ladder sorts standings and ranks them. better compares two standings by score and
+// tie-breakers only, and is negative if the first is better. Equal standings are ordered
+// by time, then by user.
 func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	slices.SortFunc(standings, func(x, y standing) int {
 		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
@@ -46,22 +46,22 @@ func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	return standings
 }
 
-// higherFirst and lowerFirst order standings by score, and then by the greater
-// tie-breakers.
+// higherFirst orders standings by higher score, then by greater tie-breakers.
 func higherFirst(x, y *standing) int {
 	return cmp.Or(cmp.Compare(y.score, x.score), slices.Compare(y.ties, x.ties))
 }
 
+// lowerFirst orders standings by lower score, then by greater tie-breakers.
 func lowerFirst(x, y *standing) int {
 	return cmp.Or(cmp.Compare(x.score, y.score), slices.Compare(y.ties, x.ties))
 }
 
-// sums recounts a board that adds up: one standing a user, in no order.
+// sums recounts a sum board. It returns one standing per user, in no order.
 func sums(results []Result) []standing {
 	type sum struct {
 		standing
-		match   string // that decides at
-		changed bool   // by at least one result
+		match   string // the match that determines at
+		changed bool   // at least one result changed the sum
 	}
 	users := map[string]*sum{}
 	for i := range results {
@@ -76,8 +76,8 @@ func sums(results []Result) []standing {
 		for j, v := range r.TieBreakers {
 			s.ties[j] += v
 		}
-		// A score is reached with the last result that changed it, or while none
-		// did, with the first.
+		// The last result that changed the sum determines the time. If none changed
+		// it, the first result does.
 		later := cmp.Or(r.AchievedAt.Compare(s.at), strings.Compare(r.Match, s.match))
 		if !known || changes && !s.changed || changes && later > 0 || !changes && !s.changed && later < 0 {
 			s.at, s.match, s.changed = r.AchievedAt, r.Match, changes
@@ -90,14 +90,14 @@ func sums(results []Result) []standing {
 	return all
 }
 
-// bests recounts a board of best results, of which every user has one.
+// bests recounts a board of best results. Each user must have exactly one result.
 func bests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
 	all := make([]standing, 0, len(results))
 	seen := map[string]bool{}
 	for i := range results {
 		r := &results[i]
 		if seen[r.User] {
-			t.Fatalf("user %q has two results", r.User)
+			t.Fatalf("user %q has more than one result", r.User)
 		}
 		seen[r.User] = true
 		all = append(all, standing{user: r.User, score: *r.Score, at: r.AchievedAt})
@@ -105,12 +105,12 @@ func bests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
 	return all
 }
 
-// maxDifferences is how many differences of a ladder are told.
+// maxDifferences is the number of differences that an error of [compareLadder] lists.
 const maxDifferences = 5
 
-// compareLadder returns an error that tells where the entries, all of a ladder
-// in order, are not those expected.
-func compareLadder(want []standing, got []Entry, method string) error {
+// compareLadder compares all entries of a ladder, in order, with the expected ones. It
+// returns an error that lists the first differences.
+func compareLadder(want []standing, got []entry, method string) error {
 	var all []string
 	for i := range max(len(want), len(got)) {
 		var difference string
@@ -134,7 +134,7 @@ func compareLadder(want []standing, got []Entry, method string) error {
 	return fmt.Errorf("%d of %d positions differ (%d entries): %s", len(all), len(want), len(got), strings.Join(all[:min(len(all), maxDifferences)], "; "))
 }
 
-func compareEntry(want *standing, got *Entry, method string) error {
+func compareEntry(want *standing, got *entry, method string) error {
 	if got.User == want.user && got.Score == want.score && got.Rank != nil && *got.Rank == want.rank[method] &&
 		got.AchievedAt.Equal(want.at) && slices.Equal(got.TieBreakers, want.ties) {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The bundled files are the published ones.
-func TestBundledData(t *testing.T) {
+func TestBundledFilesAreUnchanged(t *testing.T) {
 	for _, f := range []struct {
 		name, sha256 string
 		rows         int
@@ -40,9 +40,9 @@ func TestBundledData(t *testing.T) {
 
 func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// The recount numbers ranks as they are defined: each by a count of those who
-// stand better, here without sorting.
-func TestLadderIsTheDefinition(t *testing.T) {
+// ladder ranks as the rank methods are defined. The test counts the better standings of
+// each user without sorting.
+func TestLadderRanksByDefinition(t *testing.T) {
 	s := seed.New(t)
 	random := newRand(s)
 	for range 200 {
@@ -56,7 +56,7 @@ func TestLadderIsTheDefinition(t *testing.T) {
 		for _, x := range all {
 			before[x.user] = x
 		}
-		better := func(x, y standing) bool { // and nothing else
+		better := func(x, y standing) bool { // by score and tie-breakers only
 			return x.score > y.score || x.score == y.score && x.ties[0] > y.ties[0]
 		}
 		for i, x := range ladder(all, higherFirst) {
@@ -88,13 +88,13 @@ func TestLadderIsTheDefinition(t *testing.T) {
 	}
 }
 
-func TestSums(t *testing.T) {
+func TestSumsAddResultsInAnyOrder(t *testing.T) {
 	results := []Result{
 		{User: "a", Match: "1", Points: new(int64(3)), AchievedAt: at(10)},
 		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: at(30)}, // changes nothing
 		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: at(20)},
 		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: at(40)},
-		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: at(15)}, // the first of those that change nothing
+		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: at(15)}, // no result changes the sum: the first counts
 		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: at(5)},
 		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: at(25)},
 	}
@@ -111,46 +111,44 @@ func TestSums(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(standing{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		for i, j := 0, len(results)-1; i < j; i, j = i+1, j-1 { // the order does not matter
-			results[i], results[j] = results[j], results[i]
-		}
+		slices.Reverse(results) // the order does not matter
 	}
 }
 
-// Whatever is wrong in a ladder is found.
 func TestCompareLadderFindsEachDifference(t *testing.T) {
 	want := ladder([]standing{
 		{user: "a", score: 9, ties: []int64{1}, at: at(1)}, {user: "b", score: 9, ties: []int64{1}, at: at(2)}, {user: "c", score: 5, ties: []int64{0}, at: at(3)},
 	}, higherFirst)
-	right := func() []Entry {
-		var all []Entry
+	right := func() []entry {
+		var all []entry
 		for _, s := range want {
-			all = append(all, Entry{User: s.user, Score: s.score, TieBreakers: s.ties, Rank: new(s.rank["dense"]), AchievedAt: s.at})
+			all = append(all, entry{User: s.user, Score: s.score, TieBreakers: s.ties, Rank: new(s.rank["dense"]), AchievedAt: s.at})
 		}
 		return all
 	}
 	if err := compareLadder(want, right(), "dense"); err != nil {
 		t.Error(err)
 	}
-	for name, spoil := range map[string]func([]Entry) []Entry{
-		"one is missing":        func(e []Entry) []Entry { return e[:2] },
-		"one is too many":       func(e []Entry) []Entry { return append(e, e[2]) },
-		"two are swapped":       func(e []Entry) []Entry { e[0], e[1] = e[1], e[0]; return e },
-		"a score is wrong":      func(e []Entry) []Entry { e[2].Score++; return e },
-		"a rank is wrong":       func(e []Entry) []Entry { *e[2].Rank = 3; return e },
-		"a rank is missing":     func(e []Entry) []Entry { e[2].Rank = nil; return e },
-		"a tie-breaker is off":  func(e []Entry) []Entry { e[2].TieBreakers = []int64{7}; return e },
-		"a time is wrong":       func(e []Entry) []Entry { e[2].AchievedAt = at(9); return e },
-		"a user is another one": func(e []Entry) []Entry { e[2].User = "d"; return e },
+	for name, spoil := range map[string]func([]entry) []entry{
+		"an entry is missing":     func(e []entry) []entry { return e[:2] },
+		"an entry is extra":       func(e []entry) []entry { return append(e, e[2]) },
+		"two entries are swapped": func(e []entry) []entry { e[0], e[1] = e[1], e[0]; return e },
+		"a score is wrong":        func(e []entry) []entry { e[2].Score++; return e },
+		"a rank is wrong":         func(e []entry) []entry { *e[2].Rank = 3; return e },
+		"a rank is missing":       func(e []entry) []entry { e[2].Rank = nil; return e },
+		"a tie-breaker is wrong":  func(e []entry) []entry { e[2].TieBreakers = []int64{7}; return e },
+		"a time is wrong":         func(e []entry) []entry { e[2].AchievedAt = at(9); return e },
+		"a user is wrong":         func(e []entry) []entry { e[2].User = "d"; return e },
 	} {
 		if compareLadder(want, spoil(right()), "dense") == nil {
-			t.Errorf("%s: not found", name)
+			t.Errorf("%s: compareLadder found no difference", name)
 		}
 	}
 }
 
-// The feeders' wrappers lose nothing and add what they are to add.
-func TestFeedWrappers(t *testing.T) {
+// Shuffled and Duplicated lose no result. Shuffled moves results by at most its window,
+// and Duplicated repeats about its share of them.
+func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	s := seed.New(t)
 	var results []Result
 	for i := range 1000 {
@@ -164,11 +162,11 @@ func TestFeedWrappers(t *testing.T) {
 		}
 		return nil
 	}
-	feed := func(to Feeder) (first map[string]int, moved int) {
+	feed := func(to Feeder) (moved int) {
 		if err := to(t.Context(), "b", results); err != nil {
 			t.Fatal(err)
 		}
-		first = map[string]int{}
+		first := map[string]int{}
 		for i, match := range got {
 			if _, ok := first[match]; !ok {
 				first[match] = i
@@ -181,21 +179,21 @@ func TestFeedWrappers(t *testing.T) {
 			}
 			moved = max(moved, i-place)
 		}
-		return first, moved
+		return moved
 	}
 	const window = 20
-	if _, moved := feed(Shuffled(record, window, s)); moved < 1 || moved > window || len(got) != len(results) {
-		t.Errorf("shuffled: %d results, one of them moved up by %d, want %d and at most %d", len(got), moved, len(results), window)
+	if moved := feed(Shuffled(record, window, s)); moved < 1 || moved > window || len(got) != len(results) {
+		t.Errorf("shuffled: %d results, moved up by at most %d places, want %d results and 1 to %d places", len(got), moved, len(results), window)
 	}
-	if _, _ = feed(Duplicated(record, 0.2, s)); len(got) < 1100 || len(got) > 1300 {
-		t.Errorf("duplicated: %d results of %d, want about a fifth more", len(got), len(results))
+	if feed(Duplicated(record, 0.2, s)); len(got) < 1100 || len(got) > 1300 {
+		t.Errorf("duplicated: %d results of %d, want 1100 to 1300", len(got), len(results))
 	}
-	if _, moved := feed(Shuffled(record, len(results), s)); moved < len(results)/4 {
-		t.Errorf("shuffled throughout: no result moved up by more than %d", moved)
+	if moved := feed(Shuffled(record, len(results), s)); moved < len(results)/4 {
+		t.Errorf("shuffled without a limit: no result moved up by more than %d places, want at least %d", moved, len(results)/4)
 	}
 }
 
-// Decayed sums are right to more bits than any comparison needs.
+// Decayed sums have more correct bits than any comparison needs.
 func TestDecayArithmetic(t *testing.T) {
 	for _, d := range []time.Duration{0, halfLife, 3 * halfLife, -2 * halfLife, time.Second, 86400 * time.Second, -12345 * time.Second, 40 * halfLife / 7} {
 		got, _ := half(d).Float64()
@@ -204,20 +202,20 @@ func TestDecayArithmetic(t *testing.T) {
 			t.Errorf("half(%v) = %v, want %v", d, got, want)
 		}
 	}
-	// As many steps as a half-life has make a half, to 300 bits.
+	// The weights of 1024 steps of a 1024th half-life multiply to a half.
 	product := newFloat(1)
 	for _, step := range powers(half(halfLife/1024), 1024)[1024:] {
 		product.Mul(product, step)
 	}
 	if n := agreement(product, newFloat(0.5)); n < 300 {
-		t.Errorf("1024 steps of a 1024th agree with a half in %d bits only", n)
+		t.Errorf("1024 steps of a 1024th half-life agree with a half in %d bits, want at least 300", n)
 	}
 	tables := newDecayTables()
 	for _, at := range []time.Duration{0, time.Second, 100 * 24 * time.Hour, 148*365*24*time.Hour + 12345*time.Second} {
 		end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 		r := Result{User: "u", Points: new(int64(1)), AchievedAt: end.Add(-at)}
 		if n := agreement(tables.decayed([]Result{r}, end)["u"], half(at)); n < 280 {
-			t.Errorf("the tables' weight of %v agrees in %d bits only", at, n)
+			t.Errorf("the weight of %v from the tables agrees with half in %d bits, want at least 280", at, n)
 		}
 	}
 	if got := rounded(new(big.Float).SetPrec(decayPrecision).SetFloat64(2.5)); got != 3 {
@@ -225,13 +223,13 @@ func TestDecayArithmetic(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
+func TestEscapeMakesOnePathSegment(t *testing.T) {
 	for id, want := range map[string]string{"a/b": "a%2Fb", "a:b": "a%3Ab", "a%2Fb": "a%252Fb", "a b?": "a%20b%3F", "Käthe": "K%C3%A4the"} {
 		if got := escape(id); got != want {
 			t.Errorf("escape(%q) = %q, want %q", id, got, want)
 		}
 	}
 	if got := (query{board: "a/b"}).path("scores", escape("x:y")); !strings.HasPrefix(got, "/v1/boards/a%2Fb/scores/x%3Ay") {
-		t.Errorf("path %q", got)
+		t.Errorf("path is %q, want each id as one segment", got)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// startWithParent starts a command that the kernel ends when this process does,
-// however that comes about. It counts the end of the starting thread, so that
-// one is kept.
+// startWithParent starts a command that the kernel kills when this process ends for any
+// reason. The kernel also kills it when the thread that started it ends, so that thread
+// never ends.
 func startWithParent(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

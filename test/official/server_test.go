@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// The tests run against the deployment whose address serverVariable names, with
-// the API key of keyVariable if it needs one; without, against a server of their
-// own, embedded, which they build and start.
+// The tests run against the deployment whose address serverVariable holds. keyVariable
+// holds its API key, if it needs one. If serverVariable is not set, the tests build and
+// start an embedded server.
 const (
 	serverVariable = "LEADERBOARD_TEST_SERVER"
 	keyVariable    = "LEADERBOARD_TEST_KEY"
@@ -45,7 +45,7 @@ func server(t *testing.T) string {
 	return url
 }
 
-// deployment is the service under test, fed over REST in batches of a size.
+// deployment returns the service under test, with a feeder that submits batches over REST.
 func deployment(t *testing.T, batch int) Deployment {
 	url, key := server(t), os.Getenv(keyVariable)
 	return Deployment{URL: url, Key: key, Feeder: REST(url, key, batch)}
@@ -64,13 +64,13 @@ type process struct {
 	waitErr error
 }
 
-// start starts the server unless it runs, and returns its address.
+// start starts the server once and returns its address.
 func (p *process) start() (string, error) {
 	p.once.Do(func() { p.url, p.err = p.run() })
 	return p.url, p.err
 }
 
-const startTimeout = 5 * time.Minute // most of it for a build from nothing
+const startTimeout = 5 * time.Minute // includes a build without a cache
 
 func (p *process) run() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -107,7 +107,7 @@ func (p *process) run() (string, error) {
 	return url, p.ready(ctx, url)
 }
 
-// freeAddress returns a loopback address that nobody listens on.
+// freeAddress returns a loopback address with a free port.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -118,7 +118,7 @@ func freeAddress() (string, error) {
 
 func (p *process) log() string { return filepath.Join(p.dir, "server.log") }
 
-// ready returns once the server says that it is.
+// ready returns once the server's /readyz reports that it is ready.
 func (p *process) ready(ctx context.Context, url string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -133,20 +133,20 @@ func (p *process) ready(ctx context.Context, url string) error {
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return p.failed("the server ended by itself")
+			return p.failed("the server exited unexpectedly")
 		case <-ctx.Done():
-			return p.failed("the server is not ready")
+			return p.failed(fmt.Sprintf("the server is not ready after %v", startTimeout))
 		}
 	}
 }
 
-// failed is an error with the end of the server's log.
+// failed returns an error with the end of the server's log.
 func (p *process) failed(what string) error {
 	b, err := os.ReadFile(p.log())
 	return errors.Join(fmt.Errorf("%s: %v; the end of its log:\n%s", what, p.waitErr, b[max(0, len(b)-4<<10):]), err)
 }
 
-// stop ends the server, if it was started, as an operator would.
+// stop stops the server with SIGTERM, if it was started.
 func (p *process) stop() error {
 	if p.dir == "" {
 		return nil
@@ -157,7 +157,7 @@ func (p *process) stop() error {
 	}
 	select {
 	case <-p.exited:
-		return p.failed("the server ended by itself")
+		return p.failed("the server exited unexpectedly")
 	default:
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -168,10 +168,10 @@ func (p *process) stop() error {
 	case <-time.After(time.Minute):
 		err := p.cmd.Process.Kill()
 		<-p.exited
-		return errors.Join(p.failed("the server did not end within a minute and was killed"), err)
+		return errors.Join(p.failed("the server did not stop within a minute and was killed"), err)
 	}
 	if p.waitErr != nil {
-		return p.failed("the server ended badly")
+		return p.failed("the server exited with an error")
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Specification checks the first three routes, as the service was first asked
-// for: submitting points, the top ten, and a user with four neighbors above and
-// below. The default board must have no entries in its current season.
+// Specification checks the three original routes: submitting points, the top ten, and a
+// user with four neighbors above and below. The default board must have no entries in its
+// current season.
 func Specification(t *testing.T, d Deployment) {
 	c := d.client()
 	t.Run("default board", func(t *testing.T) { checkExamples(t, c, "/v1") })
@@ -33,8 +33,8 @@ func Specification(t *testing.T, d Deployment) {
 	t.Run("read your writes", func(t *testing.T) { checkReadYourWrites(t, c) })
 }
 
-// checkLargest checks that a batch and a lookup of 5,000 with the longest ids go
-// through, and one more does not.
+// checkLargest checks that the service accepts a batch and a lookup of 5,000 with the
+// longest ids, and rejects 5,001.
 func checkLargest(t *testing.T, c *client) {
 	const most = 5000
 	b := c.createBoard(t, board{ID: "largest", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
@@ -46,7 +46,7 @@ func checkLargest(t *testing.T, c *client) {
 	}
 	outcomes, err := c.submit(t.Context(), b, results[:most])
 	if err == nil {
-		err = c.settle(t.Context(), b, results[:most], outcomes)
+		err = c.waitApplied(t.Context(), b, results[:most], outcomes)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -65,17 +65,17 @@ func checkLargest(t *testing.T, c *client) {
 	for what, err := range map[string]error{"batch": batchErr, "lookup": lookupErr} {
 		var status *statusError
 		if !errors.As(err, &status) || status.code != http.StatusBadRequest {
-			t.Errorf("a %s of %d: %v, want status 400", what, most+1, err)
+			t.Errorf("%s of %d: error %v, want status 400", what, most+1, err)
 		}
 	}
-	if entries, _, err := c.list(t.Context(), query{board: b}, 1000); err != nil {
+	if entries, err := c.list(t.Context(), query{board: b}); err != nil {
 		t.Error(err)
 	} else if err := compareLadder(want, entries, "competition"); err != nil {
-		t.Errorf("after a batch that was refused: %v", err)
+		t.Errorf("after a rejected batch: %v", err)
 	}
 }
 
-// example is a submit in order of arrival. Some ids are not plain words.
+// examples are submits in order of arrival. Some ids have special characters.
 var examples = []struct {
 	user   string
 	points int64
@@ -84,7 +84,7 @@ var examples = []struct {
 	{"ivan%2F", 70}, {"judy", 40}, {"Käthe", 30}, {"mallory", 20}, {"nadia olsen", 10}, {"oscar?a=b", 5}, {"peggy", 80},
 }
 
-// checkExamples runs the examples of the specification under a prefix of paths.
+// checkExamples runs the examples of the specification on the board at a path prefix.
 func checkExamples(t *testing.T, c *client, prefix string) {
 	waitForMonth(t)
 	ctx := t.Context()
@@ -104,7 +104,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		t.Fatalf("%s has %d entries in season %s; the examples need an empty board", prefix, empty.Total, empty.Season)
 	}
 
-	// Submit: the answer has the new score and the rank, both known at once.
+	// The answer to a submit has the new score and the rank.
 	var want []standing
 	var last time.Time
 	submit := func(user, match string, points int64) {
@@ -136,11 +136,11 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		want = ladder(want, higherFirst)
 		i = slices.IndexFunc(want, func(s standing) bool { return s.user == mark+user })
 		if i < 0 || !got.Success || got.Score == nil || *got.Score != want[i].score || got.Rank == nil || *got.Rank != want[i].rank["competition"] {
-			t.Fatalf("submit of %d points for %s answers %s; the board is to be %+v", points, user, out, want)
+			t.Fatalf("submit of %d points for %s: answer %s, want it to match the board %+v", points, user, out, want)
 		}
 		if got.Status == "APPLIED" {
 			if !got.AchievedAt.After(last) {
-				t.Errorf("submit for %s came after %v and was given %v", user, last, got.AchievedAt)
+				t.Errorf("submit for %s: achieved_at is %v, want later than the last submit's %v", user, got.AchievedAt, last)
 			}
 			last = got.AchievedAt
 		}
@@ -180,7 +180,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		t.Errorf("top ten: %v", err)
 	}
 
-	// Each user with four neighbors above and below, clipped at the ends.
+	// Each user has four neighbors above and below, clipped at the ends.
 	for i, s := range want {
 		out, err := c.raw(ctx, http.MethodGet, prefix+"/scores/"+escape(s.user), nil, nil)
 		if err != nil {
@@ -197,7 +197,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		}
 	}
 
-	// What is not there, and what is not understood.
+	// An unknown user and malformed requests are errors.
 	for _, bad := range []struct {
 		method, path string
 		body         any
@@ -212,13 +212,13 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		_, err := c.raw(ctx, bad.method, prefix+bad.path, nil, bad.body)
 		var status *statusError
 		if !errors.As(err, &status) || status.code != bad.code {
-			t.Errorf("%s %s %v: %v, want status %d", bad.method, prefix+bad.path, bad.body, err, bad.code)
+			t.Errorf("%s %s %v: error %v, want status %d", bad.method, prefix+bad.path, bad.body, err, bad.code)
 		}
 	}
 }
 
-// waitForMonth returns when the month, the season of the boards of
-// [checkExamples], has more than some seconds to go.
+// waitForMonth waits for the next month if the current one ends within seconds, because a
+// month is a season of the boards of [checkExamples].
 func waitForMonth(t *testing.T) {
 	now := time.Now().UTC()
 	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC)
@@ -231,7 +231,7 @@ func waitForMonth(t *testing.T) {
 	}
 }
 
-// checkKeys reports an answer whose outermost names are not those given.
+// checkKeys checks that the outermost JSON object of an answer has exactly the given names.
 func checkKeys(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	var object map[string]json.RawMessage
@@ -243,8 +243,8 @@ func checkKeys(t *testing.T, body []byte, names ...string) {
 	}
 }
 
-// checkIntegers reports every value under one of the names that is not written
-// as an integer, and each name that is not there.
+// checkIntegers checks that each of the names occurs in an answer, and that all their
+// values are JSON integers.
 func checkIntegers(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -254,7 +254,7 @@ func checkIntegers(t *testing.T, body []byte, names ...string) {
 		t.Fatalf("%v in %s", err, body)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		t.Errorf("more than one JSON value: %s", body)
+		t.Errorf("want one JSON value: %s", body)
 	}
 	found := map[string]bool{}
 	var walk func(any)
@@ -290,16 +290,17 @@ const (
 	writesEach     = 100
 )
 
-// checkReadYourWrites submits from many goroutines at once. Each has users of
-// its own, so that it knows their sums exactly; of the others' it knows what had
-// been acknowledged before a read, and what had been begun until it was over, and
-// so between which ranks the read has to be.
+// checkReadYourWrites submits from concurrent writers. Each writer has its own users, so it
+// knows their sums exactly. For the users of other writers it knows two bounds. The sums
+// acknowledged before a read are the lower one. The sums of submits that started before the
+// read ended are the upper one. The bounds give a range for the rank.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
 	q := query{board: b}
-	var acked, begun [writers * usersPerWriter]atomic.Int64
+	var acked, started [writers * usersPerWriter]atomic.Int64
 	name := func(user int) string { return fmt.Sprintf("user-%02d", user) }
+	// count returns the number of other users whose sum is above a limit.
 	count := func(sums *[writers * usersPerWriter]atomic.Int64, user int, above int64) int64 {
 		n := int64(0)
 		for i := range sums {
@@ -311,32 +312,36 @@ func checkReadYourWrites(t *testing.T, c *client) {
 	}
 	err := each(t.Context(), writers, func(ctx context.Context, w int) error {
 		random := newRand(s + uint64(w))
-		var sent []Result
+		type submit struct {
+			user   int
+			result Result
+		}
+		var sent []submit
 		for i := range writesEach {
 			user := w*usersPerWriter + random.IntN(usersPerWriter)
 			r := Result{User: name(user), Match: fmt.Sprintf("%d-%d", w, i), Points: new(1 + random.Int64N(20))}
 			sum := acked[user].Load()
 			if len(sent) > 0 && random.IntN(5) == 0 {
-				r = sent[random.IntN(len(sent))] // a retry
-				fmt.Sscanf(r.User, "user-%d", &user)
+				retry := sent[random.IntN(len(sent))]
+				user, r = retry.user, retry.result
 				sum = acked[user].Load()
 			} else {
-				sent = append(sent, r)
+				sent = append(sent, submit{user, r})
 				sum += *r.Points
 			}
-			begun[user].Store(sum)
+			started[user].Store(sum)
 			least := 1 + count(&acked, user, sum)
 			outcomes, err := c.submit(ctx, b, []Result{r})
 			if err != nil {
 				return err
 			}
 			if outcomes[0].Status == "ACCEPTED" {
-				return fmt.Errorf("a submit was accepted and not applied in time: %+v", outcomes[0])
+				return fmt.Errorf("a submit was accepted but not applied in time: %+v", outcomes[0])
 			}
 			acked[user].Store(sum)
-			most := 1 + count(&begun, user, sum)
+			most := 1 + count(&started, user, sum)
 			if o := outcomes[0]; !o.Success || o.Score == nil || *o.Score != sum || o.Rank == nil || *o.Rank < least || *o.Rank > most {
-				return fmt.Errorf("submit of %+v answers score %s and rank %s, want %d and %d to %d", r, show(o.Score), show(o.Rank), sum, least, most)
+				return fmt.Errorf("submit of %+v: score %s and rank %s, want %d and %d to %d", r, show(o.Score), show(o.Rank), sum, least, most)
 			}
 
 			least = 1 + count(&acked, user, sum)
@@ -344,9 +349,9 @@ func checkReadYourWrites(t *testing.T, c *client) {
 			if err != nil {
 				return err
 			}
-			most = 1 + count(&begun, user, sum)
+			most = 1 + count(&started, user, sum)
 			if p.Score != sum || p.Rank == nil || *p.Rank < least || *p.Rank > most {
-				return fmt.Errorf("after a submit of %+v %s reads %s, want score %d and rank %d to %d", r, r.User, p.Entry.line(), sum, least, most)
+				return fmt.Errorf("after a submit of %+v: entry of %s is %s, want score %d and rank %d to %d", r, r.User, p.entry.line(), sum, least, most)
 			}
 		}
 		return nil
@@ -355,15 +360,15 @@ func checkReadYourWrites(t *testing.T, c *client) {
 		t.Fatal(err)
 	}
 
-	// In the end the board is what was acknowledged.
-	entries, _, err := c.list(t.Context(), q, 1000)
+	// At the end the board equals the acknowledged sums.
+	entries, err := c.list(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []standing
 	for user := range acked {
 		if sum := acked[user].Load(); sum > 0 {
-			at := slices.IndexFunc(entries, func(e Entry) bool { return e.User == name(user) })
+			at := slices.IndexFunc(entries, func(e entry) bool { return e.User == name(user) })
 			if at < 0 {
 				t.Fatalf("%s is missing", name(user))
 			}

@@ -10,17 +10,17 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Results that a client which is not ours wrote into Kafka come out over REST as
-// their organisers published them: each round of a season, while the next is
-// not there, and a whole marathon. So they do when a fifth of the messages come
-// twice, and all in another order.
+// The test writes official results to Kafka with kcat and compares the ranks that REST
+// returns with the published ones: after each round of a Formula 1 season, and after a
+// whole marathon. It repeats both with a fifth of the messages duplicated and all of
+// them shuffled.
 func TestOfficialResultsThroughKafka(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
 	d.Serve(t, "--roles=consumer")
 	d.Serve(t, "--roles=consumer")
 	stream := newStream(t, d)
-	// In parts, so that some go in each form.
+	// Each part has one encoding, JSON or protobuf, so several parts use both.
 	feed := func(ctx context.Context, board string, results []official.Result) error {
 		for part := range slices.Chunk(results, 4000) {
 			out := make([]result, len(part))
@@ -37,7 +37,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 		return official.Deployment{URL: api.URL, Key: d.Key, Feeder: f}
 	}
 	s := seed.New(t)
-	// A minute of a marathon is all of it; of a race, its round.
+	// The window covers all runners of the marathon, and a whole round of a season.
 	worse := func(window int) official.Feeder {
 		return official.Shuffled(official.Duplicated(feed, 0.2, s), window, s)
 	}
@@ -47,8 +47,8 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(worse(30_000))) })
 }
 
-// The public routes answer as they do on one process and its embedded store: with
-// the score and the rank after the result, also to 16 writers at once.
+// The public routes answer as on the embedded engine: with the score and the rank after
+// the result, also to 16 concurrent writers.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board
 	api := serveAPI(t, d)

@@ -7,9 +7,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// A consumer that is asked to end in the midst of its work hands its partitions
-// over where it stands: each message is applied once, by the one or the other.
-func TestHandOver(t *testing.T) {
+// A consumer that stops while it applies results commits its position and leaves its
+// partitions to another consumer. The two together apply each message once.
+func TestConsumerHandsOverItsPartitions(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
 	board := api.Board(t, "handover", sumBoard)
@@ -30,7 +30,7 @@ func TestHandOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := s.count(); n != results {
-		t.Errorf("%d results were applied %d times", results, n)
+		t.Errorf("%d updates for %d results, want one per result", n, results)
 	}
 	checkScore(t, api, board, "u0", results/users, 1)
 	stop(t, stays)

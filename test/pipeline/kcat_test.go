@@ -18,19 +18,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// kcat is a client of Kafka that shares no code with the service: it is written
-// in C, on librdkafka.
+// kcat is a Kafka client that shares no code with the service. It is written in C and
+// uses librdkafka.
 const kcat = "kcat"
 
-// Between a key and its value, and after it: no text or protobuf holds these.
+// afterKey separates a key from its value, and afterValue ends a message. Neither occurs
+// in JSON or in the protobuf messages of these tests.
 const afterKey, afterValue = "\xff<key>\xff", "\xff<end>\xff"
 
-// message is one to be sent, or one that was read.
+// message is a Kafka message to send or one that was read.
 type message struct {
 	partition, offset int64
 	headers           map[string]string
@@ -38,8 +39,8 @@ type message struct {
 	value             []byte
 }
 
-// write sends messages to a topic, each to the partition that the murmur2 hash of
-// its key says, and returns once all are acknowledged.
+// write sends messages to a topic and returns once all are acknowledged. The murmur2
+// hash of a message's key determines its partition.
 func write(ctx context.Context, d *deployment.Deployment, topic string, messages []message, headers ...string) error {
 	args := []string{"-P", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-K", afterKey, "-D", afterValue,
 		"-X", "partitioner=murmur2", "-X", "acks=all", "-X", "enable.idempotence=true", "-X", "linger.ms=1"}
@@ -56,13 +57,13 @@ func write(ctx context.Context, d *deployment.Deployment, topic string, messages
 	cmd := exec.CommandContext(ctx, kcat, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = &in, &out, &out
 	if err := cmd.Run(); err != nil || out.Len() > 0 {
-		return fmt.Errorf("kcat -P: %v: %s", err, out.Bytes())
+		return fmt.Errorf("kcat -P: error %v, output %q, want no output", err, out.Bytes())
 	}
 	return nil
 }
 
-// read starts a kcat that gives each message of a topic to use, from the
-// topic's beginning until t ends.
+// read starts kcat and calls use for each message of a topic, from the beginning of the
+// topic until t ends.
 func read(t *testing.T, d *deployment.Deployment, topic string, use func(message) error) {
 	t.Helper()
 	cmd := exec.Command(kcat, "-C", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-o", "beginning", "-q", "-u",
@@ -73,19 +74,19 @@ func read(t *testing.T, d *deployment.Deployment, topic string, use func(message
 	}
 	cmd.Stderr = t.Output()
 	if err := cluster.StartChild(cmd); err != nil {
-		t.Fatalf("%v; scripts/install-test-deps.sh installs it", err)
+		t.Fatalf("start kcat: %v; scripts/install-test-deps.sh installs it", err)
 	}
 	var ending atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := readMessages(out, use); !ending.Load() {
-			t.Errorf("kcat -C %s ended: %v", topic, err)
+			t.Errorf("kcat -C %s ended before the test: %v", topic, err)
 		}
 	}()
 	t.Cleanup(func() {
 		ending.Store(true)
-		_ = cmd.Process.Kill() // an error says that it ended, which is told above
+		_ = cmd.Process.Kill() // it fails only if kcat has ended, which is reported above
 		<-done
 		_ = cmd.Wait()
 	})
@@ -120,8 +121,8 @@ func readMessages(from io.Reader, use func(message) error) error {
 	}
 }
 
-// record returns the message for a result, given as the API takes it: in JSON as
-// it is, or in protobuf.
+// record returns the Kafka message for a result, in JSON or in protobuf. The result is in
+// the form of the REST API.
 func record(board string, result any, inProtobuf bool) (message, error) {
 	text, err := json.Marshal(map[string]any{"board_id": board, "result": result})
 	if err != nil {
@@ -138,23 +139,23 @@ func record(board string, result any, inProtobuf bool) (message, error) {
 	return m, err
 }
 
-// stream is a deployment's log as kcat sees it: results go in, and it knows what
-// came back.
+// stream writes results to a deployment's topics with kcat and records the updates that
+// the deployment publishes.
 type stream struct {
 	d      *deployment.Deployment
-	topics producer.Topics
+	topics kafka.Topics
 	calls  atomic.Int64
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew with every update
+	changed chan struct{} // closed and replaced at every update
 	updates map[match]updates
-	all     int // updates, of any match
+	all     int // the number of updates of all matches
 }
 
-// match is what updates are counted by.
+// match identifies a result without its revision. Updates are counted per match.
 type match struct{ board, user, id string }
 
-// updates are those of one match.
+// updates are the number of updates of one match, and the last of them.
 type updates struct {
 	n    int
 	last *pb.LeaderboardUpdate
@@ -163,7 +164,7 @@ type updates struct {
 func newStream(t *testing.T, d *deployment.Deployment) *stream {
 	t.Helper()
 	s := &stream{
-		d: d, topics: producer.Topics{Prefix: d.TopicPrefix},
+		d: d, topics: kafka.Topics{Prefix: d.TopicPrefix},
 		changed: make(chan struct{}), updates: map[match]updates{},
 	}
 	read(t, d, s.topics.Updates(), func(m message) error {
@@ -172,7 +173,7 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 			return err
 		}
 		if m.key != u.GetUserId() || m.headers["content-type"] != "application/x-protobuf" {
-			return fmt.Errorf("update with key %q and headers %v: %v", m.key, m.headers, &u)
+			return fmt.Errorf("update with key %q and headers %v, want the user as key and a protobuf content type: %v", m.key, m.headers, &u)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -186,11 +187,11 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 	return s
 }
 
-// sendTimeout bounds the time until all that was sent is applied.
+// sendTimeout bounds the time until all sent results are applied.
 const sendTimeout = 15 * time.Minute
 
-// send sends results, in JSON or, every third time, in protobuf, and returns once
-// there are as many more updates of each as were sent.
+// send writes results and returns once each has one more update per message. Every third
+// call uses protobuf, the others JSON.
 func (s *stream) send(ctx context.Context, board string, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -217,26 +218,28 @@ func (s *stream) send(ctx context.Context, board string, results []result) error
 	return s.wait(ctx, want)
 }
 
-// result is one to be sent: value is as the API takes it.
+// result is a result to send. Its value has the form of the REST API.
 type result struct {
 	user, id string
 	value    any
 }
 
+// seen returns the number of updates of a match.
 func (s *stream) seen(m match) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates[m].n
 }
 
-// last returns the latest update of a match, nil if there is none.
+// last returns the latest update of a match, or nil if there is none.
 func (s *stream) last(m match) *pb.LeaderboardUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates[m].last
 }
 
-// wait returns once there are so many updates of each match.
+// wait returns once each match has at least the given number of updates. It returns an
+// error if the last update of a match is a rejection.
 func (s *stream) wait(ctx context.Context, want map[match]int) error {
 	for m, n := range want {
 		for {
@@ -252,21 +255,21 @@ func (s *stream) wait(ctx context.Context, want map[match]int) error {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return fmt.Errorf("%v has no %d updates: %w", m, n, ctx.Err())
+				return fmt.Errorf("%v has %d updates, want %d: %w", m, have.n, n, ctx.Err())
 			}
 		}
 	}
 	return nil
 }
 
-// count returns how many updates there were, of all matches.
+// count returns the number of updates of all matches.
 func (s *stream) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
 }
 
-// reach waits until there are so many updates, of all matches.
+// reach waits until there are n updates of all matches.
 func (s *stream) reach(t *testing.T, n int) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {

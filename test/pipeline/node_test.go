@@ -7,7 +7,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// show returns v as JSON, for a message or a comparison.
+// show returns v as JSON.
 func show(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -16,8 +16,7 @@ func show(v any) string {
 	return string(b)
 }
 
-// serveAPI starts a node that answers callers, and has the time for it on a busy
-// machine.
+// serveAPI starts an API node with long timeouts, because the machine may be busy.
 func serveAPI(t *testing.T, d *deployment.Deployment) *deployment.Node {
 	t.Helper()
 	return d.Serve(t, "--roles=api", "--kafka-apply-wait=1m", "--request-timeout=2m")

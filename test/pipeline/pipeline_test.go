@@ -1,6 +1,5 @@
-// Package pipeline tests the distributed engine from end to end: results that
-// come in over REST, or straight into Kafka from clients that are not ours, until
-// their ranks are seen.
+// Package pipeline tests the distributed engine from end to end. It submits results
+// over REST or writes them to Kafka with kcat, and reads their ranks over REST.
 package pipeline
 
 import (

@@ -18,16 +18,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// When the group's offsets are set back to the beginning and all is read again,
-// twice, nothing changes: not a byte, nor the time of a write, in Cassandra, but
-// for which process knows a user by heart; not a byte in Redis; and no reader
-// meanwhile sees another score or rank.
-func TestRewind(t *testing.T) {
+// The test resets the group's offsets to the beginning twice, so that a consumer reads
+// all messages again. Afterwards Cassandra and Redis must hold the same bytes and write
+// times as before. Only the claims of processes, and the time when Redis was last
+// checked, may differ. Meanwhile no reader may see another score or rank.
+func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
 	boards := []string{
@@ -61,7 +61,7 @@ func TestRewind(t *testing.T) {
 		watchers.Go(func() {
 			for watching.Err() == nil {
 				if got := ladder(t, api, board); got != want[i] {
-					t.Errorf("a reader saw of %s\n%s\nwant\n%s", board, got, want[i])
+					t.Errorf("board %s: a reader got\n%s\nwant\n%s", board, got, want[i])
 					return
 				}
 				reads[i]++
@@ -76,19 +76,19 @@ func TestRewind(t *testing.T) {
 		s.reach(t, replay*sent)
 		stop(t, consumer)
 		if diff := cmp.Diff(before, state(t, d, boards)); diff != "" {
-			t.Errorf("reading %d changed the state (-before +after):\n%s", replay, diff)
+			t.Errorf("pass %d over the messages changed the state (-before +after):\n%s", replay, diff)
 		}
 	}
 	unwatch()
 	watchers.Wait()
-	t.Logf("%d entries of state; the readers read %v times", len(before), reads)
+	t.Logf("%d rows and keys compared; reads per board: %v", len(before), reads)
 	if slices.Min(reads) == 0 {
-		t.Errorf("a reader never read: %v", reads)
+		t.Errorf("reads per board: %v, want at least one each", reads)
 	}
 }
 
-// randomResults are results of a few users, with several revisions of some
-// matches, and with attributes that change.
+// randomResults returns results of a few users, with several revisions of some matches
+// and, for a sum board, with changing attributes.
 func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	all := make([]result, n)
 	for i := range all {
@@ -108,21 +108,21 @@ func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	return all
 }
 
-// stop ends a node as an operator does.
+// stop stops a node as an operator does, and checks its exit code.
 func stop(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	if err := n.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if code := n.ExitCode(); code != 0 {
-		t.Fatalf("a node exited with %d", code)
+		t.Fatalf("the node exited with %d, want 0", code)
 	}
 }
 
-// rewind sets the offsets of the group, which has no members, to the beginning.
+// rewind resets the group's offsets to the beginning. The group must have no members.
 func rewind(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
-	client, err := sarama.NewClient(d.Kafka, producer.Config("test"))
+	client, err := sarama.NewClient(d.Kafka, kafka.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,21 +131,21 @@ func rewind(t *testing.T, d *deployment.Deployment) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	topic := producer.Topics{Prefix: d.TopicPrefix}.Results()
+	topic := kafka.Topics{Prefix: d.TopicPrefix}.Results()
 	for n := range d.Partitions {
 		p, err := offsets.ManagePartition(topic, int32(n))
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.ResetOffset(0, "")
-		p.AsyncClose() // once it is committed
+		p.AsyncClose() // it commits the offset first
 	}
 	if err := offsets.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// ladder returns the seasons of a board as the API shows them.
+// ladder returns the seasons of a board, as the API returns them, in one text.
 func ladder(t *testing.T, api *deployment.Node, board string) string {
 	var text strings.Builder
 	for _, season := range []string{"2026-09", "2026-10", "all"} {
@@ -161,19 +161,19 @@ func ladder(t *testing.T, api *deployment.Node, board string) string {
 		path := "/v1/boards/" + board + "/scores?" + url.Values{"limit": {"1000"}, "season": {season}}.Encode()
 		status, err := api.Call(context.WithoutCancel(t.Context()), http.MethodGet, path, nil, &page)
 		if err != nil {
-			t.Errorf("read %s: %v", board, err)
+			t.Errorf("read board %s: %v", board, err)
 		}
 		fmt.Fprintln(&text, season, status, show(page.Data.Entries))
 	}
 	return text.String()
 }
 
-// vouched is the field of the index's hashes that tells when a process last found
-// Redis to be the one that it was. It changes without results.
+// vouched is the field of the index's hashes that holds the time of the last check
+// that Redis is still the same server. Reads change it.
 const vouched = "vouched"
 
-// state returns all that Cassandra and Redis hold of the boards: each column
-// with the time that it was written at, each key with its bytes.
+// state returns the content of Cassandra and Redis for the boards: each column with its
+// write time, and each Redis key with its bytes.
 func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -199,10 +199,11 @@ func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]s
 	return all
 }
 
-// owners is the column that tells which process keeps a summary of a user's
-// results. It changes with the processes, without results.
+// owners is the column of the claims, which name the process that caches a user's tally.
+// It changes with the processes.
 const owners = "owners"
 
+// cassandraState adds the boards' rows of all tables to all.
 func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all map[string]string) {
 	t.Helper()
 	session := d.Session(t)
@@ -253,6 +254,6 @@ func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all
 		}
 	}
 	if tables < 5 {
-		t.Fatalf("%d tables have a column board", tables)
+		t.Fatalf("%d tables have a column named board, want at least 5", tables)
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// A result that is submitted over REST has its rank in the answer and in every
-// read from then on; sent again it counts once; and each role ends in order.
+// The answer to a submit over REST has the user's rank, and a read of the board shows
+// the same score and rank. A repeated submit counts once. The processes stop without
+// an error.
 func TestSubmitOverREST(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC) // which is the API's alone
+	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC) // the port is in use, so this fails if a consumer listens
 	board := api.Board(t, "smoke", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	scores := "/v1/boards/" + board + "/scores"
 	type outcome struct {
@@ -26,14 +27,14 @@ func TestSubmitOverREST(t *testing.T) {
 		var o outcome
 		body := map[string]any{"user_id": user, "match_id": match, "points": points}
 		if status, err := api.Call(t.Context(), http.MethodPost, scores, body, &o); err != nil || status != http.StatusOK && status != http.StatusCreated {
-			t.Fatalf("submit: status %d, %v: %+v", status, err, o)
+			t.Fatalf("submit: status %d, error %v: %+v", status, err, o)
 		}
 		return o
 	}
 	check := func(got outcome, status string, score, rank int64) {
 		t.Helper()
 		if got.Status != status || got.Score == nil || *got.Score != score || got.Rank == nil || *got.Rank != rank {
-			t.Errorf("outcome %s, want %s, score %d, rank %d", show(got), status, score, rank)
+			t.Errorf("outcome is %s, want %s, score %d, rank %d", show(got), status, score, rank)
 		}
 	}
 	check(submit("ada", "m1", 5), "APPLIED", 5, 1)
@@ -50,10 +51,11 @@ func TestSubmitOverREST(t *testing.T) {
 		} `json:"data"`
 	}
 	if status, err := api.Call(t.Context(), http.MethodGet, scores, nil, &page); err != nil || status != http.StatusOK {
-		t.Fatalf("read: status %d, %v", status, err)
+		t.Fatalf("read board: status %d, error %v", status, err)
 	}
-	if got := show(page.Data.Entries); got != `[{"user_id":"ada","score":8,"rank":1},{"user_id":"bob","score":7,"rank":2}]` {
-		t.Errorf("the board is %s", got)
+	const want = `[{"user_id":"ada","score":8,"rank":1},{"user_id":"bob","score":7,"rank":2}]`
+	if got := show(page.Data.Entries); got != want {
+		t.Errorf("the board is %s, want %s", got, want)
 	}
 	for name, n := range map[string]*deployment.Node{"api": api, "consumer": consumer} {
 		if err := n.Stop(t.Context()); err != nil {
@@ -64,7 +66,7 @@ func TestSubmitOverREST(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code := n.ExitCode(); code != 0 || !strings.Contains(log, `"msg":"stopped"`) {
-			t.Errorf("the %s exited with %d, and logged %s", name, code, log)
+			t.Errorf("the %s exited with %d, want 0 and a last log line \"stopped\"; its log:\n%s", name, code, log)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Command openapi makes of what protoc-gen-openapiv2 wrote the description of
-// the REST API as it is: 64-bit integers are numbers, streams are bare messages,
-// and errors have a body of their own.
+// Command openapi corrects the output of protoc-gen-openapiv2, so that it describes
+// the REST API exactly: 64-bit integers are numbers, streams are bare messages, and
+// errors have a body of their own.
 //
 //	openapi generated.swagger.json openapi.json
 package main
@@ -39,7 +39,7 @@ func run(from, to string) error {
 	}
 	doc["security"] = []any{map[string]any{"key": []any{}}}
 	delete(doc, "tags")
-	mend(doc)
+	correctIntegers(doc)
 	paths := doc["paths"].(map[string]any)
 	onePath(paths, "/v1/boards/{board.board_id}", "/v1/boards/{board}")
 	for _, path := range paths {
@@ -58,7 +58,7 @@ func run(from, to string) error {
 	return os.Remove(from)
 }
 
-// errorSchema is leaderboard.v1.Error, which no method names.
+// errorSchema describes leaderboard.v1.Error, which is in no method's signature.
 var errorSchema = map[string]any{
 	"type": "object",
 	"properties": map[string]any{
@@ -67,7 +67,7 @@ var errorSchema = map[string]any{
 		"message": map[string]any{"type": "string", "description": "For people."},
 		"details": map[string]any{
 			"type":        "array",
-			"description": "google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo says when to come again, google.rpc.ErrorInfo and Outcome tell of a refused result.",
+			"description": "google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo the delay before a retry, google.rpc.ErrorInfo the reason, Outcome a rejected result.",
 			"items": map[string]any{
 				"type":                 "object",
 				"properties":           map[string]any{"@type": map[string]any{"type": "string"}},
@@ -77,8 +77,8 @@ var errorSchema = map[string]any{
 	},
 }
 
-// onePath moves the operations of a path to another that differs in the name of
-// its parameter.
+// onePath moves the operations of one path to another that differs only in the name
+// of its parameter.
 func onePath(paths map[string]any, from, to string) {
 	for method, operation := range paths[from].(map[string]any) {
 		for _, parameter := range operation.(map[string]any)["parameters"].([]any) {
@@ -91,28 +91,28 @@ func onePath(paths map[string]any, from, to string) {
 	delete(paths, from)
 }
 
-// mend corrects types anywhere in the document.
-func mend(v any) {
+// correctIntegers makes 64-bit integers numbers everywhere in the document.
+func correctIntegers(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		if v["type"] == "string" && (v["format"] == "int64" || v["format"] == "uint64") {
 			v["type"] = "integer"
 		}
 		for _, child := range v {
-			mend(child)
+			correctIntegers(child)
 		}
 	case []any:
 		for _, child := range v {
-			mend(child)
+			correctIntegers(child)
 		}
 	}
 }
 
-// describe corrects the answers of an operation.
+// describe corrects the responses of an operation.
 func describe(operation map[string]any) {
 	responses := operation["responses"].(map[string]any)
 	responses["default"] = map[string]any{
-		"description": "What went wrong, as google.rpc.Status with the name of its code.",
+		"description": "The error: google.rpc.Status with the name of its code.",
 		"schema":      map[string]any{"$ref": "#/definitions/Error"},
 	}
 	ok := responses["200"].(map[string]any)
@@ -123,7 +123,7 @@ func describe(operation map[string]any) {
 	}
 	result := schema["properties"].(map[string]any)["result"]
 	ok["schema"] = result
-	ok["description"] = "A stream of messages, one a line."
+	ok["description"] = "A stream of messages, one per line."
 	operation["produces"] = []any{"application/x-ndjson", "application/json"} // JSON for errors
 	if operation["operationId"] == "WatchScores" {
 		ok["description"] = "Server-sent events. The data of each is the list."

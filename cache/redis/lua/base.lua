@@ -1,29 +1,31 @@
--- What every script begins with; then comes read.lua or write.lua, and then the
--- script's own file.
+-- Every script begins with this file, then read.lua or write.lua, then its own.
 --
--- KEYS[1] is the control hash of one shard of a scope. The shard's other keys
--- begin with it, so they have its hash tag and its slot. ARGV[1] is the number
--- of shards that the caller believes in, ARGV[2] this shard's number.
+-- KEYS[1] is the control hash of one shard of a season. The shard's other keys
+-- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
+-- of shards that the caller expects, ARGV[2] the number of this shard.
 --
--- A generation's keys, after the control key, a colon and the generation:
+-- A generation's keys are the control key, a colon, the generation and:
 --   :u        hash, user -> version, then prefix and divisions if ranked
 --   :z:LADDER sorted set, all scores 0: the sort keys of the standings
 --   :d:LADDER sorted set, all scores 0: rank keys whose home is this shard
---   :c:LADDER hash, rank key -> further shards that hold it
+--   :c:LADDER hash, rank key -> number of further shards that hold it
 --   :l        set, the ladders
---   :o:SHARD  list, what SHARD has yet to be told about rank keys whose home it is
---   :w        hash, counters
+--   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
+--   :w        hash, counters. iN: items received from shard N; oN: items that
+--             shard N acknowledged; untold: items in all outboxes; oldest: the
+--             time of the last acknowledgement, or of the first item after the
+--             outboxes were empty
 -- A prefix is a rank key and achieved_at: a sort key without its user.
 --
--- Strings are never compared with <, which goes by the server's locale.
+-- Scripts never compare strings with <, which depends on the server's locale.
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT = 0, 1, 2, 3, 4, 5
 local TIME = 8 -- bytes of an instant or a version
 local call, sub, byte = redis.call, string.sub, string.byte
 
--- identity names the server process and its term as master: after a restart or
--- a failover it is another one, and what it holds may be old.
+-- identity returns a name of the server process and its term as master. It
+-- changes with a restart or a failover, after which the data may be old.
 local function identity()
   local info = redis.pcall('INFO', 'server', 'replication')
   if type(info) ~= 'string' then return '' end
@@ -35,7 +37,7 @@ local function clock()
   return t[1] * 1000000 + t[2]
 end
 
--- unlink frees a generation of a shard that was one of so many.
+-- unlink frees a generation of a shard of a season with the given number of shards.
 local function unlink(g, shards)
   local at = T .. ':' .. g
   for _, name in ipairs(call('SMEMBERS', at .. ':l')) do
@@ -45,25 +47,26 @@ local function unlink(g, shards)
   call('UNLINK', at .. ':u', at .. ':l', at .. ':w')
 end
 
--- forget empties the shard. Its number of shards and its fence stay.
-local function forget()
+-- empty_shard frees all generations of the shard. It keeps the number of shards
+-- and the fence.
+local function empty_shard()
   local v = call('HMGET', T, 'S', 'live', 'next')
   if v[2] then unlink(v[2], v[1]) end
   if v[3] then unlink(v[3], v[1]) end
   call('HDEL', T, 'live', 'next', 'id', 'vouched', 'kb', 'asof', 'nkb', 'nasof')
 end
 
--- vouch returns the time, or nil if this is not the server that wrote the shard,
--- which is then empty. It looks again after a tenth of a second, less than a
--- restart or an election takes.
-local function vouch(id, vouched)
+-- check_server returns the time. If this is not the server that the shard was
+-- written on, it empties the shard and returns nil. It repeats the check after
+-- 100 ms, which is less than a restart or an election takes.
+local function check_server(id, vouched)
   local now = clock()
   if math.abs(now - (vouched or 0)) > 100000 then
     if identity() ~= id then
-      forget()
+      empty_shard()
       return nil
     end
-    redis.pcall('HSET', T, 'vouched', now) -- a full server still answers questions
+    redis.pcall('HSET', T, 'vouched', now) -- pcall, so that a server without memory still answers questions
   end
   return now
 end

@@ -1,6 +1,6 @@
--- Counts a generation that is being built, ARGV[3]. Answers with pairs of what
--- was counted as it was written and what is there: users, standings, rank keys;
--- and with the last batch.
+-- Counts the generation ARGV[3], which is being built. Returns OK, then pairs of
+-- the number written and the number found, for users, standings and rank keys,
+-- then the number of the last batch.
 local c, refusal = enter()
 if refusal then return refusal end
 local g = ARGV[3]

@@ -1,6 +1,6 @@
--- Standings at some positions of the ladder in this shard, which follow ARGV[3],
--- from 0; one behind the end is the end's. Answers with each position and sort
--- key; with none if the ladder is empty here.
+-- Reads standings of the ladder in this shard. The arguments after ARGV[3] are
+-- their positions, from 0; a position behind the end means the last standing.
+-- Returns each position and sort key, or none if the ladder is empty here.
 local last = reply[6] - 1
 if last >= 0 then
   for i = 4, #ARGV do

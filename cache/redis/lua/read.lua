@@ -1,11 +1,11 @@
 -- A question about the ladder ARGV[3] of the live generation. The answer begins
--- with OK, the generation, the time of the last change, how old in microseconds
--- the oldest is of what the shard has left to tell others, the length of rank
--- keys, and the size of the ladder.
+-- with OK, the generation, the time of the last change, the age of the shard's
+-- outboxes in microseconds (0 if they are empty), the length of rank keys and the
+-- size of the ladder.
 local v = call('HMGET', T, 'S', 'live', 'id', 'vouched', 'asof', 'kb')
 if not v[2] then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end
-local now = vouch(v[3], v[4])
+local now = check_server(v[3], v[4])
 if not now then return {LOST} end
 local kb, ladder = tonumber(v[6]), ARGV[3]
 local live = T .. ':' .. v[2]
@@ -16,8 +16,9 @@ if S ~= '1' then
   if oldest then reply[4] = now - oldest end
 end
 
--- place returns the sort key of a user in the ladder, '' if not standing there.
-local function place(user)
+-- sort_key returns the sort key of a user in the ladder, or '' if the user does
+-- not stand there.
+local function sort_key(user)
   local s = call('HGET', u, user)
   if not s or #s == TIME then return '' end
   local prefix = sub(s, TIME + 1, 2 * TIME + kb)
@@ -31,5 +32,5 @@ local function place(user)
   return ''
 end
 
--- less counts the members of a sorted set that are smaller than x.
-local function less(set, x) return call('ZLEXCOUNT', set, '-', '(' .. x) end
+-- count_less returns the number of members of a sorted set that are smaller than x.
+local function count_less(set, x) return call('ZLEXCOUNT', set, '-', '(' .. x) end

@@ -1,21 +1,22 @@
--- Where users stand. ARGV[4] is the number of users, who follow. Then come sort
--- keys, or beginnings of rank keys. Answers for each user with the sort key, ''
--- if none, and, if this is the only shard, what is before it; for each key with
--- what is before it: standings, standings with a smaller rank key, and smaller
--- rank keys whose home this is.
+-- Reads users' sort keys and counts what precedes sort keys. ARGV[4] is the number
+-- of users, who follow. Then come sort keys, or beginnings of rank keys.
+-- Returns for each user the sort key, or '' if the user does not stand. If there
+-- is one shard, the counts of that key follow. Then come the counts of each key.
+-- Counts are of standings before the key, of standings with a smaller rank key,
+-- and of smaller rank keys whose home is this shard.
 local n = #reply
 local users = tonumber(ARGV[4])
 for i = 5, 4 + users do
-  local x = place(ARGV[i])
+  local x = sort_key(ARGV[i])
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    -- It stands here, and its rank key is known here: both have positions, unless
-    -- somebody took them away. What else is missing then, nobody knows.
+    -- The user stands, so the sort key and the rank key must have positions. If one
+    -- is missing, members were removed by hand, and others may be missing too.
     local k = sub(x, 1, kb)
     local at, distinct = call('ZRANK', z, x), call('ZRANK', d, k)
     if not at or not distinct then
-      forget()
+      empty_shard()
       return {LOST}
     end
     local first = call('ZRANGEBYLEX', z, '[' .. k, '+', 'LIMIT', 0, 1)[1]
@@ -28,13 +29,13 @@ end
 for i = 5 + users, #ARGV do
   local x = ARGV[i]
   local k = sub(x, 1, kb)
-  local better = less(z, k)
+  local better = count_less(z, k)
   local at = better
-  -- Most have no tie before them, which is sooner seen than counted.
-  if #x > kb and #call('ZRANGEBYLEX', z, '[' .. k, '(' .. x, 'LIMIT', 0, 1) > 0 then at = less(z, x) end
+  -- Most keys have no tie before them. Finding that out is cheaper than counting.
+  if #x > kb and #call('ZRANGEBYLEX', z, '[' .. k, '(' .. x, 'LIMIT', 0, 1) > 0 then at = count_less(z, x) end
   reply[n + 1] = at
   reply[n + 2] = better
-  reply[n + 3] = less(d, k)
+  reply[n + 3] = count_less(d, k)
   n = n + 3
 end
 return reply

@@ -1,18 +1,18 @@
--- Moves users to where their entries say, each only if the entry is newer.
--- ARGV[3] is the generation to write, which must be the one being built, or ''
--- for all there are; ARGV[4] numbers the batches of a generation being built, so
--- that one sent twice counts once; ARGV[5] is the time of the change or ''.
--- Then come acknowledgements, their number first: generation, shard, how far it
--- has been told. Then entries: user, version, prefix or '', divisions, each
--- division after a byte for its length.
--- Answers with the generation that is being built, '' if none, and what other
--- shards must be told: generation, shard, how much the shard was told before,
--- items. Writes nothing if a prefix is not as long as the board's.
-local ITEMS = 1000 -- most that are told to one shard at a time
+-- Applies entries, each only if it is newer than what the shard holds.
+-- ARGV[3] is the generation to write, which must be the one being built, or '' for
+-- all generations. ARGV[4] is the number of a batch of a generation being built; a
+-- batch that is sent twice counts once. ARGV[5] is the time of the change or ''.
+-- Then come the number of acknowledgements and the acknowledgements: generation,
+-- shard, the number of items that the shard received. Then come entries: user,
+-- version, prefix or '', divisions. A byte with its length precedes each division.
+-- Returns OK, the generation that is being built or '', and the outboxes:
+-- generation, shard, the number of items that precede these, items.
+-- If a prefix has another length than the board's, it writes nothing.
+local ITEMS = 1000 -- most items of one outbox in an answer
 
 local c, refusal = enter()
 if refusal then return refusal end
-room()
+check_memory()
 local only, batch, at = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
 local generations = {}
@@ -32,19 +32,19 @@ end
 
 local arg = 7
 for _ = 1, tonumber(ARGV[6]) do
-  local g, j, told = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2])
+  local g, j, received = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2])
   arg = arg + 3
   if g == c.live or g == c.next then
     local w, o = key(g, 'w'), key(g, 'o:' .. j)
-    local n = told - tonumber(call('HGET', w, 'o' .. j) or 0)
+    local n = received - tonumber(call('HGET', w, 'o' .. j) or 0)
     if n > 0 then
-      -- The other shard knows more than this one ever said: this one went back.
+      -- The other shard received more than this shard sent, so this shard lost data.
       if n > call('LLEN', o) then
-        forget()
+        empty_shard()
         return {LOST}
       end
       call('LTRIM', o, n, -1)
-      call('HSET', w, 'o' .. j, told)
+      call('HSET', w, 'o' .. j, received)
       if call('HINCRBY', w, 'untold', -n) == 0 then
         call('HDEL', w, 'oldest')
       else
@@ -56,18 +56,19 @@ end
 
 local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16) % tonumber(S)) end
 
--- change says at the home of a rank key that this shard has it now, or no more.
+-- change records at the home of a rank key that this shard now holds the rank key
+-- ('+') or no longer does ('-'). If the home is another shard, it uses the outbox.
 local function change(t, sign, name, k)
   local j = S == '1' and ME or home(k)
   if j == ME then
     t.keys = t.keys + (sign == '+' and hold or release)(t.g, name, k)
   else
-    t.told[j] = t.told[j] or {}
-    table.insert(t.told[j], sign .. string.char(#name) .. name .. k)
+    t.outbox[j] = t.outbox[j] or {}
+    table.insert(t.outbox[j], sign .. string.char(#name) .. name .. k)
   end
 end
 
--- held says whether anyone stands with a rank key in a ladder of this shard.
+-- held reports whether any user of this shard stands with a rank key in a ladder.
 local function held(z, k)
   local m = call('ZRANGEBYLEX', z, '[' .. k, '+', 'LIMIT', 0, 1)[1]
   return m and sub(m, 1, #k) == k
@@ -118,7 +119,7 @@ local function move(t, user, version, prefix, divisions)
     else
       arriving[name] = nil
       if was ~= prefix then
-        put(t, name, prefix, user) -- first, so that a rank key kept is never let go
+        put(t, name, prefix, user) -- put comes first, so that a rank key that stays is not released
         take(t, name, was, user)
       end
     end
@@ -139,7 +140,7 @@ for _, t in ipairs(generations) do
 end
 local reply = {OK, c.next or ''}
 for _, t in ipairs(generations) do
-  t.users, t.standings, t.keys, t.told = 0, 0, 0, {}
+  t.users, t.standings, t.keys, t.outbox = 0, 0, 0, {}
   local w = key(t.g, 'w')
   local seen = only ~= '' and batch <= tonumber(call('HGET', w, 'batch') or 0)
   if not seen then
@@ -150,7 +151,7 @@ for _, t in ipairs(generations) do
     if t[counter] ~= 0 then call('HINCRBY', w, counter, t[counter]) end
   end
   if S ~= '1' then
-    for j, items in pairs(t.told) do
+    for j, items in pairs(t.outbox) do
       local o = key(t.g, 'o:' .. j)
       for _, item in ipairs(items) do call('RPUSH', o, item) end
       call('HINCRBY', w, 'untold', #items)

@@ -1,6 +1,6 @@
 local function key(g, kind) return T .. ':' .. g .. ':' .. kind end
 
--- newer says whether a is greater than b, both 8 bytes, big endian.
+-- newer reports whether a is greater than b. Both are 8 bytes, big endian.
 local function newer(a, b)
   for i = 1, TIME do
     local x, y = byte(a, i), byte(b, i)
@@ -17,21 +17,22 @@ local function control()
   }
 end
 
--- enter returns the shard's control, or nil and what to answer instead.
+-- enter returns the shard's control, or nil and the answer of the script.
 local function enter()
   local c = control()
   if not (c.live or c.next) then return nil, {NONE} end
   if c.S ~= S then return nil, {SHARDS, tonumber(c.S)} end
-  c.now = vouch(c.id, c.vouched)
+  c.now = check_server(c.id, c.vouched)
   if not c.now then return nil, {LOST} end
   return c
 end
 
--- room fails, before anything is done, if the server has no memory left: later
--- some commands would fail and others not.
-local function room() call('HSET', T, 'room', 1) end
+-- check_memory raises an error if the server has no memory left. It runs before
+-- the first change, because otherwise some commands of a script would fail and
+-- others would not.
+local function check_memory() call('HSET', T, 'room', 1) end
 
--- flip makes the generation that was being built the live one.
+-- flip makes the generation that is being built the live one.
 local function flip(c)
   local old = c.live
   call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof)
@@ -40,7 +41,7 @@ local function flip(c)
   c.live, c.next = c.next, false
 end
 
--- begin makes a place for a new generation that is to be built.
+-- begin prepares a new generation in the shard.
 local function begin(c, g, fence, kb, at)
   local id = identity()
   call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'id', id, 'vouched', clock())
@@ -51,14 +52,14 @@ local function begin(c, g, fence, kb, at)
   end
 end
 
--- The dense rank counts different rank keys. Each has a home among the shards,
--- which is told when a shard gets its first standing of it or loses its last.
--- hold and release are done at the home. They return the change of its number of
--- rank keys.
+-- The dense rank counts different rank keys. Each rank key has a home among the
+-- shards. The home is notified when a shard gets its first standing with the rank
+-- key or loses its last. hold and release run at the home, and return the change
+-- of its number of rank keys.
 local function hold(g, name, k)
   local d = key(g, 'd:' .. name)
   if call('ZADD', d, 0, k) == 0 then
-    -- At an only shard a rank key is held once, however many stand with it.
+    -- With one shard, a rank key is held once, for any number of standings.
     if S ~= '1' then call('HINCRBY', key(g, 'c:' .. name), k, 1) end
     return 0
   end

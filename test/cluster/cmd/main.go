@@ -1,5 +1,5 @@
-// Command cluster holds real Cassandra, Kafka and Redis servers up for a person
-// or for a run of tests.
+// Command cluster runs real Cassandra, Kafka and Redis servers on loopback, for a
+// shell or for the duration of another command.
 package main
 
 import (
@@ -21,11 +21,12 @@ import (
 )
 
 const usage = `usage:
-  cluster run [flags] -- command...   start servers, run the command with the variables
-                                      that name them, stop them, exit as the command did
+  cluster run [flags] -- command...   start servers, set the variables that name them,
+                                      run the command, stop the servers, and exit with
+                                      the command's status
   cluster up [-d] [flags]             start servers and print the variables that name them;
-                                      stop on Ctrl-C, or with -d go on in the background
-  cluster down                        stop the servers of "up"
+                                      Ctrl-C stops them; -d runs them in the background
+  cluster down [-state file]          stop the servers of "up"
 
 examples:
   cluster run -- go test ./...
@@ -51,8 +52,8 @@ func main() {
 	}
 }
 
-// exitStatus is the error of a command that ran beside the servers and failed,
-// and has said why itself.
+// exitStatus is the status of a command that failed under "run". The command has
+// printed the reason, so cluster prints nothing more.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -65,12 +66,12 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
-	flags.IntVar(&s.cassandra, "cassandra", 3, "Cassandra nodes, 0 for none")
-	flags.IntVar(&s.kafka, "kafka", 1, "Kafka brokers, 0 for none")
-	flags.BoolVar(&s.redis, "redis", true, "one Redis server")
-	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "a Redis Cluster of three masters and three replicas")
-	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that up and down share")
-	detach := flags.Bool("d", false, "up: go on in the background")
+	flags.IntVar(&s.cassandra, "cassandra", 3, "number of Cassandra nodes; 0 starts none")
+	flags.IntVar(&s.kafka, "kafka", 1, "number of Kafka brokers; 0 starts none")
+	flags.BoolVar(&s.redis, "redis", true, "start one Redis server")
+	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
+	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that records the servers of up, so that down finds them")
+	detach := flags.Bool("d", false, "run in the background (up only)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -89,15 +90,15 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return flag.ErrHelp
 }
 
-// servers says which servers to start.
+// servers selects the servers to start, and the state file.
 type servers struct {
 	cassandra, kafka    int
 	redis, redisCluster bool
 	state               string
 }
 
-// start starts all servers side by side and returns the variables that name
-// them, NAME=value, and what stops them.
+// start starts all servers concurrently. It returns the variables that name them,
+// as NAME=value, and a function that stops them.
 func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
 	type part struct {
@@ -126,9 +127,9 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 		}})
 	}
 	if len(parts) == 0 {
-		return nil, nil, errors.New("no servers asked for")
+		return nil, nil, errors.New("no servers to start; the flags exclude all of them")
 	}
-	logf("starting %d kinds of servers (about half a minute)", len(parts))
+	logf("starting %d kinds of servers, which takes about half a minute", len(parts))
 	began := time.Now()
 	clusters := make([]*cluster.Cluster, len(parts))
 	stop = func() error {
@@ -157,10 +158,11 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 	return env, stop, nil
 }
 
-// runWith runs a command beside servers.
+// runWith starts servers, runs a command with the variables that name them, and
+// stops the servers.
 func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
 	if len(command) == 0 {
-		return errors.New("run: no command; put it after --")
+		return errors.New("run: no command given; put one after --")
 	}
 	env, stop, err := s.start(ctx, stderr)
 	if err != nil {
@@ -177,7 +179,7 @@ func runWith(ctx context.Context, s servers, command []string, stderr io.Writer)
 		err = exitStatus(exit.ExitCode())
 	}
 	if stopErr := stop(); stopErr != nil {
-		fmt.Fprintln(stderr, "cluster: stop:", stopErr) // An exitStatus would hide it.
+		fmt.Fprintln(stderr, "cluster: stop:", stopErr) // main does not print an error that wraps an exitStatus.
 		err = errors.Join(err, stopErr)
 	}
 	return err

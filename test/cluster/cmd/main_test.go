@@ -18,7 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// envCommand makes the test binary be the command, for upDetached runs itself.
+// envCommand makes the test binary run main, because upDetached starts its own
+// binary.
 const envCommand = "CLUSTER_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns the command with arguments, as a process.
+// command returns a process of the command with arguments. It is not started.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
@@ -49,7 +50,7 @@ func run(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// redisAt returns the server that an export line names.
+// redisAt returns a client of the server that an export line names.
 func redisAt(t *testing.T, exports string) *redis.Client {
 	t.Helper()
 	addr, ok := strings.CutPrefix(strings.TrimSpace(exports), "export "+cluster.EnvRedis+"=")
@@ -64,15 +65,16 @@ func redisAt(t *testing.T, exports string) *redis.Client {
 func needServers(t *testing.T) {
 	t.Helper()
 	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
-		t.Skip("starts servers: set REQUIRE_INTEGRATION=1 to run it")
+		t.Skip("the test starts servers; set REQUIRE_INTEGRATION=1 to run it")
 	}
 }
 
+// redisOnly returns flags that start one Redis server, with a state file of its own.
 func redisOnly(t *testing.T) []string {
 	return []string{"-cassandra=0", "-kafka=0", "-redis-cluster=false", "-state", filepath.Join(t.TempDir(), "state.json")}
 }
 
-func TestUpAndDown(t *testing.T) {
+func TestUpInTheBackgroundRunsUntilDown(t *testing.T) {
 	needServers(t)
 	flags := redisOnly(t)
 	up := append([]string{"up", "-d"}, flags...)
@@ -82,7 +84,7 @@ func TestUpAndDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // For when the test fails before its own down.
+	t.Cleanup(func() { // The test may fail before it calls down.
 		if err := dispatch(context.Background(), down, nil, io.Discard); err != nil {
 			t.Error(err)
 		}
@@ -93,16 +95,16 @@ func TestUpAndDown(t *testing.T) {
 	}
 	second, err := run(t, up...)
 	if err != nil || second != first {
-		t.Errorf("a second up = %q, %v, want what the first printed, %q", second, err, first)
+		t.Errorf("output of a second up = %q, %v, want that of the first, %q", second, err, first)
 	}
 	if _, err := run(t, down...); err != nil {
 		t.Error(err)
 	}
 	if err := server.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("after down the server says %v, want ECONNREFUSED", err)
+		t.Errorf("ping after down = %v, want ECONNREFUSED", err)
 	}
 	if _, err := run(t, down...); err != nil {
-		t.Errorf("down with nothing up: %v", err)
+		t.Errorf("down without servers = %v, want nil", err)
 	}
 }
 
@@ -118,7 +120,7 @@ func TestUpInTheForegroundStopsOnInterrupt(t *testing.T) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("printed nothing: %v, %v\n%s", err, cmd.Wait(), stderr)
+		t.Fatalf("up printed no line: %v, %v\n%s", err, cmd.Wait(), stderr)
 	}
 	server := redisAt(t, line)
 	if err := server.Ping(t.Context()).Err(); err != nil {
@@ -128,14 +130,14 @@ func TestUpInTheForegroundStopsOnInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("after an interrupt: %v\n%s", err, stderr)
+		t.Errorf("up after an interrupt = %v, want nil\n%s", err, stderr)
 	}
 	if err := server.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("after the interrupt the server says %v, want ECONNREFUSED", err)
+		t.Errorf("ping after the interrupt = %v, want ECONNREFUSED", err)
 	}
 }
 
-func TestRunExitsAsItsCommand(t *testing.T) {
+func TestRunExitsWithTheStatusOfItsCommand(t *testing.T) {
 	needServers(t)
 	script := `test "$` + cluster.EnvRedis + `" && redis-cli -p "${` + cluster.EnvRedis + `##*:}" ping; exit 7`
 	out, err := run(t, append(append([]string{"run"}, redisOnly(t)...), "--", "sh", "-c", script)...)
@@ -145,19 +147,19 @@ func TestRunExitsAsItsCommand(t *testing.T) {
 	}
 }
 
-func TestUpFailsWithWhatTheBackgroundSaid(t *testing.T) {
+func TestUpReportsTheErrorOfTheBackgroundProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	t.Setenv(envCommand, "1")
 	args := append(append([]string{"up", "-d"}, redisOnly(t)...), "-redis=false")
 	err := dispatch(t.Context(), args, nil, &stderr)
-	if err == nil || !strings.Contains(err.Error(), "no servers asked for") {
-		t.Errorf("up of nothing = %v, want the reason", err)
+	if err == nil || !strings.Contains(err.Error(), "no servers to start") {
+		t.Errorf("up of no servers = %v, want the reason", err)
 	}
 }
 
-// A tool's own exit status must not pass for that of a command beside servers,
-// which has spoken for itself.
-func TestAFailingToolIsNamed(t *testing.T) {
+// A tool that fails while servers start is an error of cluster itself. It must not
+// end like a command under "run", which prints its own error.
+func TestRunReportsTheErrorOfATool(t *testing.T) {
 	bin := t.TempDir()
 	for name, script := range map[string]string{
 		"java": `echo 'openjdk version "17.0.1"'`,
@@ -172,11 +174,11 @@ func TestAFailingToolIsNamed(t *testing.T) {
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(stderr.String(), "could not transfer artifact") {
-		t.Errorf("run with a failing mvn: %v, want exit status 1 and what mvn said\n%s", err, stderr)
+		t.Errorf("run with a failing mvn = %v, want exit status 1 and the output of mvn\n%s", err, stderr)
 	}
 }
 
-func TestBadCommands(t *testing.T) {
+func TestUnknownOrIncompleteCommandsFail(t *testing.T) {
 	for _, args := range [][]string{{}, {"fly"}, {"up", "-nodes", "3"}, {"run"}, {"run", "--"}} {
 		var stderr bytes.Buffer
 		if err := dispatch(context.Background(), args, nil, &stderr); err == nil {

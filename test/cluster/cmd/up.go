@@ -13,14 +13,16 @@ import (
 	"syscall"
 )
 
-// state is what up leaves for down and for another up. Up holds the file's lock
-// for as long as its servers run, so that a file without it is of a dead one.
+// state is the content of the state file, which "up" writes for "down" and for a
+// repeated "up". The process that runs the servers holds the lock of the file. If
+// the file is not locked, that process has ended.
 type state struct {
 	PID int      `json:"pid"`
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and reports whether an up holds its lock.
+// openState opens the state file and takes its lock, unless another process runs
+// servers and holds it. held reports whether another process does.
 func openState(path string) (f *os.File, held bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, false, err
@@ -31,15 +33,19 @@ func openState(path string) (f *os.File, held bool, err error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
-		f.Close()
+		release(f)
 		return nil, false, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, err != nil, nil
 }
 
+// release closes the state file, and so releases the lock if this process holds
+// it.
+func release(f *os.File) { _ = f.Close() }
+
 func readState(f *os.File) (s state, err error) {
 	if err := json.NewDecoder(f).Decode(&s); err != nil {
-		return s, fmt.Errorf("state in %s: %w", f.Name(), err)
+		return s, fmt.Errorf("read state in %s: %w", f.Name(), err)
 	}
 	return s, nil
 }
@@ -62,21 +68,21 @@ func printEnv(w io.Writer, env []string) {
 	}
 }
 
-// up holds servers up until ctx ends. If another up does already, it prints
-// that one's variables.
+// up runs servers until ctx is done. If another process already runs them, up
+// prints their variables and returns.
 func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	f, held, err := openState(s.state)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer release(f)
 	if held {
 		return printRunning(f, stdout, stderr)
 	}
 	if err := writeState(f, state{PID: os.Getpid()}); err != nil {
 		return err
 	}
-	defer f.Truncate(0)
+	defer func() { _ = f.Truncate(0) }() // Without the lock, the content does not matter.
 	env, stop, err := s.start(ctx, stderr)
 	if err != nil {
 		return err
@@ -86,48 +92,50 @@ func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	}
 	printEnv(stdout, env)
 	if pipe, ok := stdout.(*os.File); ok && os.Getenv(envDetached) != "" {
-		pipe.Close() // Tells upDetached that all is ready.
+		_ = pipe.Close() // upDetached reads until then. All servers are ready.
 	}
-	fmt.Fprintln(stderr, "cluster: up until Ctrl-C or `cluster down`")
+	fmt.Fprintln(stderr, "cluster: servers run until Ctrl-C or `cluster down`")
 	<-ctx.Done()
 	return stop()
 }
 
+// printRunning prints the variables of the servers that another process runs.
 func printRunning(f *os.File, stdout, stderr io.Writer) error {
 	s, err := readState(f)
 	if err != nil {
 		return err
 	}
 	if len(s.Env) == 0 {
-		return fmt.Errorf("process %d is starting the servers; try again in a while", s.PID)
+		return fmt.Errorf("process %d is still starting the servers; try again in half a minute", s.PID)
 	}
-	fmt.Fprintf(stderr, "cluster: process %d holds these up already\n", s.PID)
+	fmt.Fprintf(stderr, "cluster: process %d already runs these servers\n", s.PID)
 	printEnv(stdout, s.Env)
 	return nil
 }
 
-// envDetached tells the child of upDetached that its standard output is read
-// until it is closed.
+// envDetached is set in the child of upDetached. The child must close its
+// standard output once its servers are ready.
 const envDetached = "LEADERBOARD_CLUSTER_DETACHED"
 
-// upDetached runs up as a process of its own and returns when that is ready.
+// upDetached runs "up" in a background process and returns once the servers are
+// ready.
 func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io.Writer) error {
 	f, held, err := openState(s.state)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	if held {
+		defer release(f)
 		return printRunning(f, stdout, stderr)
 	}
-	f.Close() // The child takes the lock.
+	release(f) // The child takes the lock.
 
 	logPath := s.state + ".log"
 	log, err := os.Create(logPath)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // The child keeps its own descriptor.
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -140,41 +148,42 @@ func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "cluster: starting in the background (about half a minute); log in %s\n", logPath)
+	fmt.Fprintf(stderr, "cluster: starting servers in the background, which takes about half a minute; log in %s\n", logPath)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	giveUp := context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })
-	defer giveUp()
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	defer stop()
 	exports, err := io.ReadAll(pipe)
 	if err != nil {
 		return err
 	}
 	if len(exports) == 0 {
 		err := cmd.Wait()
-		said, _ := os.ReadFile(logPath)
-		return fmt.Errorf("the background process ended before its servers were ready: %w\n%s", err, strings.TrimSpace(string(said)))
+		output, _ := os.ReadFile(logPath)
+		return fmt.Errorf("the background process exited before its servers were ready: %w; its log:\n%s", err, strings.TrimSpace(string(output)))
 	}
 	_, err = stdout.Write(exports)
 	return errors.Join(err, cmd.Process.Release())
 }
 
-// down ends the up of a state file and returns when it is gone.
+// down ends the process that holds the lock of the state file, and returns once
+// it has ended.
 func down(ctx context.Context, path string, stderr io.Writer) error {
 	f, held, err := openState(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer release(f)
 	if !held {
-		fmt.Fprintln(stderr, "cluster: nothing is up")
+		fmt.Fprintln(stderr, "cluster: no servers run")
 		return nil
 	}
 	s, err := readState(f)
 	if err != nil {
 		return err
 	}
-	// The lock is held, so its holder lives and the id is still its own.
+	// The holder of the lock still runs, so the process id is not another process's.
 	if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d: %w", s.PID, err)
 	}
@@ -183,10 +192,10 @@ func down(ctx context.Context, path string, stderr io.Writer) error {
 	select {
 	case err := <-gone:
 		if err == nil {
-			fmt.Fprintln(stderr, "cluster: down")
+			fmt.Fprintln(stderr, "cluster: servers stopped")
 		}
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("process %d has not ended yet: %w", s.PID, context.Cause(ctx))
+		return fmt.Errorf("process %d has not stopped its servers yet; run `cluster down` again: %w", s.PID, context.Cause(ctx))
 	}
 }

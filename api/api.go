@@ -1,0 +1,16 @@
+// Package api holds the contract with clients: the protos, the code that is
+// generated from them, and the OpenAPI description of the REST API. The packages
+// below it serve the contract.
+package api
+
+import _ "embed"
+
+// OpenAPI describes the REST API, in OpenAPI 2.0 as JSON.
+//
+//go:embed openapi.json
+var OpenAPI []byte
+
+// The tools module pins the generators. Generated files are committed. Do not
+// edit them by hand.
+//
+//go:generate ../scripts/generate.sh

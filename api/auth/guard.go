@@ -1,0 +1,268 @@
+// Package auth identifies callers by API key or JSON web token, checks their
+// scopes, and limits their rates.
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+)
+
+// Caller is the identity behind a call.
+type Caller struct {
+	ID    string // "key:" and the key's id, or "jwt:" and the token's subject; empty without credentials
+	Scope Scope
+	// ExpiresAt is when the credentials expire. It is zero if they never expire.
+	ExpiresAt time.Time
+
+	key [32]byte // the hash of the API key; zero if the caller has none
+}
+
+// ErrUnauthenticated means that a call needs valid credentials and has none.
+var ErrUnauthenticated = errors.New("valid credentials are required: Authorization: Bearer KEY")
+
+// ScopeError means that a caller's scope does not include the one that the
+// method needs.
+type ScopeError struct{ Need Scope }
+
+func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
+
+const (
+	// keyTTL is how long an answer of the store about an API key is cached. After
+	// this time, a revoked key is invalid on every server.
+	keyTTL = 5 * time.Second
+	// keyGrace is how long a cached key stays valid while the store is
+	// unavailable. Keys cannot be revoked during that time either, because a
+	// revocation is a write to the store.
+	keyGrace = time.Hour
+	// cachedKeyTimeout bounds the wait for the store if the key is in the cache.
+	cachedKeyTimeout = time.Second
+
+	maxCachedKeys = 10_000
+)
+
+// cachedKey is an API key as the store returned it.
+type cachedKey struct {
+	leaderboard.APIKey
+	loadedAt    time.Time
+	refreshFrom time.Time // from then on, the guard asks the store again
+}
+
+// Options are the settings of a [Guard].
+type Options struct {
+	// Open is the scope of callers without credentials. If it is [Admin], the
+	// guard ignores credentials.
+	Open Scope
+	// JWT describes the accepted JSON web tokens. If its Algorithm is empty, none
+	// are accepted.
+	JWT    JWT
+	Limits Limits
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Guard identifies callers and decides whether their calls may proceed. Its
+// methods are safe for concurrent use.
+type Guard struct {
+	keys    leaderboard.APIKeyStore
+	options Options
+	cached  *lru.Cache[[32]byte, cachedKey]
+	jwt     *verifier // nil if no JWT is accepted
+	byKey   *buckets
+	byUser  *buckets
+	byPeer  *buckets
+	// byGuess limits the invalid credentials from one address. It saves the work to
+	// check further credentials from there.
+	byGuess *buckets
+}
+
+// NewGuard returns a guard for the API keys in keys. If o accepts JSON web tokens,
+// NewGuard reads the keys that verify them. It returns an error if these keys or
+// their settings are not usable.
+func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Guard, error) {
+	cached, err := lru.New[[32]byte, cachedKey](maxCachedKeys)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	g := &Guard{
+		keys: keys, options: o, cached: cached,
+		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), byGuess: newBuckets(o.Limits.PerPeer),
+	}
+	if o.JWT.Algorithm != "" {
+		if g.jwt, err = newVerifier(ctx, o.JWT, o.Now); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// Admit identifies the caller by the values of the Authorization header, and checks
+// that the caller may call a method that needs the scope need. Admit also counts the
+// call against the caller's rate. It must be called once per call, before the call's
+// body is read. peer is the address of the caller and may be nil.
+// Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
+func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, need Scope) (Caller, error) {
+	c, err := g.authenticate(ctx, peer, authorization)
+	var rate *RateError
+	if errors.As(err, &rate) {
+		return c, err
+	}
+	return c, g.authorize(c, err, peer, need)
+}
+
+// checkGuesses returns a [*RateError] if too many invalid credentials came from an
+// address. It must be called before other credentials from this address are checked.
+func (g *Guard) checkGuesses(peer net.Addr) error {
+	if wait := g.byGuess.wait(PeerKey(peer), g.options.Now()); wait > 0 {
+		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
+	}
+	return nil
+}
+
+// authenticate returns the caller with the given values of the Authorization
+// header. It refuses invalid credentials even for methods that need no credentials.
+func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization []string) (Caller, error) {
+	if len(authorization) == 0 || g.options.Open == Admin {
+		return Caller{Scope: g.options.Open}, nil
+	}
+	scheme, token, _ := strings.Cut(authorization[0], " ")
+	token = strings.TrimSpace(token)
+	if len(authorization) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return Caller{}, ErrUnauthenticated
+	}
+	if g.jwt != nil && looksLikeJWT(token) {
+		if err := g.checkGuesses(peer); err != nil {
+			return Caller{}, err
+		}
+		c, err := g.jwt.verify(ctx, token)
+		if err != nil {
+			return Caller{}, ErrUnauthenticated
+		}
+		return c, nil
+	}
+	hash := hashKey(secret.Text(token))
+	if !g.cached.Contains(hash) {
+		if err := g.checkGuesses(peer); err != nil {
+			return Caller{}, err
+		}
+	}
+	key, err := g.key(ctx, hash)
+	if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
+		return Caller{}, ErrUnauthenticated
+	}
+	if err != nil {
+		return Caller{}, err
+	}
+	if !key.ExpiresAt.IsZero() && !g.options.Now().Before(key.ExpiresAt) {
+		return Caller{}, ErrUnauthenticated
+	}
+	return Caller{ID: "key:" + key.ID, Scope: highest(key.Scopes), ExpiresAt: key.ExpiresAt, key: hash}, nil
+}
+
+// Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have
+// expired or were revoked. The server of a stream must call Recheck from time to time.
+// While the store is unavailable, Recheck finds no revocation, because a revocation
+// is a write to the store.
+func (g *Guard) Recheck(ctx context.Context, c Caller) error {
+	if !c.ExpiresAt.IsZero() && !g.options.Now().Before(c.ExpiresAt) {
+		return ErrUnauthenticated
+	}
+	if c.key == [32]byte{} {
+		return nil
+	}
+	if _, err := g.key(ctx, c.key); errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
+		return ErrUnauthenticated
+	}
+	return nil
+}
+
+// key returns the API key with the given hash. While the store is unavailable, a
+// cached key remains valid for keyGrace, so that requests that need no store still
+// succeed.
+func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
+	cached, ok := g.cached.Get(hash)
+	if ok && g.options.Now().Before(cached.refreshFrom) {
+		return cached.APIKey, nil
+	}
+	lookup := ctx
+	if ok {
+		limited, cancel := context.WithTimeout(ctx, cachedKeyTimeout)
+		defer cancel()
+		lookup = limited
+	}
+	key, err := g.keys.APIKey(lookup, hash)
+	now := g.options.Now()
+	switch {
+	case err == nil:
+		g.cached.Add(hash, cachedKey{key, now, now.Add(keyTTL)})
+		return key, nil
+	case ok && ctx.Err() == nil && now.Before(cached.loadedAt.Add(keyGrace)) && (errors.Is(err, leaderboard.ErrUnavailable) || lookup.Err() != nil):
+		cached.refreshFrom = now.Add(keyTTL)
+		g.cached.Add(hash, cached)
+		return cached.APIKey, nil
+	case errors.Is(err, leaderboard.ErrAPIKeyNotFound):
+		g.cached.Remove(hash)
+	}
+	return leaderboard.APIKey{}, err
+}
+
+// Forget empties the cache of API keys. Call it after revoking a key.
+func (g *Guard) Forget() { g.cached.Purge() }
+
+// authorize counts a call against the caller's rate, and returns nil if the caller may
+// call a method that needs the scope need. authErr is the error of authenticate.
+func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, need Scope) error {
+	if errors.Is(authErr, ErrUnauthenticated) {
+		g.byGuess.take(PeerKey(peer), g.options.Now())
+	}
+	if authErr != nil || c.ID == "" {
+		if wait := g.byPeer.take(PeerKey(peer), g.options.Now()); wait > 0 && g.options.Open != Admin {
+			return &RateError{"calls without valid credentials", g.options.Limits.PerPeer, wait}
+		}
+	} else if wait := g.byKey.take(c.ID, g.options.Now()); wait > 0 {
+		return &RateError{"calls with this key", g.options.Limits.PerKey, wait}
+	}
+	switch {
+	case authErr != nil:
+		return authErr
+	case c.Scope >= need:
+		return nil
+	case c.ID == "":
+		return ErrUnauthenticated
+	}
+	return &ScopeError{min(need, Admin)}
+}
+
+// TakeUsers counts the given numbers of results against the rates of their users. If
+// one user exceeds the rate, TakeUsers counts no results of any user, and returns a
+// [*RateError] about the user with the longest wait.
+func (g *Guard) TakeUsers(results map[string]int) error {
+	if user, wait := g.byUser.takeAll(results, g.options.Now()); wait > 0 {
+		return &RateError{fmt.Sprintf("results of user %q", user), g.options.Limits.PerUser, wait}
+	}
+	return nil
+}
+
+// CheckLoopback returns an error unless every listen address is on the loopback
+// interface. A server may serve without credentials only there.
+func CheckLoopback(addresses ...string) error {
+	for _, address := range addresses {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("auth: address %q: %w", address, err)
+		}
+		ip := net.ParseIP(host)
+		if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return fmt.Errorf("auth: serving without keys is allowed on the loopback interface only: listen on 127.0.0.1 or [::1], not on %q", address)
+		}
+	}
+	return nil
+}

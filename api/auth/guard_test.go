@@ -1,0 +1,59 @@
+package auth
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+)
+
+func FuzzAuthorization(f *testing.F) {
+	store := embedded.Store(f)
+	key, stored := NewKey("read", []string{"read"}, time.Now())
+	if err := store.PutAPIKey(f.Context(), stored); err != nil {
+		f.Fatal(err)
+	}
+	g, err := NewGuard(f.Context(), store, Options{
+		JWT: JWT{Algorithm: "HS256", Secret: secret.Text(strings.Repeat("s", 32)), Issuer: "i", Audience: "a"}, Now: time.Now,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	valid := "Bearer " + string(key)
+	for _, seed := range []string{valid, "Bearer x", "Basic eDp5", "", "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.", "bearer\t" + valid} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		c, err := g.authenticate(t.Context(), nil, []string{header})
+		if err == nil && (c.Scope != Read || !strings.HasSuffix(strings.TrimSpace(header), string(key))) {
+			t.Errorf("%q is %v", header, c)
+		}
+		if err != nil && !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("%q: %v", header, err)
+		}
+	})
+}
+
+func TestTheSameSecretGivesTheSameKey(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	first, again := KeyFrom("chosen", "first", []string{"admin"}, now), KeyFrom("chosen", "first", []string{"admin"}, now)
+	if again.ID != first.ID || again.Hash != first.Hash {
+		t.Errorf("one secret gives %v and %v", first, again)
+	}
+}
+
+func TestCheckLoopback(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:8080", "127.8.9.1:0", "[::1]:8080", "localhost:80"} {
+		if err := CheckLoopback(address); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	for _, address := range []string{":8080", "0.0.0.0:8080", "[::]:8080", "192.168.0.1:80", "example.com:80", "127.0.0.1", "localhost.example.com:80", ""} {
+		if err := CheckLoopback("127.0.0.1:1", address); err == nil {
+			t.Errorf("%q passes for loopback", address)
+		}
+	}
+}

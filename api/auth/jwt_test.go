@@ -1,0 +1,399 @@
+package auth
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jws"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+)
+
+var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// sign returns a valid player's token that is signed with key.
+func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any) string {
+	t.Helper()
+	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("player-7").
+		Expiration(tokenNow.Add(time.Hour)).NotBefore(tokenNow.Add(-time.Hour)).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(alg, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func publicPEM(t testing.TB, key any) string {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+func writeFile(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func settings(change func(*JWT)) JWT {
+	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
+	change(&o)
+	return o
+}
+
+func TestJWTAlgorithms(t *testing.T) {
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edPublic, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := []byte(strings.Repeat("s", 64))
+	for _, tt := range []struct {
+		alg    jwa.SignatureAlgorithm
+		key    any
+		public any
+	}{
+		{jwa.HS256(), shared, nil}, {jwa.HS512(), shared, nil},
+		{jwa.RS256(), rsaKey, &rsaKey.PublicKey}, {jwa.PS384(), rsaKey, &rsaKey.PublicKey},
+		{jwa.ES256(), ecKey, &ecKey.PublicKey}, {jwa.EdDSA(), edKey, edPublic},
+	} {
+		t.Run(tt.alg.String(), func(t *testing.T) {
+			o := settings(func(o *JWT) { o.Algorithm = tt.alg.String() })
+			if tt.public == nil {
+				o.Secret = secret.Text(shared)
+			} else {
+				o.PublicKey = publicPEM(t, tt.public)
+			}
+			v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := v.verify(t.Context(), sign(t, tt.alg, tt.key))
+			if err != nil || c.ID != "jwt:player-7" || c.Scope != Read {
+				t.Errorf("a player's token is %v, %v", c, err)
+			}
+			// Another key, and another algorithm, even with the right key.
+			other := []byte(strings.Repeat("x", 64))
+			for _, wrong := range []struct {
+				alg jwa.SignatureAlgorithm
+				key any
+			}{{jwa.HS256(), other}, {jwa.HS384(), shared}, {jwa.RS512(), rsaKey}, {jwa.ES256(), mustEC(t)}} {
+				if c, err := v.verify(t.Context(), sign(t, wrong.alg, wrong.key)); err == nil {
+					t.Errorf("a token by %v is %v", wrong.alg, c)
+				}
+			}
+		})
+	}
+	// The public key must not be accepted as an HMAC secret.
+	o := settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", publicPEM(t, &rsaKey.PublicKey) })
+	v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+	if err != nil {
+		t.Fatal(err)
+	}
+	pemBytes, _ := os.ReadFile(o.PublicKey)
+	if c, err := v.verify(t.Context(), sign(t, jwa.HS256(), pemBytes)); err == nil {
+		t.Errorf("a token by the public key as a secret is %v", c)
+	}
+}
+
+func mustEC(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestJWTSettings(t *testing.T) {
+	long := secret.Text(strings.Repeat("s", 32))
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := publicPEM(t, &rsaKey.PublicKey)
+	private := writeFile(t, "private.pem", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}))
+	for name, tt := range map[string]struct {
+		o    JWT
+		says string
+	}{
+		"none":                 {settings(func(o *JWT) { o.Algorithm, o.Secret = "none", long }), "unknown"},
+		"an unknown algorithm": {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS1", long }), "unknown"},
+		"no key":               {settings(func(o *JWT) { o.Algorithm = "HS256" }), "exactly one"},
+		"two keys":             {settings(func(o *JWT) { o.Algorithm, o.Secret, o.PublicKey = "HS256", long, public }), "exactly one"},
+		"a short secret":       {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", "short" }), "at least 32"},
+		"a secret for RS256":   {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "does not go with"},
+		"a public key for HS":  {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "does not go with"},
+		"an RSA key for ES256": {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "ES256", public }), "does not go with"},
+		"a private key":        {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", private }), "RSA PRIVATE KEY"},
+		"no such file":         {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", "missing.pem" }), "missing.pem"},
+		"no PEM":               {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writeFile(t, "x", []byte("x")) }), "no PEM"},
+		"http":                 {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "http://id.example/keys" }), "only https"},
+		"no such JWKS":         {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "missing.json" }), "missing.json"},
+		"no JWKS":              {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", writeFile(t, "x", []byte("x")) }), "jwks"},
+		"no issuer":            {JWT{Algorithm: "HS256", Secret: long, Audience: "a"}, "issuer"},
+		"no audience":          {JWT{Algorithm: "HS256", Secret: long, Issuer: "i"}, "audience"},
+	} {
+		if _, err := newVerifier(t.Context(), tt.o, time.Now); err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), string(long)) {
+			t.Errorf("%s: %v, want …%s…", name, err, tt.says)
+		}
+	}
+}
+
+// keySetJSON is a JWKS with the public keys of the given ids.
+func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
+	t.Helper()
+	set := jwk.NewSet()
+	for id, key := range keys {
+		k, err := jwk.Import(key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Set(jwk.KeyIDKey, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.AddKey(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("p").Expiration(tokenNow.Add(10 * time.Hour)).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := jws.NewHeaders()
+	if id != "" {
+		if err := headers.Set(jws.KeyIDKey, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), key, jws.WithProtectedHeaders(headers)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+// A JWKS is reloaded when it is older than Refresh, and immediately for an unknown
+// key id, but at most every minRefresh. If a reload fails, the old keys remain.
+func TestJWKSRefresh(t *testing.T) {
+	old, next := mustEC(t), mustEC(t)
+	var served atomic.Value
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old}))
+	var reads atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reads.Add(1)
+		if data := served.Load().([]byte); data != nil {
+			w.Write(data)
+		} else {
+			http.Error(w, "down", http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	now := tokenNow
+	v := &verifier{alg: jwa.ES256(), o: settings(func(o *JWT) { o.JWKS, o.Refresh, o.Leeway = server.URL, 10*time.Minute, time.Second }), now: func() time.Time { return now }, client: server.Client()}
+	check := func(what string, token string, want bool, wantReads int64) {
+		t.Helper()
+		if _, err := v.verify(t.Context(), token); (err == nil) != want {
+			t.Errorf("%s: %v, want it accepted: %v", what, err, want)
+		}
+		if got := reads.Load(); got != wantReads {
+			t.Errorf("%s: the set was read %d times, want %d", what, got, wantReads)
+		}
+	}
+	check("the first token", signWithID(t, "old", old), true, 1)
+	check("a known key", signWithID(t, "old", old), true, 1)
+	check("no key id", signWithID(t, "", old), true, 1)
+	check("another key under a known id", signWithID(t, "old", next), false, 1)
+	check("an unknown key, just after reading", signWithID(t, "next", next), false, 1)
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old, "next": next}))
+	now = now.Add(minRefresh)
+	check("an unknown key, later", signWithID(t, "next", next), true, 2)
+	served.Store([]byte(nil))
+	now = now.Add(minRefresh)
+	check("an unknown key while the server is down", signWithID(t, "other", mustEC(t)), false, 3)
+	check("a known key while the server is down", signWithID(t, "next", next), true, 3)
+	for i := range 10 {
+		check("another unknown key while the server is down", signWithID(t, fmt.Sprint(i), next), false, 3)
+	}
+	now = now.Add(minRefresh)
+	check("an unknown key while the server is still down", signWithID(t, "other", next), false, 4)
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"next": next}))
+	now = now.Add(time.Hour)
+	if _, err := v.verify(t.Context(), signWithID(t, "next", next)); err != nil {
+		t.Errorf("when it is time: %v", err)
+	}
+	waitFor(t, "the key set to be reloaded in the background", func() bool {
+		_, err := v.verify(t.Context(), signWithID(t, "old", old))
+		return err != nil
+	})
+}
+
+// waitFor waits until ok is true.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// signRaw signs a header and claims as they are.
+func signRaw(secret []byte, header, claims string) string {
+	b64 := base64.RawURLEncoding.EncodeToString
+	signed := b64([]byte(header)) + "." + b64([]byte(claims))
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(signed))
+	return signed + "." + b64(mac.Sum(nil))
+}
+
+func TestJWTForm(t *testing.T) {
+	key := []byte(strings.Repeat("s", 32))
+	o := settings(func(o *JWT) { o.Algorithm, o.Secret, o.MaxLifetime = "HS256", secret.Text(key), 24*time.Hour })
+	v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header = `{"alg":"HS256","typ":"JWT"}`
+	claims := func(rest string) string {
+		return `{"iss":"https://id.example","aud":"leaderboard","sub":"u"` + rest + `}`
+	}
+	at := func(d time.Duration) string { return fmt.Sprint(tokenNow.Add(d).Unix()) }
+	good := claims(`,"exp":` + at(time.Hour))
+	for _, tt := range []struct {
+		name, header, claims, more string
+		want                       bool
+	}{
+		{"a good token", header, good, "", true},
+		{"a fraction of a second", header, claims(`,"exp":` + at(time.Hour) + `.5`), "", true},
+		{"unknown critical extensions", `{"alg":"HS256","crit":["b64"],"b64":true}`, good, "", false},
+		{"no critical extensions", `{"alg":"HS256","crit":[]}`, good, "", false},
+		{"bytes after the claims", header, good + "{}", "", false},
+		{"bytes after the header", header + "x", good, "", false},
+		{"bytes after the token", header, good, "A", false},
+		{"a line after the token", header, good, "\n", false},
+		{"padding", header, good, "=", false},
+		{"exp as a text", header, claims(`,"exp":"` + at(time.Hour) + `"`), "", false},
+		{"exp that is null", header, claims(`,"exp":null`), "", false},
+		{"iat as a text", header, claims(`,"iat":"1","exp":` + at(time.Hour)), "", false},
+		{"just within the maximum lifetime", header, claims(`,"iat":` + at(-time.Hour) + `,"exp":` + at(23*time.Hour)), "", true},
+		{"a longer lifetime since iat", header, claims(`,"iat":` + at(-24*time.Hour) + `,"exp":` + at(time.Hour)), "", false},
+		{"a longer lifetime from now", header, claims(`,"exp":` + at(25*time.Hour)), "", false},
+	} {
+		if c, err := v.verify(t.Context(), signRaw(key, tt.header, tt.claims)+tt.more); (err == nil) != tt.want {
+			t.Errorf("%s: %v, %v, want it accepted: %t", tt.name, c, err, tt.want)
+		}
+	}
+}
+
+// A key for encryption in the JWKS verifies no signature.
+func TestJWKSKeysForEncryption(t *testing.T) {
+	key := mustEC(t)
+	for use, want := range map[string]bool{"sig": true, "enc": false, "": true} {
+		public, err := jwk.Import(&key.PublicKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if use != "" {
+			if err := public.Set(jwk.KeyUsageKey, use); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set := jwk.NewSet()
+		if err := set.AddKey(public); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := settings(func(o *JWT) { o.Algorithm, o.JWKS = "ES256", writeFile(t, "set.json", data) })
+		v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.verify(t.Context(), sign(t, jwa.ES256(), key)); (err == nil) != want {
+			t.Errorf("use %q: %v, want it accepted: %t", use, err, want)
+		}
+	}
+}
+
+func TestJWKSFile(t *testing.T) {
+	key := mustEC(t)
+	o := settings(func(o *JWT) {
+		o.Algorithm = "ES256"
+		o.JWKS = writeFile(t, "jwks.json", keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": key}))
+	})
+	v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.verify(t.Context(), signWithID(t, "k", key)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A redirect to http is not followed.
+func TestJWKSRedirect(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write(keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": mustEC(t)}))
+	}))
+	defer plain.Close()
+	server := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer server.Close()
+	client := server.Client()
+	client.CheckRedirect = onlyHTTPS
+	v := &verifier{alg: jwa.ES256(), o: settings(func(o *JWT) { o.JWKS = server.URL }), now: time.Now, client: client}
+	if _, err := v.keySet(t.Context(), false); err == nil || !strings.Contains(err.Error(), "redirected") {
+		t.Errorf("the set was read: %v", err)
+	}
+}

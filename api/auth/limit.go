@@ -1,0 +1,161 @@
+package auth
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+// Rate is the rate of a token bucket. The zero Rate means no limit.
+type Rate struct {
+	PerSecond float64 // tokens that are added per second; 0 means no limit
+	Burst     int     // size of the bucket; 0 means the tokens of one second, at least 1
+}
+
+// Limits are the rates that callers must not exceed.
+type Limits struct {
+	PerKey  Rate // calls with one API key, or of one JWT subject
+	PerUser Rate // results for one user, from all callers
+	// PerPeer limits calls without valid credentials from one IPv4 address or IPv6
+	// /64. It uses the address of the connection, which may be a proxy's.
+	PerPeer Rate
+}
+
+// buckets holds token buckets by key. If there are more than maxBuckets, the least
+// recently used one is evicted. The next use of its key starts with a full bucket.
+type buckets struct {
+	limit rate.Limit
+	burst int
+	byKey *lru.Cache[string, *rate.Limiter]
+}
+
+const maxBuckets = 1 << 16
+
+// newBuckets returns buckets with a rate. If r means no limit, it returns nil; take,
+// wait and takeAll of nil buckets limit nothing.
+func newBuckets(r Rate) *buckets {
+	if r.PerSecond <= 0 {
+		return nil
+	}
+	burst := r.Burst
+	if burst <= 0 {
+		burst = max(1, int(math.Ceil(r.PerSecond)))
+	}
+	byKey, err := lru.New[string, *rate.Limiter](maxBuckets)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
+}
+
+// reserve takes n tokens from a key's bucket, at most as many as a full bucket has.
+// CancelAt(now) of the reservation puts them back. If the bucket has too few tokens,
+// reserve takes none and returns the time until it has enough. b must not be nil.
+func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
+	l, ok := b.byKey.Get(key)
+	if !ok {
+		l = rate.NewLimiter(b.limit, b.burst)
+		if earlier, found, _ := b.byKey.PeekOrAdd(key, l); found {
+			l = earlier
+		}
+	}
+	r := l.ReserveN(now, min(n, b.burst))
+	wait := r.DelayFrom(now)
+	if wait > 0 {
+		r.CancelAt(now)
+	}
+	return r, wait
+}
+
+// take takes one token from a key's bucket. If the bucket is empty, take returns the
+// time until it has a token.
+func (b *buckets) take(key string, now time.Time) time.Duration {
+	if b == nil {
+		return 0
+	}
+	_, wait := b.reserve(key, 1, now)
+	return wait
+}
+
+// wait returns the time until a key's bucket has a token. It takes no token.
+func (b *buckets) wait(key string, now time.Time) time.Duration {
+	if b == nil {
+		return 0
+	}
+	l, ok := b.byKey.Get(key)
+	if !ok {
+		return 0
+	}
+	missing := 1 - l.TokensAt(now)
+	return time.Duration(max(0, missing) / float64(b.limit) * float64(time.Second))
+}
+
+// takeAll takes the given number of tokens from each key's bucket. If one bucket has
+// too few, takeAll takes none from any, and returns the key with the longest wait and
+// that wait. A full bucket admits any number, so that a batch larger than the bucket
+// can be sent at all; the bucket then owes the rest.
+func (b *buckets) takeAll(tokens map[string]int, now time.Time) (last string, longest time.Duration) {
+	if b == nil {
+		return "", 0
+	}
+	taken := make([]*rate.Reservation, 0, len(tokens))
+	for key, n := range tokens {
+		r, wait := b.reserve(key, n, now)
+		if wait == 0 {
+			taken = append(taken, r)
+		}
+		if wait > longest {
+			last, longest = key, wait
+		}
+	}
+	if longest > 0 {
+		for _, r := range taken {
+			r.CancelAt(now)
+		}
+		return last, longest
+	}
+	for key, n := range tokens {
+		for n -= b.burst; n > 0; n -= b.burst {
+			l, ok := b.byKey.Get(key)
+			if !ok {
+				break // the bucket was evicted after reserve
+			}
+			l.ReserveN(now, min(n, b.burst))
+		}
+	}
+	return "", 0
+}
+
+// RateError means that a caller exceeded a rate.
+type RateError struct {
+	What string // what was too many, such as "calls with this key"
+	Rate Rate
+	Wait time.Duration // until the call can succeed
+}
+
+func (e *RateError) Error() string {
+	return fmt.Sprintf("too many %s: %g a second are allowed; try again in %v", e.What, e.Rate.PerSecond, e.Wait.Round(time.Millisecond))
+}
+
+// PeerKey returns the key under which the calls from an address are counted: the IPv4
+// address, or the /64 of an IPv6 address, because one caller usually has a whole /64.
+func PeerKey(addr net.Addr) string {
+	if addr == nil {
+		return ""
+	}
+	ap, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	ip := ap.Addr().Unmap()
+	if ip.Is4() {
+		return ip.String()
+	}
+	prefix, _ := ip.WithZone("").Prefix(64) // cannot fail for an IPv6 address
+	return prefix.String()
+}

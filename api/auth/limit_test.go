@@ -1,0 +1,54 @@
+package auth
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+type testAddr string
+
+func (testAddr) Network() string  { return "tcp" }
+func (a testAddr) String() string { return string(a) }
+
+func TestPeerKeys(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.7:1234":            "192.0.2.7",
+		"[::ffff:192.0.2.7]:1":      "192.0.2.7",
+		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64",
+		"[2001:db8:1:2::9%eth0]:80": "2001:db8:1:2::/64",
+		"bufconn":                   "bufconn",
+	} {
+		if got := PeerKey(testAddr(addr)); got != want {
+			t.Errorf("%s is %s, want %s", addr, got, want)
+		}
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	if newBuckets(Rate{}) != nil || newBuckets(Rate{PerSecond: -1}) != nil {
+		t.Error("no limit has buckets")
+	}
+	now := time.Now()
+	b := newBuckets(Rate{PerSecond: 2.5}) // a burst of 3
+	for i := range 3 {
+		if wait := b.take("k", now); wait != 0 {
+			t.Errorf("token %d: wait %v", i, wait)
+		}
+	}
+	if wait := b.take("k", now); wait != 400*time.Millisecond {
+		t.Errorf("an empty bucket: wait %v, want 400ms", wait)
+	}
+	// The refused calls took no tokens.
+	if wait := b.take("k", now.Add(400*time.Millisecond)); wait != 0 {
+		t.Errorf("400 ms later: wait %v", wait)
+	}
+	// The number of buckets is bounded.
+	for i := range maxBuckets + 10 {
+		b.take("k"+strings.Repeat("x", i%3)+strconv.Itoa(i), now)
+	}
+	if n := b.byKey.Len(); n != maxBuckets {
+		t.Errorf("%d buckets are kept, want %d", n, maxBuckets)
+	}
+}

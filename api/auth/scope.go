@@ -1,0 +1,60 @@
+package auth
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Scope is what a caller may do. Each scope includes the scopes before it.
+type Scope int8
+
+// The scopes of callers.
+const (
+	Public Scope = iota // methods that need no credentials
+	Read                // for players: read rankings
+	Submit              // for game servers: submit and retract results
+	Admin               // for operators: call every method
+	// Nobody is a scope that no caller has. A method that needs it is always
+	// refused.
+	Nobody
+)
+
+var scopeNames = [...]string{Public: "", Read: "read", Submit: "submit", Admin: "admin", Nobody: "nobody"}
+
+func (s Scope) String() string { return scopeNames[s] }
+
+// CheckScopes returns a [leaderboard.FieldError] unless names holds one or more
+// of read, submit and admin, and nothing else.
+func CheckScopes(names []string) error {
+	if len(names) == 0 {
+		return &leaderboard.FieldError{Field: "scopes", Problem: "is required: one or more of read, submit and admin"}
+	}
+	for i, name := range names {
+		if parseScope(name) == Public {
+			return &leaderboard.FieldError{Field: fmt.Sprintf("scopes[%d]", i), Problem: fmt.Sprintf("%.40q is none of read, submit and admin", name)}
+		}
+	}
+	return nil
+}
+
+// parseScope returns the scope called name. It returns Public if there is none.
+func parseScope(name string) Scope {
+	for s := Read; s <= Admin; s++ {
+		if scopeNames[s] == name {
+			return s
+		}
+	}
+	return Public
+}
+
+// highest returns the highest of the named scopes. It ignores unknown names,
+// because a JWT may carry scopes of other services.
+func highest(names []string) Scope {
+	best := Public
+	for _, name := range names {
+		best = max(best, parseScope(strings.TrimPrefix(name, "leaderboard:")))
+	}
+	return best
+}

@@ -1,0 +1,121 @@
+package protoconv
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// ToBoard returns the board of a message. A nil message has no fields. Its errors
+// are [leaderboard.FieldError]s, joined. The domain checks limits.
+func ToBoard(b *pb.Board) (leaderboard.Board, error) {
+	if b == nil {
+		b = &pb.Board{}
+	}
+	halfLife, err1 := toDuration("half_life", b.GetHalfLife())
+	grace, err2 := toDuration("season.grace", b.GetSeason().GetGrace())
+	retention, err3 := toDuration("retention", b.GetRetention())
+	order, err4 := toEnum("order", b.GetOrder())
+	policy, err5 := toEnum("policy", b.GetPolicy())
+	schedule, err6 := toEnum("season.schedule", b.GetSeason().GetSchedule())
+	errs := []error{err1, err2, err3, err4, err5, err6}
+	if b.GetSeason().GetGrace() == nil {
+		grace = leaderboard.DefaultGrace
+	}
+	board := leaderboard.Board{
+		ID: leaderboard.BoardID(b.GetBoardId()), Title: b.GetTitle(),
+		Order: leaderboard.Order(order), Policy: leaderboard.Policy(policy), HalfLife: halfLife,
+		Unit: b.GetUnit(), Decimals: int(b.GetDecimals()), Divisions: b.GetDivisions(),
+		Season: leaderboard.Schedule{
+			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace,
+		},
+		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
+		Retention: retention,
+	}
+	for i, tb := range b.GetTieBreakers() {
+		order, err := toEnum(fmt.Sprintf("tie_breakers[%d].order", i), tb.GetOrder())
+		errs = append(errs, err)
+		board.TieBreakers = append(board.TieBreakers, leaderboard.TieBreaker{Name: tb.GetName(), Order: leaderboard.Order(order)})
+	}
+	for _, w := range b.GetSeason().GetWindows() {
+		start, err1 := ToTime("season.windows.start", w.GetStart())
+		end, err2 := ToTime("season.windows.end", w.GetEnd())
+		errs = append(errs, err1, err2)
+		board.Season.Windows = append(board.Season.Windows, leaderboard.Season{ID: leaderboard.SeasonID(w.GetId()), Start: start, End: end})
+	}
+	return board, errors.Join(errs...)
+}
+
+// toEnum returns the number of an enum value in the root package, which counts from 0.
+// In messages the first value is 1, and 0 (unspecified) stands for the first value. If
+// the message has an unknown number, toEnum returns an error that names field.
+func toEnum(field string, v protoreflect.Enum) (int, error) {
+	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
+		return 0, &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d is not %s", v.Number(), EnumNames(v.Descriptor()))}
+	}
+	return int(max(0, v.Number()-1)), nil
+}
+
+func fromOrder(o leaderboard.Order) pb.Board_Order { return pb.Board_HIGHER_FIRST + pb.Board_Order(o) }
+
+// FromBoard is the inverse of [ToBoard].
+func FromBoard(b *leaderboard.Board) *pb.Board {
+	board := &pb.Board{
+		BoardId: string(b.ID), Title: b.Title,
+		Order: fromOrder(b.Order), Policy: pb.Board_BEST + pb.Board_Policy(b.Policy), HalfLife: duration(b.HalfLife),
+		Unit: b.Unit, Decimals: int32(b.Decimals), Divisions: b.Divisions,
+		Season: &pb.Board_Schedule{
+			Schedule: pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(b.Season.Kind), TimeZone: cmp.Or(b.Season.TimeZone, "UTC"), Grace: durationpb.New(b.Season.Grace),
+		},
+		MinScore: (*int64)(b.MinScore), MaxScore: (*int64)(b.MaxScore), Floor: (*int64)(b.Floor),
+		Retention: duration(b.Retention), CreatedAt: Timestamp(b.CreatedAt),
+	}
+	for _, tb := range b.TieBreakers {
+		board.TieBreakers = append(board.TieBreakers, &pb.Board_TieBreaker{Name: tb.Name, Order: fromOrder(tb.Order)})
+	}
+	for _, w := range b.Season.Windows {
+		board.Season.Windows = append(board.Season.Windows, &pb.Board_Schedule_Window{Id: string(w.ID), Start: Timestamp(w.Start), End: Timestamp(w.End)})
+	}
+	return board
+}
+
+func toDuration(field string, d *durationpb.Duration) (time.Duration, error) {
+	if d != nil && (d.CheckValid() != nil || durationpb.New(d.AsDuration()).AsDuration() != d.AsDuration() || d.AsDuration().Seconds() < float64(d.Seconds)-1) {
+		return 0, &leaderboard.FieldError{Field: field, Problem: "is longer than 292 years"}
+	}
+	return d.AsDuration(), nil
+}
+
+func duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// EnumNames lists the values of an enum for error messages. It omits the first value,
+// which stands for an absent field.
+func EnumNames(ed protoreflect.EnumDescriptor) string {
+	var names []string
+	for i := 1; i < ed.Values().Len(); i++ {
+		names = append(names, string(ed.Values().Get(i).Name()))
+	}
+	return "one of " + strings.Join(names, ", ")
+}
+
+// FromDivisions returns the names of divisions.
+func FromDivisions(divisions []leaderboard.Division) []string {
+	names := make([]string, len(divisions))
+	for i, d := range divisions {
+		names[i] = d.String()
+	}
+	return names
+}

@@ -1,0 +1,16 @@
+package protoconv
+
+import (
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+func TestOrdersKeepTheirNames(t *testing.T) {
+	for o := leaderboard.HigherFirst; o <= leaderboard.LowerFirst; o++ {
+		back, err := toEnum("order", fromOrder(o))
+		if got := fromOrder(o).String(); got != o.String() || err != nil || leaderboard.Order(back) != o {
+			t.Errorf("order %v is %v in the message and %v after the way back: %v", o, got, leaderboard.Order(back), err)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+// Package protoconv converts between the types of package leaderboard and the protobuf
+// messages of the API and of Kafka. It sets the defaults of absent fields. It does not
+// check limits: the methods of package leaderboard do.
+package protoconv
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// Timestamp returns t as a message, and nil for the zero time.
+func Timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// ToTime returns the time of a message, and the zero time for nil. It returns a
+// [leaderboard.FieldError] about field if t is outside the years 1 to 9999 or is
+// the zero time.
+func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
+	if t == nil {
+		return time.Time{}, nil
+	}
+	if t.CheckValid() != nil || t.AsTime().IsZero() {
+		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "is outside the years 1 to 9999"}
+	}
+	return t.AsTime(), nil
+}
+
+// ToResult returns a match result for b, without a season. Its errors are
+// [leaderboard.FieldError]s, joined.
+func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
+	result := leaderboard.MatchResult{
+		ResultKey:   leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: leaderboard.UserID(r.GetUserId()), Match: leaderboard.MatchID(r.GetMatchId())},
+		Revision:    r.GetRevision(),
+		TieBreakers: r.GetTieBreakers(),
+		Attributes:  r.GetAttributes(),
+	}
+	// Board.Check checks the user again. With this check, one error names all faults.
+	errs := []error{result.User.Validate()}
+	name, value, other, otherName := "score", r.GetScore(), r.GetPoints(), "points"
+	given, otherGiven := r != nil && r.Score != nil, r != nil && r.Points != nil
+	if b.AddsUp() {
+		name, value, otherName = otherName, other, name
+		given, otherGiven = otherGiven, given
+	}
+	result.Score = leaderboard.Score(value)
+	switch {
+	case otherGiven:
+		errs = append(errs, &leaderboard.FieldError{Field: otherName, Problem: "this board has the policy " + b.Policy.String() + " and takes " + name + ", not " + otherName})
+	case !given:
+		errs = append(errs, &leaderboard.FieldError{Field: name, Problem: "is required"})
+	}
+	var err error
+	result.AchievedAt, err = ToTime("achieved_at", r.GetAchievedAt())
+	errs = append(errs, err)
+	result.Metadata, err = toMetadata(r.GetMetadata())
+	return result, errors.Join(append(errs, err)...)
+}
+
+// MaxMetadataDepth bounds the nesting of metadata. A flat object has depth 1.
+const MaxMetadataDepth = 32
+
+// TooDeep is the problem of metadata that is nested deeper than MaxMetadataDepth.
+var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
+
+// toMetadata returns metadata in canonical form. It rejects metadata that is too deep
+// or too long before it encodes the metadata, because encoding takes much time and
+// memory.
+func toMetadata(s *structpb.Struct) (string, error) {
+	var problem string
+	switch {
+	case len(s.GetFields()) == 0:
+		return "", nil
+	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
+		problem = TooDeep
+	// The message is at most six times as long as its JSON: an element of [0,0]
+	// takes 2 bytes in JSON and 11 in the message.
+	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
+		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
+	default:
+		data, err := s.MarshalJSON()
+		if err == nil {
+			return leaderboard.CanonicalMetadata(data)
+		}
+		problem = "holds a number that JSON cannot represent" // NaN or infinity, from gRPC
+	}
+	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
+}
+
+// MaxNumberBytes bounds the length of a JSON number. The time to parse a number
+// exactly grows with the square of its length.
+const MaxNumberBytes = 64
+
+// NumberProblem returns the reason why metadata cannot hold a number, or "" if it can.
+// Messages store numbers as doubles, so the number must be equal to its double.
+func NumberProblem(number json.Number) string {
+	if isDouble(string(number)) {
+		return ""
+	}
+	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
+}
+
+// isDouble reports whether a JSON number equals its double, written with the fewest
+// digits that distinguish that double from others.
+func isDouble(number string) bool {
+	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
+		return true // a double holds any 15 digits
+	}
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(number) > MaxNumberBytes {
+		return false
+	}
+	if f == 0 { // zero may be written with any exponent
+		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
+		return !strings.ContainsAny(digits, "123456789")
+	}
+	was, ok1 := new(big.Rat).SetString(number)
+	is, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
+	return ok1 && ok2 && was.Cmp(is) == 0
+}
+
+// deeper reports whether v is nested more than depth levels deep.
+func deeper(v *structpb.Value, depth int) bool {
+	var inside iter.Seq[*structpb.Value]
+	switch kind := v.GetKind().(type) {
+	case *structpb.Value_StructValue:
+		inside = maps.Values(kind.StructValue.GetFields())
+	case *structpb.Value_ListValue:
+		inside = slices.Values(kind.ListValue.GetValues())
+	default:
+		return false
+	}
+	if depth == 0 {
+		return true
+	}
+	for v := range inside {
+		if deeper(v, depth-1) {
+			return true
+		}
+	}
+	return false
+}
+
+// FromResult is the inverse of [ToResult]. The message of a retraction has no score,
+// attributes or metadata.
+func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
+	result := &pb.Result{UserId: string(r.User), MatchId: string(r.Match), Revision: r.Revision}
+	if r.Retracted {
+		return result
+	}
+	score := int64(r.Score)
+	if b.AddsUp() {
+		result.Points = &score
+	} else {
+		result.Score = &score
+	}
+	result.TieBreakers, result.Attributes = r.TieBreakers, r.Attributes
+	result.AchievedAt, result.Metadata = Timestamp(r.AchievedAt), FromMetadata(r.Metadata)
+	return result
+}
+
+// FromMetadata returns canonical metadata as a message, and nil if it is empty.
+func FromMetadata(canonical string) *structpb.Struct {
+	if canonical == "" {
+		return nil
+	}
+	s := &structpb.Struct{}
+	if err := s.UnmarshalJSON([]byte(canonical)); err != nil {
+		return nil // CanonicalMetadata never returns such a text
+	}
+	return s
+}
+
+var statuses = map[leaderboard.Status]pb.Outcome_Status{
+	leaderboard.Applied:    pb.Outcome_APPLIED,
+	leaderboard.Duplicate:  pb.Outcome_DUPLICATE,
+	leaderboard.Superseded: pb.Outcome_SUPERSEDED,
+	leaderboard.Conflict:   pb.Outcome_CONFLICT,
+	leaderboard.Rejected:   pb.Outcome_REJECTED,
+	leaderboard.Accepted:   pb.Outcome_ACCEPTED,
+}
+
+// FromStatus returns the status of an outcome as an enum value of the messages.
+func FromStatus(s leaderboard.Status) pb.Outcome_Status { return statuses[s] }
+
+// ToStatus is the inverse of [FromStatus]. It reports false for an unknown status.
+func ToStatus(s pb.Outcome_Status) (leaderboard.Status, bool) {
+	for status, have := range statuses {
+		if have == s {
+			return status, true
+		}
+	}
+	return 0, false
+}
+
+var resultStatuses = map[leaderboard.Status]pb.GetResultResponse_Status{
+	leaderboard.Applied:    pb.GetResultResponse_APPLIED,
+	leaderboard.Superseded: pb.GetResultResponse_SUPERSEDED,
+	leaderboard.Retracted:  pb.GetResultResponse_RETRACTED,
+	leaderboard.Rejected:   pb.GetResultResponse_REJECTED,
+}
+
+// FromResultStatus returns the status of a stored result as an enum value of GetResult.
+func FromResultStatus(s leaderboard.Status) pb.GetResultResponse_Status { return resultStatuses[s] }
+
+// FromAPIKey returns the message of an API key, without its hash.
+func FromAPIKey(k *leaderboard.APIKey) *pb.Key {
+	return &pb.Key{KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: Timestamp(k.CreatedAt), ExpiresAt: Timestamp(k.ExpiresAt)}
+}

@@ -1,0 +1,541 @@
+package restjson
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+)
+
+const (
+	// MaxElements bounds the number of elements of a list or an object in a body.
+	MaxElements = 5000
+	// MaxValues bounds the number of values in a body. A decoded value takes up to a
+	// hundred times as much memory as its JSON text.
+	MaxValues = 100 * MaxElements
+)
+
+// BodyField is the field name in errors about a whole body.
+const BodyField = "body"
+
+// Decode decodes the JSON body of a REST request into m. An empty body is an empty
+// message. Decode is stricter than protojson: it requires strict JSON syntax, and
+// bounds the number of values, the depth of metadata and the length of numbers. The
+// errors of Decode name the field at fault, unlike protojson's errors.
+// Errors: a [leaderboard.FieldError]. After an error, m is empty.
+func Decode(data []byte, m proto.Message) error {
+	proto.Reset(m)
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil
+	}
+	d := &decoder{scanner: scanner{data: data}}
+	err := d.body(m.ProtoReflect())
+	if err != nil {
+		proto.Reset(m)
+	}
+	return err
+}
+
+// decoder reads a body in one pass.
+type decoder struct {
+	scanner
+	values int    // the number of values read so far
+	path   []step // leads to the value that is being read
+}
+
+// step is one step of a path: into a field of an object, or into an element of a list.
+type step struct {
+	name  string
+	index int // -1 for a field
+}
+
+func (d *decoder) enterField(name string)  { d.path = append(d.path, step{name, -1}) }
+func (d *decoder) enterElement(index int)  { d.path = append(d.path, step{"", index}) }
+func (d *decoder) leave()                  { d.path = d.path[:len(d.path)-1] }
+func (d *decoder) fault(text string) error { return fault(d.path, text) }
+
+// fault returns the error that reports a problem of the value at path.
+func fault(path []step, problem string) error {
+	var field strings.Builder
+	for i, s := range path {
+		switch {
+		case s.index >= 0:
+			fmt.Fprintf(&field, "[%d]", s.index)
+			continue
+		case i > 0:
+			field.WriteByte('.')
+		}
+		field.WriteString(cmp.Or(s.name, `""`))
+	}
+	return &leaderboard.FieldError{Field: cmp.Or(field.String(), BodyField), Problem: problem}
+}
+
+// syntax returns the error that reports invalid JSON at the current position.
+func (d *decoder) syntax() error {
+	return fault(nil, fmt.Sprintf("is not valid JSON at byte %d", d.pos))
+}
+
+func (d *decoder) body(m protoreflect.Message) error {
+	k, err := d.begin()
+	if err != nil {
+		return err
+	}
+	if k == 0 {
+		return d.syntax()
+	}
+	if err := d.message(k, m); err != nil {
+		return err
+	}
+	if d.space(); d.pos < len(d.data) {
+		return fault(nil, fmt.Sprintf("has more after the JSON object, at byte %d", d.pos))
+	}
+	return nil
+}
+
+// begin counts the next value and returns its kind.
+func (d *decoder) begin() (kind, error) {
+	if d.values++; d.values > MaxValues {
+		return 0, fault(nil, fmt.Sprintf("holds more than %d values", MaxValues))
+	}
+	return d.peek(), nil
+}
+
+// message reads a value of kind k into m.
+func (d *decoder) message(k kind, m protoreflect.Message) error {
+	switch m := m.Interface().(type) {
+	case *structpb.Struct:
+		if k != '{' {
+			return d.fault(mustBeObject)
+		}
+		return d.metadataObject(m, len(d.path), 1)
+	case *timestamppb.Timestamp:
+		return d.wellKnown(k, m, `must be a time such as "2026-11-20T10:00:00Z"`)
+	case *durationpb.Duration:
+		return d.wellKnown(k, m, `must be a duration in seconds such as "3600s"`)
+	}
+	if k != '{' {
+		return d.fault(mustBeObject)
+	}
+	md := m.Descriptor()
+	var seen uint64 // a bit per field; no message of the API has more than 64
+	return d.members(func(name string) error {
+		fd := md.Fields().ByJSONName(name)
+		switch {
+		case fd == nil:
+			return d.fault("is unknown; known are " + fieldNames(md))
+		case seen&(1<<fd.Index()) != 0:
+			return d.fault(givenTwice)
+		}
+		seen |= 1 << fd.Index()
+		return d.field(fd, m)
+	})
+}
+
+const (
+	mustBeObject = "must be a JSON object"
+	mustBeText   = "must be a string of valid text"
+	mustNotNull  = "must not be null"
+	givenTwice   = "is given twice"
+)
+
+func fieldNames(md protoreflect.MessageDescriptor) string {
+	names := make([]string, md.Fields().Len())
+	for i := range names {
+		names[i] = md.Fields().Get(i).JSONName()
+	}
+	return strings.Join(names, ", ")
+}
+
+// wellKnown reads into m a message whose JSON form is a string. If the value has
+// another form, the error states problem.
+func (d *decoder) wellKnown(k kind, m proto.Message, problem string) error {
+	if k != '"' {
+		return d.fault(problem)
+	}
+	start := d.pos
+	if _, bad := d.text(); bad == badSyntax || bad == badUTF8 {
+		return d.textFault(bad)
+	}
+	if protojson.Unmarshal(d.data[start:d.pos], m) != nil {
+		return d.fault(problem)
+	}
+	return nil
+}
+
+// field reads the next value into the field fd of m. null leaves the field unset.
+func (d *decoder) field(fd protoreflect.FieldDescriptor, m protoreflect.Message) error {
+	k, err := d.begin()
+	switch {
+	case err != nil:
+		return err
+	case k == 'n':
+		d.pos += len("null")
+		return nil
+	case k == 0 && (fd.IsMap() || fd.IsList() || fd.Message() != nil):
+		return d.syntax()
+	case fd.IsMap():
+		if k != '{' {
+			return d.fault(mustBeObject)
+		}
+		return d.mapField(fd.MapValue(), m.Mutable(fd).Map())
+	case fd.IsList():
+		if k != '[' {
+			return d.fault("must be a list")
+		}
+		return d.list(fd, m.Mutable(fd).List())
+	case fd.Message() != nil:
+		return d.message(k, m.Mutable(fd).Message())
+	}
+	v, err := d.scalar(k, fd)
+	if err == nil {
+		m.Set(fd, v)
+	}
+	return err
+}
+
+func (d *decoder) list(fd protoreflect.FieldDescriptor, list protoreflect.List) error {
+	return d.elements(func() error {
+		k, err := d.begin()
+		if err != nil {
+			return err
+		}
+		v := list.NewElement()
+		switch {
+		case k == 'n':
+			return d.fault(mustNotNull)
+		case fd.Message() == nil:
+			v, err = d.scalar(k, fd)
+		case k == 0:
+			err = d.syntax()
+		default:
+			err = d.message(k, v.Message())
+		}
+		if err == nil {
+			list.Append(v)
+		}
+		return err
+	})
+}
+
+// mapField reads an object into values. fd describes the values of the map, which are
+// scalars.
+func (d *decoder) mapField(fd protoreflect.FieldDescriptor, values protoreflect.Map) error {
+	return d.members(func(name string) error {
+		key := protoreflect.ValueOfString(name).MapKey()
+		if values.Has(key) {
+			return d.fault(givenTwice)
+		}
+		if err := d.checkMembers(values.Len()); err != nil {
+			return err
+		}
+		k, err := d.begin()
+		if err != nil {
+			return err
+		}
+		if k == 'n' {
+			return d.fault(mustNotNull)
+		}
+		v, err := d.scalar(k, fd)
+		if err == nil {
+			values.Set(key, v)
+		}
+		return err
+	})
+}
+
+// checkMembers returns an error if an object with n members must not have one more.
+// d.path leads to the additional member.
+func (d *decoder) checkMembers(n int) error {
+	if n == MaxElements {
+		return fault(d.path[:len(d.path)-1], tooMany)
+	}
+	return nil
+}
+
+var tooMany = fmt.Sprintf("more than %d given", MaxElements)
+
+// elements reads a list. It calls readElement at the start of every element, and
+// readElement must read the element.
+func (d *decoder) elements(readElement func() error) error {
+	d.pos++ // the bracket
+	for i := 0; ; i++ {
+		if more, err := d.more(']', i == 0); !more || err != nil {
+			return err
+		}
+		if i == MaxElements {
+			return d.fault(tooMany)
+		}
+		d.enterElement(i)
+		if err := readElement(); err != nil {
+			return err
+		}
+		d.leave()
+	}
+}
+
+// members reads an object. It calls readValue with every member's name, and readValue
+// must read the member's value.
+func (d *decoder) members(readValue func(name string) error) error {
+	d.pos++ // the brace
+	for first := true; ; first = false {
+		if more, err := d.more('}', first); !more || err != nil {
+			return err
+		}
+		if d.peek() != '"' {
+			return d.syntax()
+		}
+		name, bad := d.text()
+		if bad == badSyntax || bad == badUTF8 {
+			return d.textFault(bad)
+		}
+		d.enterField(name)
+		if bad == badSurrogate {
+			return d.fault("must have a name of valid text")
+		}
+		if !d.skip(':') {
+			return d.syntax()
+		}
+		if err := readValue(name); err != nil {
+			return err
+		}
+		d.leave()
+	}
+}
+
+// more reports whether a list or an object has another element. It reads the comma
+// before that element, or the end if there is no other element.
+func (d *decoder) more(end byte, first bool) (bool, error) {
+	switch {
+	case d.skip(end):
+		return false, nil
+	case first || d.skip(','):
+		return true, nil
+	}
+	return false, d.syntax()
+}
+
+// textFault returns the error that reports a string with the fault bad.
+func (d *decoder) textFault(bad textFault) error {
+	switch bad {
+	case badUTF8:
+		return fault(nil, "is not valid UTF-8")
+	case badSurrogate:
+		return d.fault(mustBeText)
+	}
+	return d.syntax()
+}
+
+// scalar reads a value of kind k as a value of fd. fd must not be a message.
+func (d *decoder) scalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+	none := protoreflect.Value{}
+	if k == 0 {
+		return none, d.fault(fmt.Sprintf("is not valid JSON at byte %d", d.pos))
+	}
+	var text string // of a string or a number
+	switch k {
+	case '"':
+		var bad textFault
+		if text, bad = d.text(); bad == badSyntax || bad == badUTF8 || bad == badSurrogate && fd.Kind() == protoreflect.StringKind {
+			return none, d.textFault(bad)
+		}
+	case '0':
+		var ok bool
+		if text, ok = d.number(); !ok {
+			return none, d.fault(fmt.Sprintf("is not valid JSON at byte %d", d.pos))
+		}
+	}
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		if k != '"' {
+			return none, d.fault(mustBeText)
+		}
+		return protoreflect.ValueOfString(text), nil
+	case protoreflect.BoolKind:
+		switch k {
+		case 't':
+			d.pos += len("true")
+		case 'f':
+			d.pos += len("false")
+		default:
+			return none, d.fault("must be true or false")
+		}
+		return protoreflect.ValueOfBool(k == 't'), nil
+	case protoreflect.EnumKind:
+		return d.enum(k, text, fd)
+	}
+	return d.integer(k, text, fd)
+}
+
+// enum returns the value of fd whose name or number is text. Like protojson, it
+// accepts a number too.
+func (d *decoder) enum(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+	switch k {
+	case '"':
+		if v := fd.Enum().Values().ByName(protoreflect.Name(text)); v != nil {
+			return protoreflect.ValueOfEnum(v.Number()), nil
+		}
+	case '0':
+		if n, problem := parseInteger(fd, text); problem == "" {
+			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), nil
+		}
+	}
+	return protoreflect.Value{}, d.fault("must be " + protoconv.EnumNames(fd.Enum()))
+}
+
+// integer returns the integer for fd that text holds. The text is that of a JSON
+// number or of a JSON string.
+func (d *decoder) integer(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+	switch k {
+	case 't':
+		text = "true"
+	case 'f':
+		text = "false"
+	case '{', '[':
+		text = string(k)
+	}
+	n, problem := parseInteger(fd, text)
+	if problem == "" && k == '"' && numberLen(text) != len(text) {
+		problem = notInteger(text, fd)
+	}
+	if problem != "" {
+		return protoreflect.Value{}, d.fault(problem)
+	}
+	if fd.Kind() == protoreflect.Int32Kind {
+		return protoreflect.ValueOfInt32(int32(n)), nil
+	}
+	return protoreflect.ValueOfInt64(n), nil
+}
+
+// IntegerProblem returns the reason why text is not an integer for fd. It returns ""
+// for a valid integer.
+func IntegerProblem(fd protoreflect.FieldDescriptor, text string) string {
+	_, problem := parseInteger(fd, text)
+	return problem
+}
+
+// parseInteger returns the integer for fd that text holds, or the reason why text is
+// not an integer for fd. 1e3 and 5.0 are integers, 5.00000000000000000001 is not.
+func parseInteger(fd protoreflect.FieldDescriptor, text string) (n int64, problem string) {
+	bits, limits := integerSize(fd)
+	if len(text) > protoconv.MaxNumberBytes {
+		return 0, fmt.Sprintf("is longer than %d characters; it must be an integer %s", protoconv.MaxNumberBytes, limits)
+	}
+	n, err := strconv.ParseInt(text, 10, bits)
+	if err == nil {
+		return n, ""
+	}
+	// A larger exponent is rejected: SetString would take much memory, and no integer
+	// within the limits needs a larger exponent.
+	_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+	if e, err := strconv.Atoi(cmp.Or(exponent, "0")); err == nil && e >= -64 && e <= 64 && numberLen(text) == len(text) {
+		if r, ok := new(big.Rat).SetString(text); ok && r.IsInt() && r.Num().IsInt64() {
+			if n := r.Num().Int64(); bits == 64 || int64(int32(n)) == n {
+				return n, ""
+			}
+		}
+	}
+	return 0, notInteger(text, fd)
+}
+
+func notInteger(text string, fd protoreflect.FieldDescriptor) string {
+	_, limits := integerSize(fd)
+	return fmt.Sprintf("%.40q is not an integer %s", text, limits)
+}
+
+// integerSize returns the number of bits of an integer or enum field, and its limits
+// as a text for errors.
+func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
+	switch fd.Kind() {
+	case protoreflect.Int32Kind, protoreflect.EnumKind:
+		return 32, "within ±2^31"
+	}
+	return 64, "within ±2^53"
+}
+
+// metadataObject reads an object into s. depth is 1 for the object that is the whole
+// metadata, and one more for each list or object around this one. root is the number
+// of steps in the path of the whole metadata.
+func (d *decoder) metadataObject(s *structpb.Struct, root, depth int) error {
+	s.Fields = map[string]*structpb.Value{}
+	return d.members(func(name string) error {
+		if _, twice := s.Fields[name]; twice {
+			return d.fault(givenTwice)
+		}
+		if err := d.checkMembers(len(s.Fields)); err != nil {
+			return err
+		}
+		v, err := d.metadata(root, depth)
+		s.Fields[name] = v
+		return err
+	})
+}
+
+// metadata reads any value. depth is the number of lists and objects around the value.
+// root is the number of steps in the path of the whole metadata.
+func (d *decoder) metadata(root, depth int) (*structpb.Value, error) {
+	k, err := d.begin()
+	if err != nil {
+		return nil, err
+	}
+	if (k == '{' || k == '[') && depth == protoconv.MaxMetadataDepth {
+		return nil, fault(d.path[:root], protoconv.TooDeep)
+	}
+	switch k {
+	case '{':
+		s := &structpb.Struct{}
+		return structpb.NewStructValue(s), d.metadataObject(s, root, depth+1)
+	case '[':
+		list := &structpb.ListValue{}
+		return structpb.NewListValue(list), d.elements(func() error {
+			v, err := d.metadata(root, depth+1)
+			list.Values = append(list.Values, v)
+			return err
+		})
+	case '"':
+		text, bad := d.text()
+		if bad != noFault {
+			return nil, d.textFault(bad)
+		}
+		return structpb.NewStringValue(text), nil
+	case '0':
+		return d.metadataNumber()
+	case 't', 'f':
+		d.pos += len("true")
+		if k == 'f' {
+			d.pos++
+		}
+		return structpb.NewBoolValue(k == 't'), nil
+	case 'n':
+		d.pos += len("null")
+		return structpb.NewNullValue(), nil
+	}
+	return nil, d.syntax()
+}
+
+func (d *decoder) metadataNumber() (*structpb.Value, error) {
+	text, ok := d.number()
+	if !ok {
+		return nil, d.syntax()
+	}
+	if problem := protoconv.NumberProblem(json.Number(text)); problem != "" {
+		return nil, d.fault(problem)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return nil, d.syntax()
+	}
+	return structpb.NewNumberValue(f), nil
+}

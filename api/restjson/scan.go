@@ -1,0 +1,226 @@
+package restjson
+
+import (
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// scanner reads JSON, as RFC 8259 defines it, from data.
+type scanner struct {
+	data []byte
+	pos  int
+}
+
+// kind is the kind of a value: '{' for an object, '[' for a list, '"' for a string,
+// '0' for a number, 't' for true, 'f' for false and 'n' for null. The kind 0 means
+// that no valid value follows.
+type kind byte
+
+// peek skips white space and returns the kind of the next value.
+func (s *scanner) peek() kind {
+	s.space()
+	if s.pos == len(s.data) {
+		return 0
+	}
+	switch c := s.data[s.pos]; {
+	case c == '{' || c == '[' || c == '"':
+		return kind(c)
+	case c == '-' || '0' <= c && c <= '9':
+		return '0'
+	case s.has("true") || s.has("false") || s.has("null"):
+		return kind(c)
+	}
+	return 0
+}
+
+func (s *scanner) has(word string) bool {
+	return len(s.data)-s.pos >= len(word) && string(s.data[s.pos:s.pos+len(word)]) == word
+}
+
+func (s *scanner) space() {
+	for s.pos < len(s.data) {
+		switch s.data[s.pos] {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+// skip skips white space and then c. It reports whether c followed the white space.
+func (s *scanner) skip(c byte) bool {
+	s.space()
+	if s.pos == len(s.data) || s.data[s.pos] != c {
+		return false
+	}
+	s.pos++
+	return true
+}
+
+// number reads a number, and returns it as written.
+func (s *scanner) number() (text string, ok bool) {
+	n := numberLen(s.data[s.pos:])
+	text = string(s.data[s.pos : s.pos+n])
+	s.pos += n
+	return text, n > 0
+}
+
+// numberLen returns the length of the JSON number at the start of b, and 0 if
+// there is none.
+func numberLen[T string | []byte](b T) int {
+	i := 0
+	digits := func() bool {
+		start := i
+		for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+			i++
+		}
+		return i > start
+	}
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if !digits() {
+		return 0
+	}
+	if i < len(b) && b[i] == '.' {
+		if i++; !digits() {
+			return 0
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return 0
+		}
+	}
+	return i
+}
+
+// textFault is a fault of a JSON string.
+type textFault int8
+
+const (
+	noFault      textFault = iota
+	badSyntax              // the string is not valid JSON
+	badUTF8                // the string is not valid UTF-8
+	badSurrogate           // the string escapes one half of a surrogate pair without the other
+)
+
+// text reads a string that begins at s.pos. If the fault is badSurrogate, the
+// returned text has U+FFFD for each single half of a surrogate pair.
+func (s *scanner) text() (string, textFault) {
+	s.pos++ // the quotation mark
+	start, ascii := s.pos, true
+	for ; s.pos < len(s.data); s.pos++ {
+		switch c := s.data[s.pos]; {
+		case c == '"':
+			raw := s.data[start:s.pos]
+			s.pos++
+			if !ascii && !utf8.Valid(raw) {
+				return "", badUTF8
+			}
+			return string(raw), noFault
+		case c == '\\':
+			return s.escapedText(start)
+		case c < ' ':
+			return "", badSyntax
+		case c >= utf8.RuneSelf:
+			ascii = false
+		}
+	}
+	return "", badSyntax
+}
+
+// escapedText reads the rest of a string that began at start and has its first
+// escape at s.pos.
+func (s *scanner) escapedText(start int) (string, textFault) {
+	text := append([]byte(nil), s.data[start:s.pos]...)
+	fault := noFault
+	for s.pos < len(s.data) {
+		c := s.data[s.pos]
+		s.pos++
+		switch {
+		case c == '"':
+			if !utf8.Valid(text) {
+				return "", badUTF8
+			}
+			return string(text), fault
+		case c < ' ':
+			return "", badSyntax
+		case c != '\\':
+			text = append(text, c)
+		default:
+			r, ok := s.escape()
+			if !ok {
+				return "", badSyntax
+			}
+			if utf16.IsSurrogate(r) {
+				r, fault = utf8.RuneError, badSurrogate
+			}
+			text = utf8.AppendRune(text, r)
+		}
+	}
+	return "", badSyntax
+}
+
+// escape reads the rest of an escape after its backslash. It joins the two halves of
+// a surrogate pair, and returns a single half unchanged.
+func (s *scanner) escape() (rune, bool) {
+	if s.pos == len(s.data) {
+		return 0, false
+	}
+	c := s.data[s.pos]
+	s.pos++
+	switch c {
+	case '"', '\\', '/':
+		return rune(c), true
+	case 'b':
+		return '\b', true
+	case 'f':
+		return '\f', true
+	case 'n':
+		return '\n', true
+	case 'r':
+		return '\r', true
+	case 't':
+		return '\t', true
+	case 'u':
+		r, ok := s.hex()
+		if !ok || !utf16.IsSurrogate(r) || !s.has(`\u`) {
+			return r, ok
+		}
+		before := s.pos
+		s.pos += len(`\u`)
+		low, ok := s.hex()
+		if !ok {
+			return 0, false
+		}
+		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+			return pair, true
+		}
+		s.pos = before // the second escape is not the other half
+		return r, true
+	}
+	return 0, false
+}
+
+// hex reads the four digits of a \u escape.
+func (s *scanner) hex() (rune, bool) {
+	if len(s.data)-s.pos < 4 {
+		return 0, false
+	}
+	digits := string(s.data[s.pos : s.pos+4])
+	n, err := strconv.ParseUint(digits, 16, 16)
+	if err != nil {
+		return 0, false
+	}
+	s.pos += 4
+	return rune(n), true
+}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// fill sets every field of m, down to depth messages.
+func fill(m protoreflect.Message, depth int) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		switch {
+		case fd.Message() != nil && depth == 0:
+		case fd.IsMap():
+			key := protoreflect.ValueOfString("gender").MapKey()
+			if fd.MapValue().Message() == nil {
+				m.Mutable(fd).Map().Set(key, protoreflect.ValueOfString("F"))
+				continue
+			}
+			fill(m.Mutable(fd).Map().Mutable(key).Message(), depth-1)
+		case fd.IsList() && fd.Message() != nil:
+			fill(m.Mutable(fd).List().AppendMutable().Message(), depth-1)
+		case fd.IsList():
+			m.Mutable(fd).List().Append(scalar(fd))
+		case fd.Message() != nil:
+			fill(m.Mutable(fd).Message(), depth-1)
+		case fd.ContainingOneof() == nil || fd.ContainingOneof().IsSynthetic() || m.WhichOneof(fd.ContainingOneof()) == nil:
+			m.Set(fd, scalar(fd))
+		}
+	}
+}
+
+func scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString("default")
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte("x"))
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(1)
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		return protoreflect.ValueOfInt32(1)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(1)
+	default:
+		return protoreflect.ValueOfInt64(1)
+	}
+}
+
+// without calls f with copies of root. Each copy lacks one field of the message that
+// find returns, or of a message inside that message.
+func without(root proto.Message, find func(protoreflect.Message) protoreflect.Message, path string, f func(path string, m proto.Message)) {
+	find(root.ProtoReflect()).Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		name := path + "." + string(fd.Name())
+		changed := proto.Clone(root)
+		find(changed.ProtoReflect()).Clear(fd)
+		f(name, changed)
+		switch {
+		case fd.IsMap() || fd.Message() == nil:
+		case fd.IsList():
+			without(root, func(m protoreflect.Message) protoreflect.Message { return find(m).Get(fd).List().Get(0).Message() }, name, f)
+		default:
+			without(root, func(m protoreflect.Message) protoreflect.Message { return find(m).Get(fd).Message() }, name, f)
+		}
+		return true
+	})
+}
+
+// No method panics on a message in which any one field, or every field, is absent.
+func TestAbsentFields(t *testing.T) {
+	h := newHarness(t, Options{})
+	calls := 0
+	for _, file := range []protoreflect.FileDescriptor{pb.File_leaderboard_v1_leaderboard_service_proto, pb.File_leaderboard_v1_admin_service_proto} {
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				md := methods.Get(j)
+				method := fmt.Sprintf("/%s/%s", md.Parent().FullName(), md.Name())
+				typ, err := protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
+				if err != nil {
+					t.Fatal(err)
+				}
+				call := func(path string, req proto.Message) {
+					calls++
+					err := h.invokeWith(method, md, req)
+					if code := status.Code(err); code == codes.Internal || code == codes.Unknown {
+						t.Errorf("%s without %s: %v", method, path, err)
+					}
+				}
+				call("any field", typ.New().Interface())
+				full := typ.New()
+				fill(full, 4)
+				call("nothing", full.Interface())
+				without(full.Interface(), func(m protoreflect.Message) protoreflect.Message { return m }, string(md.Input().Name()), call)
+			}
+		}
+	}
+	if calls < 150 {
+		t.Errorf("%d calls: the messages were not walked", calls)
+	}
+}
+
+// invokeWith calls a method with a message and reads one message of a stream.
+func (h *harness) invokeWith(method string, md protoreflect.MethodDescriptor, req proto.Message) error {
+	out, err := protoregistry.GlobalTypes.FindMessageByName(md.Output().FullName())
+	if err != nil {
+		return err
+	}
+	if !md.IsStreamingServer() {
+		return h.conn.Invoke(h.as("admin"), method, req, out.New().Interface())
+	}
+	stream, err := h.conn.NewStream(h.as("admin"), &grpc.StreamDesc{ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(req); err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if err := stream.RecvMsg(out.New().Interface()); err != nil && status.Code(err) != codes.Unknown {
+		return err
+	}
+	return nil
+}

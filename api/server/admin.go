@@ -1,0 +1,154 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// CreateKey creates an API key. No other method returns the secret of the key.
+func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
+	expires, err := protoconv.ToTime("expires_at", req.GetExpiresAt())
+	if err == nil && !expires.IsZero() && !expires.After(s.options.Now()) {
+		err = &leaderboard.FieldError{Field: "expires_at", Problem: "is in the past"}
+	}
+	if err := errors.Join(checkKeyName(req.GetName()), auth.CheckScopes(req.GetScopes()), err); err != nil {
+		return nil, err
+	}
+	secret, key := auth.NewKey(req.GetName(), req.GetScopes(), s.options.Now())
+	key.ExpiresAt = leaderboard.Truncate(expires)
+	if expires.IsZero() {
+		key.ExpiresAt = expires
+	}
+	if err := s.keys.PutAPIKey(ctx, key); err != nil {
+		return nil, err
+	}
+	return &pb.CreateKeyResponse{Secret: string(secret), Key: protoconv.FromAPIKey(&key)}, nil
+}
+
+func checkKeyName(name string) error {
+	printable := utf8.ValidString(name)
+	for _, r := range name {
+		printable = printable && unicode.IsPrint(r)
+	}
+	if !printable || name == "" || len(name) > leaderboard.MaxIDBytes {
+		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("must be 1 to %d bytes of printable UTF-8", leaderboard.MaxIDBytes)}
+	}
+	return nil
+}
+
+// ListKeys returns all API keys without their secrets.
+func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListKeysResponse, error) {
+	keys, err := s.keys.APIKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListKeysResponse{}
+	for i := range keys {
+		res.Keys = append(res.Keys, protoconv.FromAPIKey(&keys[i]))
+	}
+	return res, nil
+}
+
+// RevokeKey deletes an API key. Other servers cache keys for a few seconds.
+func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
+	defer s.guard.Forget()
+	return &pb.RevokeKeyResponse{}, s.keys.DeleteAPIKey(ctx, req.GetKeyId())
+}
+
+// selection returns the selection for a board and a season. It returns an error for a
+// season without a board.
+func selection(board, season string) (ranking.Selection, error) {
+	if season != "" && board == "" {
+		return ranking.Selection{}, &leaderboard.FieldError{Field: "board", Problem: "is required with a season"}
+	}
+	return ranking.Selection{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}, nil
+}
+
+func progress(key leaderboard.SeasonKey, done int64) *pb.Progress {
+	return &pb.Progress{Board: string(key.Board), Season: string(key.Season), Done: done}
+}
+
+// Verify compares all derived data with the results, and streams the differences.
+func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServer) error {
+	sel, err := selection(req.GetBoard(), req.GetSeason())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.streaming(stream.Context())
+	defer cancel()
+	report, err := s.service.Verify(ctx, sel, req.GetRepair(),
+		func(key leaderboard.SeasonKey, done int64) {
+			_ = stream.Send(&pb.VerifyResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+		},
+		func(d ranking.Difference) error {
+			return stream.Send(&pb.VerifyResponse{Difference: &pb.VerifyResponse_Difference{
+				Kind: string(d.Kind), Board: string(d.Ladder.Board), Season: string(d.Ladder.Season), Division: d.Ladder.Division.String(),
+				UserId: string(d.User), Detail: d.Detail, Repaired: d.Repaired,
+			}})
+		})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	return stream.Send(&pb.VerifyResponse{Summary: &pb.VerifyResponse_Summary{
+		Seasons: report.Seasons, Users: report.Users, Results: report.Results, Differences: report.Differences, Repaired: report.Repaired,
+	}})
+}
+
+// Rebuild computes all derived data from the results, and streams its progress.
+func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildServer) error {
+	sel, err := selection(req.GetBoard(), req.GetSeason())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.streaming(stream.Context())
+	defer cancel()
+	users, err := s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
+		_ = stream.Send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+	})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	return stream.Send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}})
+}
+
+// backupName matches file names that cannot lead out of a directory.
+var backupName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
+
+// Backup copies the store under a name.
+func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupResponse, error) {
+	name := req.GetName()
+	if name == "" {
+		name = s.options.Now().UTC().Format("20060102T150405Z")
+	}
+	switch {
+	case !backupName.MatchString(name):
+		return nil, &leaderboard.FieldError{Field: "name", Problem: "must be 1 to 128 letters, digits, dots, dashes and underscores, and must not begin with a dot"}
+	case s.options.Backup == nil:
+		return nil, fmt.Errorf("this server cannot back up its store; use the tools of the store: %w", errors.ErrUnsupported)
+	}
+	return &pb.BackupResponse{Name: name}, s.options.Backup(ctx, name)
+}
+
+// ExportResults streams the results of a board.
+func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
+	ctx, cancel := s.streaming(stream.Context())
+	defer cancel()
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return err
+	}
+	err = s.service.Export(ctx, ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, func(r leaderboard.MatchResult) error {
+		return stream.Send(&pb.ExportResultsResponse{Season: string(r.Season), Result: protoconv.FromResult(&b, &r), Retracted: r.Retracted})
+	})
+	return ended(ctx, err)
+}

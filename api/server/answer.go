@@ -1,0 +1,206 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+)
+
+// setStatus sets the HTTP status to 202 if the answer has a result that is durable but
+// not applied yet.
+func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error {
+	type outcome interface{ GetStatus() pb.Outcome_Status }
+	accepted := func(o outcome) bool { return o.GetStatus() == pb.Outcome_ACCEPTED }
+	if o, ok := m.(outcome); ok && accepted(o) {
+		w.WriteHeader(http.StatusAccepted)
+	}
+	if b, ok := m.(*pb.BatchSubmitScoresResponse); ok && slices.ContainsFunc(b.GetOutcomes(), func(o *pb.Outcome) bool { return accepted(o) }) {
+		w.WriteHeader(http.StatusAccepted)
+	}
+	return nil
+}
+
+// httpStatus returns the HTTP status of a code.
+func httpStatus(c codes.Code) int {
+	switch c {
+	case codes.FailedPrecondition:
+		return http.StatusConflict // the request is valid but conflicts with the stored state
+	case codes.OutOfRange:
+		return http.StatusRequestEntityTooLarge
+	default:
+		return runtime.HTTPStatusFromCode(c)
+	}
+}
+
+// errorMessage returns the body of an error.
+func errorMessage(s *spb.Status) *pb.Error {
+	return &pb.Error{Code: s.GetCode(), Status: code.Code(s.GetCode()).String(), Message: s.GetMessage(), Details: s.GetDetails()}
+}
+
+func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+	s := status.Convert(err)
+	h := w.Header()
+	if s.Code() == codes.Unauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	for _, d := range s.Details() {
+		if retry, ok := d.(*errdetails.RetryInfo); ok {
+			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, retry.RetryDelay.AsDuration().Seconds())))))
+		}
+	}
+	writeErrorBody(w, httpStatus(s.Code()), s)
+}
+
+func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
+	b, err := restjson.Append(nil, errorMessage(s.Proto()))
+	if err != nil { // this binary does not know the type of a detail
+		b, _ = restjson.Append(nil, &pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // the client may have disconnected
+}
+
+// writeRoutingError answers a request that matches no route.
+func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
+	if httpStatus != http.StatusMethodNotAllowed {
+		writeErrorBody(w, http.StatusNotFound, status.New(codes.NotFound, "no such route; /openapi.json lists the routes"))
+		return
+	}
+	var allowed []string
+	for key := range gw.routes {
+		verb, pattern, _ := strings.Cut(key, " ")
+		if matches(pattern, r.URL.EscapedPath()) && !slices.Contains(allowed, verb) {
+			allowed = append(allowed, verb)
+		}
+	}
+	slices.Sort(allowed)
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	writeErrorBody(w, httpStatus, status.New(codes.Unimplemented, fmt.Sprintf("%s is not allowed on this route; allowed are %s", r.Method, strings.Join(allowed, ", "))))
+}
+
+// matches reports whether a path matches a pattern such as
+// /v1/users/{user_id=*}:ban.
+func matches(pattern, path string) bool {
+	pattern, verb, hasVerb := strings.Cut(pattern, ":")
+	if hasVerb {
+		var ok bool
+		if path, ok = strings.CutSuffix(path, ":"+verb); !ok {
+			return false
+		}
+	}
+	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
+	return slices.EqualFunc(want, have, func(w, h string) bool { return w == h || strings.HasPrefix(w, "{") })
+}
+
+const ndjson = "application/x-ndjson"
+
+// jsonMarshaler encodes JSON for the gateway. Each message of a stream is a line.
+type jsonMarshaler struct{}
+
+var _ runtime.StreamContentType = jsonMarshaler{}
+
+func (jsonMarshaler) ContentType(any) string       { return "application/json" }
+func (jsonMarshaler) StreamContentType(any) string { return ndjson }
+func (jsonMarshaler) Delimiter() []byte            { return []byte{'\n'} }
+
+func (jsonMarshaler) Marshal(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case proto.Message:
+		return restjson.Append(nil, v)
+	case map[string]any: // the gateway's wrapper of a message in a stream
+		if m, ok := v["result"].(proto.Message); ok {
+			return restjson.Append(nil, m)
+		}
+	case map[string]proto.Message: // the gateway's wrapper of an error that ends a stream
+		if s, ok := v["error"].(*spb.Status); ok {
+			b, err := restjson.Append([]byte(`{"error":`), errorMessage(s))
+			return append(b, '}'), err
+		}
+	}
+	return nil, fmt.Errorf("server: no JSON for %T", v)
+}
+
+func (m jsonMarshaler) NewEncoder(w io.Writer) runtime.Encoder {
+	return runtime.EncoderFunc(func(v any) error {
+		b, err := m.Marshal(v)
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
+	})
+}
+
+func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
+	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+// NewDecoder returns a decoder for a body that admit has read. For a PATCH, the gateway
+// reads the body twice, the second time as bytes. v is a message or a pointer to one.
+func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		if b, ok := r.(*body); ok {
+			if b.message == nil {
+				return io.EOF // to the gateway, an empty body
+			}
+			return assign(v, b.message)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil || len(data) == 0 {
+			return cmp.Or(err, io.EOF)
+		}
+		m, ok := v.(proto.Message)
+		if !ok {
+			p := reflect.ValueOf(v).Elem()
+			p.Set(reflect.New(p.Type().Elem()))
+			m = p.Interface().(proto.Message)
+		}
+		return restjson.Decode(data, m)
+	})
+}
+
+func assign(v any, m proto.Message) error {
+	if dst, ok := v.(proto.Message); ok {
+		return copyMessage(dst, m)
+	}
+	reflect.ValueOf(v).Elem().Set(reflect.ValueOf(m))
+	return nil
+}
+
+const eventStream = "text/event-stream"
+
+// eventMarshaler encodes server-sent events for the gateway.
+type eventMarshaler struct{ jsonMarshaler }
+
+func (eventMarshaler) ContentType(any) string       { return eventStream }
+func (eventMarshaler) StreamContentType(any) string { return eventStream }
+func (eventMarshaler) Delimiter() []byte            { return []byte("\n\n") }
+
+func (e eventMarshaler) Marshal(v any) ([]byte, error) {
+	if wrapped, ok := v.(map[string]any); ok {
+		if m, ok := wrapped["result"].(*pb.WatchScoresResponse); ok {
+			return restjson.Append(fmt.Appendf(nil, "id: %s\ndata: ", m.GetEventId()), m.GetData())
+		}
+	}
+	b, err := e.jsonMarshaler.Marshal(v)
+	return append([]byte("event: error\ndata: "), b...), err
+}

@@ -1,0 +1,349 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+)
+
+// Every served method has a scope in needs, and needs has no other methods.
+func TestEveryMethodHasAScope(t *testing.T) {
+	h := newHarness(t, Options{})
+	served := map[string]bool{}
+	for service, info := range h.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			method := "/" + service + "/" + m.Name
+			served[method] = true
+			if _, ok := needs[method]; !ok {
+				t.Errorf("%s has no scope", method)
+			}
+		}
+	}
+	for method := range needs {
+		if !served[method] {
+			t.Errorf("%s has a scope, but is not served", method)
+		}
+	}
+}
+
+// calls has a REST request for every method of the contract.
+var calls = map[string][3]string{
+	"SubmitScore":       {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
+	"BatchSubmitScores": {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
+	"RetractResult":     {"POST", "/v1/boards/default/results/u/m:retract", `{}`},
+	"GetResult":         {"GET", "/v1/boards/default/results/u/m", ``},
+	"ListScores":        {"GET", "/v1/scores", ``},
+	"GetUserScore":      {"GET", "/v1/scores/u", ``},
+	"LookupScores":      {"POST", "/v1/scores:lookup", `{"user_ids":["u"]}`},
+	"GetStats":          {"GET", "/v1/boards/default/stats", ``},
+	"ListSeasons":       {"GET", "/v1/boards/default/seasons", ``},
+	"WatchScores":       {"GET", "/v1/boards/nowhere/watch", ``}, // ends at once, because the board does not exist
+	"ListBoards":        {"GET", "/v1/boards", ``},
+	"GetBoard":          {"GET", "/v1/boards/default", ``},
+	"CreateBoard":       {"POST", "/v1/boards", `{"board_id":"x"}`},
+	"UpdateBoard":       {"PATCH", "/v1/boards/x", `{"title":"t"}`},
+	"DeleteBoard":       {"DELETE", "/v1/boards/x", ``},
+	"BanUser":           {"POST", "/v1/users/z:ban", `{}`},
+	"UnbanUser":         {"POST", "/v1/users/z:unban", `{}`},
+	"EraseUser":         {"POST", "/v1/users/z:erase", `{}`},
+	"ListUserScores":    {"GET", "/v1/users/u/scores", ``},
+	"CreateKey":         {"POST", "/v1/keys", `{"name":"k","scopes":["read"]}`},
+	"ListKeys":          {"GET", "/v1/keys", ``},
+	"RevokeKey":         {"DELETE", "/v1/keys/none", ``},
+	"Verify":            {"POST", "/v1/admin/verify", `{}`},
+	"Rebuild":           {"POST", "/v1/admin/rebuild", `{}`},
+	"Backup":            {"POST", "/v1/admin/backup", `{}`},
+	"ExportResults":     {"GET", "/v1/boards/default/results", ``},
+}
+
+// Over REST and gRPC, every method refuses callers whose scope is too small, and
+// accepts the scope that it needs.
+func TestScopesHold(t *testing.T) {
+	h := newHarness(t, Options{})
+	for method, need := range needs {
+		if !strings.HasPrefix(method, "/leaderboard.v1.") {
+			continue
+		}
+		name := method[strings.LastIndexByte(method, '/')+1:]
+		call, ok := calls[name]
+		if !ok {
+			t.Errorf("%s has no call in this test", name)
+			continue
+		}
+		for have := auth.Public; have <= auth.Admin; have++ {
+			a := h.do(have.String(), call[0], call[1], call[2])
+			grpcCode := status.Code(h.invoke(have, method))
+			switch {
+			case have == auth.Public:
+				if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" || grpcCode != codes.Unauthenticated {
+					t.Errorf("%s without a key: %d %s, %v", name, a.status, a.raw, grpcCode)
+				}
+			case have < need:
+				if a.status != http.StatusForbidden || a.reason() != "SCOPE_REQUIRED" || !strings.Contains(a.raw, "the "+need.String()+" scope") || grpcCode != codes.PermissionDenied {
+					t.Errorf("%s with %s: %d %s, %v", name, have, a.status, a.raw, grpcCode)
+				}
+			case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || grpcCode == codes.Unauthenticated || grpcCode == codes.PermissionDenied:
+				t.Errorf("%s with %s: %d %s, %v", name, have, a.status, a.raw, grpcCode)
+			}
+		}
+	}
+}
+
+// invoke calls a method over gRPC with an empty request and the key of a scope.
+func (h *harness) invoke(s auth.Scope, method string) error {
+	desc, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(method[1:], "/", ".")))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	m := desc.(interface {
+		IsStreamingServer() bool
+	})
+	ctx, cancel := context.WithCancel(h.t.Context())
+	defer cancel()
+	if s != auth.Public {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+h.keys[s.String()])
+	}
+	if !m.IsStreamingServer() {
+		return h.conn.Invoke(ctx, method, &pb.ListKeysRequest{}, &pb.DeleteBoardResponse{}) // both are empty on the wire
+	}
+	stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(&pb.ListKeysRequest{}); err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	return stream.RecvMsg(&pb.DeleteBoardResponse{})
+}
+
+func TestAuthorizationHeader(t *testing.T) {
+	h := newHarness(t, Options{})
+	key := h.keys["read"]
+	try := func(values ...string) int {
+		req, _ := http.NewRequest(http.MethodGet, h.http.URL+"/v1/scores", nil)
+		req.Header["Authorization"] = values
+		return h.send(req).status
+	}
+	for _, value := range []string{"Bearer " + key, "bearer " + key, "BEARER  " + key + " "} {
+		if got := try(value); got != http.StatusOK {
+			t.Errorf("%q: %d, want 200", strings.Replace(value, key, "KEY", 1), got)
+		}
+	}
+	for _, values := range [][]string{
+		{""}, {"Bearer"}, {"Bearer "}, {key}, {"Basic " + key}, {"Bearer" + key}, {"Bearer " + key + "x"}, {"Bearer " + key[:len(key)-1]},
+		{"Bearer " + key, "Bearer " + key}, {"Bearer " + strings.ToUpper(key)}, {"Bearer eyJ.x.y"}, {"Bearer " + strings.Repeat("k", 20000)},
+	} {
+		if got := try(values...); got != http.StatusUnauthorized && got != http.StatusBadRequest {
+			t.Errorf("%.60q: %d, want 401", strings.Replace(values[0], key, "KEY", 1), got)
+		}
+	}
+	// A refused caller does not learn whether the request has other errors.
+	for _, path := range []string{"/v1/scores?limit=x", "/v1/scores?bogus=1", "/v1/boards/default/watch?limit=x"} {
+		if a := h.do("", "GET", path, nil); a.status != http.StatusUnauthorized {
+			t.Errorf("GET %s without a key: %d %s, want 401", path, a.status, a.raw)
+		}
+	}
+	// The server does not accept a key in a query parameter.
+	if a := h.do("", "GET", "/v1/scores?key="+key, nil); a.status != http.StatusUnauthorized {
+		t.Errorf("a key in the query: %d %s", a.status, a.raw)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }})
+	made := h.must("admin", "POST", "/v1/keys", `{"name":"arena 7","scopes":["submit"],"expires_at":"2026-11-21T00:00:00Z"}`)
+	text := made["secret"].(string)
+	id := get(made, "key", "key_id").(string)
+	if !regexp.MustCompile(`^lbk_.{43}$`).MatchString(text) || get(made, "key", "name") != "arena 7" || get(made, "key", "expires_at") != "2026-11-21T00:00:00Z" {
+		t.Errorf("a new key: %v", made)
+	}
+	stored, err := h.store.APIKey(t.Context(), auth.KeyFrom(secret.Text(text), "", nil, now).Hash)
+	if err != nil || strings.Contains(fmt.Sprintf("%+v", stored), text) {
+		t.Errorf("the stored key: %+v, %v", stored, err)
+	}
+	h.keys["arena"] = text
+	submit := func() int { return h.do("arena", "POST", "/v1/scores", `{"user_id":"u","points":1}`).status }
+	if got := submit(); got != http.StatusOK {
+		t.Errorf("the new key: %d", got)
+	}
+	list := h.do("admin", "GET", "/v1/keys", nil)
+	if len(list.body["keys"].([]any)) != 4 || strings.Contains(list.raw, text) || strings.Contains(list.raw, "secret") || strings.Contains(list.raw, "hash") {
+		t.Errorf("the list of keys: %s", list.raw)
+	}
+	now = now.Add(12 * time.Hour)
+	if got := submit(); got != http.StatusUnauthorized {
+		t.Errorf("an expired key: %d, want 401", got)
+	}
+	now = now.Add(-time.Hour)
+	if got := submit(); got != http.StatusOK {
+		t.Errorf("an hour before it expires: %d", got)
+	}
+	h.must("admin", "DELETE", "/v1/keys/"+id, nil)
+	if got := submit(); got != http.StatusUnauthorized {
+		t.Errorf("a revoked key: %d, want 401", got)
+	}
+	if a := h.do("admin", "DELETE", "/v1/keys/"+id, nil); a.status != http.StatusNotFound || a.reason() != "API_KEY_NOT_FOUND" {
+		t.Errorf("revoked again: %d %s", a.status, a.raw)
+	}
+	for body, field := range map[string]string{
+		`{"scopes":["read"]}`:                                                "name",
+		`{"name":"x"}`:                                                       "scopes",
+		`{"name":"x","scopes":["root"]}`:                                     "scopes[0]",
+		`{"name":"x","scopes":[""]}`:                                         "scopes[0]",
+		`{"name":"a\nb","scopes":["read"]}`:                                  "name",
+		`{"name":"x","scopes":["read"],"expires_at":"soon"}`:                 "expires_at",
+		`{"name":"x","scopes":["read"],"expires_at":"2020-01-01T00:00:00Z"}`: "expires_at",
+	} {
+		if a := h.do("admin", "POST", "/v1/keys", body); a.status != http.StatusBadRequest || strings.Join(a.violations(), ",") != field {
+			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+		}
+	}
+}
+
+// While the store is unavailable, an unknown key is neither wrong nor accepted.
+func TestKeyStoreDown(t *testing.T) {
+	base := newHarness(t, Options{})
+	h := serve(t, base.service, downKeys{base.store}, Options{})
+	a := h.do("read", "GET", "/v1/scores", nil)
+	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || strings.Contains(a.raw, "node 7") {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+}
+
+type downKeys struct{ leaderboard.Store }
+
+func (downKeys) APIKey(context.Context, [32]byte) (leaderboard.APIKey, error) {
+	return leaderboard.APIKey{}, fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
+}
+
+func TestOpenServers(t *testing.T) {
+	h := newHarness(t, Options{Insecure: true})
+	if got := h.do("", "POST", "/v1/boards", `{"board_id":"x"}`).status; got != http.StatusOK {
+		t.Errorf("an insecure server asked for a key: %d", got)
+	}
+	if _, err := h.client().CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "y"}}); err != nil {
+		t.Errorf("an insecure server asked for a key: %v", err)
+	}
+	h = newHarness(t, Options{PublicRead: true})
+	if got := h.do("", "GET", "/v1/scores", nil).status; got != http.StatusOK {
+		t.Errorf("a public server asked a reader for a key: %d", got)
+	}
+	if got := h.do("", "POST", "/v1/scores", `{"user_id":"u","points":1}`).status; got != http.StatusUnauthorized {
+		t.Errorf("a public server took a result without a key: %d", got)
+	}
+	h.keys["bad"] = "lbk_nonsense"
+	if got := h.do("bad", "GET", "/v1/scores", nil).status; got != http.StatusUnauthorized {
+		t.Errorf("a bad key on a public server: %d, want 401", got)
+	}
+}
+
+// No log, error or metric shows a secret.
+func TestSecretsStaySecret(t *testing.T) {
+	h := newHarness(t, Options{JWT: auth.JWT{Algorithm: "HS256", Secret: secret.Text(strings.Repeat("jwtsecret", 4)), Issuer: "i", Audience: "a"}})
+	made := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["submit"]}`)
+	h.keys["new"] = made["secret"].(string)
+	h.keys["wrong"] = "lbk_wrongwrongwrongwrongwrong"
+	h.keys["token"] = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJldmUifQ.c2lnbmF0dXJl"
+	var said strings.Builder
+	for scope := range h.keys {
+		for _, path := range []string{"/v1/scores", "/v1/scores/nobody", "/v1/keys?x=" + scope} {
+			said.WriteString(h.do(scope, "GET", path, nil).raw)
+		}
+		_, err := h.client().ListBoards(h.as(scope), &pb.ListBoardsRequest{})
+		fmt.Fprint(&said, err)
+	}
+	said.WriteString(h.do("admin", "GET", "/v1/keys", nil).raw)
+	said.WriteString(h.do("", "GET", "/metrics", nil).raw)
+	said.WriteString(h.log.String())
+	for scope, text := range h.keys {
+		if strings.Contains(said.String(), text) || strings.Contains(said.String(), text[len("lbk_"):20]) {
+			t.Errorf("the %s key was shown", scope)
+		}
+	}
+	if !strings.Contains(h.log.String(), `"method":"ListScores"`) {
+		t.Error("calls are not logged")
+	}
+}
+
+// For a browser, a page whose name resolves to this machine has the same origin as
+// the server; only the Host header differs. A server without keys therefore answers
+// to loopback names only.
+func TestInsecureAnswersToLoopbackNames(t *testing.T) {
+	open, keyed := newHarness(t, Options{Insecure: true}), newHarness(t, Options{})
+	status := func(h *harness, path, host string) int {
+		req := httptest.NewRequest(http.MethodGet, path, nil)
+		req.Host = host
+		req.Header.Set("Authorization", "Bearer "+h.keys["read"])
+		w := httptest.NewRecorder()
+		h.Handler().ServeHTTP(w, req)
+		return w.Code
+	}
+	for _, host := range []string{"localhost", "localhost:8080", "LocalHost:8080", "localhost.", "play.localhost:8080", "127.0.0.1", "127.0.0.1:8080", "127.8.9.10:1", "[::1]", "[::1]:8080"} {
+		if got := status(open, "/v1/scores", host); got != http.StatusOK {
+			t.Errorf("%s: %d, want 200", host, got)
+		}
+	}
+	for _, host := range []string{"", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example:8080", "notlocalhost", "192.0.2.1:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::1]", "::1", "127.1"} {
+		for _, path := range []string{"/v1/scores", "/", "/metrics"} {
+			if got := status(open, path, host); got != http.StatusMisdirectedRequest {
+				t.Errorf("%s of %q: %d, want 421", path, host, got)
+			}
+		}
+		if got := status(keyed, "/v1/scores", host); got != http.StatusOK {
+			t.Errorf("%q with keys: %d, want 200", host, got)
+		}
+	}
+}
+
+// The server does not read the body of a refused call.
+func TestRefusedBodiesAreNotRead(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, scope := range []string{"", "read"} {
+		read := false
+		req, _ := http.NewRequest(http.MethodPost, h.http.URL+"/v1/scores:batch", nil)
+		r := req.Clone(t.Context())
+		r.Header.Set("Authorization", "Bearer "+h.keys[scope])
+		r.URL.Host, r.RemoteAddr = "", "192.0.2.1:1"
+		r.Body = readerFunc(func(p []byte) (int, error) { read = true; return 0, fmt.Errorf("read") })
+		w := &discardWriter{header: http.Header{}}
+		h.Handler().ServeHTTP(w, r)
+		if read || w.status != http.StatusUnauthorized && w.status != http.StatusForbidden {
+			t.Errorf("scope %q: status %d, body read: %v", scope, w.status, read)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+func (readerFunc) Close() error                 { return nil }
+
+type discardWriter struct {
+	header http.Header
+	status int
+}
+
+func (w *discardWriter) Header() http.Header         { return w.header }
+func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *discardWriter) WriteHeader(status int)      { w.status = status }

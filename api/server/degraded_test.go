@@ -1,0 +1,314 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/faults"
+)
+
+// shaky is a harness with its own clock. Tests can take its store and index down.
+type shaky struct {
+	*harness
+	store *faults.Store
+	index *faults.Index
+	now   atomic.Pointer[time.Time]
+}
+
+func (h *shaky) pass(d time.Duration) {
+	now := h.now.Load().Add(d)
+	h.now.Store(&now)
+}
+
+// newShaky serves the default board, on which v has 3 points and u has 1.
+func newShaky(t *testing.T) *shaky {
+	t.Helper()
+	store, index := embedded.Open(t)
+	h := &shaky{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
+	now := time.Now() // keys were created at this time
+	h.now.Store(&now)
+	clock := func() time.Time { return *h.now.Load() }
+	svc := ranking.New(h.store, h.index, ranking.Options{Now: clock})
+	t.Cleanup(svc.Close)
+	if err := svc.EnsureDefaultBoard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.harness = serve(t, svc, h.store, Options{Now: clock})
+	for user, points := range map[string]string{"u": "1", "v": "3"} {
+		h.must("submit", "POST", "/v1/scores", `{"user_id":"`+user+`","match_id":"m","points":`+points+`}`)
+	}
+	return h
+}
+
+// readCase is a read over REST and gRPC. Both must give the same answer or error.
+type readCase struct {
+	method, path, body string
+	call               func(pb.LeaderboardServiceClient, *shaky) (proto.Message, error)
+}
+
+var reads = map[string]readCase{
+	"a list": {"GET", "/v1/scores", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.ListScores(h.as("read"), &pb.ListScoresRequest{})
+	}},
+	"a list from a position": {"GET", "/v1/scores?start_rank=2", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.ListScores(h.as("read"), &pb.ListScoresRequest{StartRank: proto.Int64(2)})
+	}},
+	"a user": {"GET", "/v1/scores/u", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"})
+	}},
+	"a user in detail": {"GET", "/v1/scores/u?include_metadata=true", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u", IncludeMetadata: true})
+	}},
+	"friends": {"POST", "/v1/scores:lookup", `{"user_ids":["u","v","w"]}`, func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.LookupScores(h.as("read"), &pb.LookupScoresRequest{UserIds: []string{"u", "v", "w"}})
+	}},
+	"figures": {"GET", "/v1/boards/default/stats", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.GetStats(h.as("read"), &pb.GetStatsRequest{})
+	}},
+	"seasons": {"GET", "/v1/boards/default/seasons", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{})
+	}},
+	"a user everywhere": {"GET", "/v1/users/u/scores", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.ListUserScores(h.as("read"), &pb.ListUserScoresRequest{UserId: "u"})
+	}},
+	"a result": {"GET", "/v1/boards/default/results/u/m", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		return c.GetResult(h.as("read"), &pb.GetResultRequest{UserId: "u", MatchId: "m"})
+	}},
+	"a board": {"GET", "/v1/boards/default", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		m, err := c.GetBoard(h.as("read"), &pb.GetBoardRequest{})
+		return m.GetBoard(), err
+	}},
+	"watching": {"GET", "/v1/boards/default/watch", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+		stream, err := c.WatchScores(h.as("read"), &pb.WatchScoresRequest{})
+		if err != nil {
+			return nil, err
+		}
+		m, err := stream.Recv()
+		return m, err
+	}},
+}
+
+// ask makes a read over REST and gRPC and compares the two answers. It returns the
+// status, the reason and the JSON of the answer.
+func (h *shaky) ask(r readCase) (int, string, string) {
+	h.t.Helper()
+	m, err := r.call(h.client(), h)
+	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end, so only gRPC's first message is compared
+		if err != nil {
+			return httpStatus(status.Code(err)), reasonOf(err), ""
+		}
+		return http.StatusOK, "", mustJSON(h.t, m)
+	}
+	var body any
+	if r.body != "" {
+		body = r.body
+	}
+	a := h.do("read", r.method, r.path, body)
+	if err != nil {
+		if a.status != httpStatus(status.Code(err)) || a.reason() != reasonOf(err) {
+			h.t.Errorf("%s: REST %d %s, gRPC %v", r.path, a.status, a.raw, err)
+		}
+		if status.Code(err) == codes.Unavailable && (a.header.Get("Retry-After") == "" || !strings.Contains(status.Convert(err).Message(), "try again")) {
+			h.t.Errorf("%s does not say what to do: %v, Retry-After %q", r.path, err, a.header.Get("Retry-After"))
+		}
+		return a.status, a.reason(), a.raw
+	}
+	if want := mustJSON(h.t, m); a.raw != want {
+		h.t.Errorf("%s:\nREST %s\ngRPC %s", r.path, a.raw, want)
+	}
+	return a.status, "", a.raw
+}
+
+func mustJSON(t testing.TB, m proto.Message) string {
+	t.Helper()
+	b, err := restjson.Append(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func reasonOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(interface{ GetReason() string }); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// find returns every value under a key, however deep.
+func find(v any, key string) []any {
+	var all []any
+	switch v := v.(type) {
+	case map[string]any:
+		for k, inner := range v {
+			if k == key {
+				all = append(all, inner)
+			}
+			all = append(all, find(inner, key)...)
+		}
+	case []any:
+		for _, inner := range v {
+			all = append(all, find(inner, key)...)
+		}
+	}
+	return all
+}
+
+// answers checks how the server answers each read: in full, or as want has for the
+// read: "degraded", or "503 " and the reason.
+func (h *shaky) answers(want map[string]string) {
+	h.t.Helper()
+	for name, r := range reads {
+		code, reason, raw := h.ask(r)
+		wantReason, fails := strings.CutPrefix(want[name], "503 ")
+		if (code == http.StatusServiceUnavailable) != fails || fails && reason != wantReason || !fails && code != http.StatusOK {
+			h.t.Errorf("%s: %d %s %s, want %q", name, code, reason, raw, want[name])
+		}
+		if code != http.StatusOK {
+			continue
+		}
+		var v any
+		if err := json.Unmarshal([]byte(raw), &v); err != nil {
+			h.t.Fatal(err)
+		}
+		for _, rank := range find(v, "rank") {
+			if rank == float64(0) || want[name] == "degraded" {
+				h.t.Errorf("%s has a rank of %v: %s", name, rank, raw)
+			}
+		}
+		flags := find(v, "degraded")
+		if want[name] == "degraded" {
+			for _, number := range []string{"total", "percentile", "entrants"} {
+				if got := find(v, number); len(got) != 0 {
+					h.t.Errorf("%s has %s %v, which is unknown: %s", name, number, got, raw)
+				}
+			}
+			if name != "seasons" && (len(flags) == 0 || flags[0] != true) {
+				h.t.Errorf("%s does not say that it is degraded: %s", name, raw)
+			}
+		} else if len(flags) > 0 && flags[0] != false {
+			h.t.Errorf("%s says that it is degraded: %s", name, raw)
+		}
+		if len(flags) > 0 { // every list and every user's answer names its season, its method and its time
+			for _, key := range []string{"season", "method", "as_of"} {
+				if got := find(v, key); len(got) == 0 || got[0] == "" {
+					h.t.Errorf("%s has no %s: %s", name, key, raw)
+				}
+			}
+		}
+	}
+}
+
+func TestReadsWithoutTheIndex(t *testing.T) {
+	h := newShaky(t)
+	h.answers(map[string]string{})
+	h.index.Set(faults.Refuse)
+	h.pass(time.Minute)
+	h.answers(map[string]string{
+		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user in detail": "degraded",
+		"friends": "degraded", "figures": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user everywhere": "degraded", "watching": "degraded",
+	})
+	got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`)
+	if got["status"] != "APPLIED" || got["new_score"] != number(6) || got["rank"] != nil {
+		t.Errorf("submit: %v", got)
+	}
+	h.index.Set(faults.Up)
+	h.answers(map[string]string{})
+	if rank := get(h.must("read", "GET", "/v1/scores/u", nil), "data", "rank"); rank != number(1) {
+		t.Errorf("once the index is back, the rank is %v", rank)
+	}
+}
+
+func TestReadsWithoutTheStore(t *testing.T) {
+	h := newShaky(t)
+	h.answers(map[string]string{}) // the server now has the board and the key in its caches
+	h.store.Set(faults.Refuse)
+	h.pass(time.Minute) // the cached board and key are stale now
+	const no = "503 UNAVAILABLE"
+	h.answers(map[string]string{"a user in detail": no, "seasons": no, "a user everywhere": no, "a result": no})
+	for path, body := range map[string]string{
+		"/v1/scores":                             `{"user_id":"u","match_id":"m2","points":5}`,
+		"/v1/scores:batch":                       `{"results":[{"user_id":"u","match_id":"m2","points":5}]}`,
+		"/v1/boards/default/results/u/m:retract": `{}`,
+	} {
+		if a := h.do("submit", "POST", path, body); a.status != http.StatusServiceUnavailable || a.reason() != "UNAVAILABLE" || a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", path, a.status, a.raw)
+		}
+	}
+	if _, err := h.client().SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(5)}}); status.Code(err) != codes.Unavailable {
+		t.Errorf("gRPC: %v", err)
+	}
+	h.store.Set(faults.Up)
+	h.pass(time.Minute)
+	h.answers(map[string]string{})
+	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`); got["status"] != "APPLIED" || got["new_score"] != number(6) {
+		t.Errorf("submit: %v", got)
+	}
+}
+
+// While the store is unavailable, a cached key stays valid for an hour. An unknown,
+// revoked or expired key is never valid.
+func TestKeysWithoutTheStore(t *testing.T) {
+	h := newShaky(t)
+	h.must("read", "GET", "/v1/scores", nil)
+	h.must("admin", "GET", "/v1/keys", nil)
+	h.store.Set(faults.Refuse)
+	h.pass(59 * time.Minute) // keyGrace is an hour
+	h.must("read", "GET", "/v1/scores", nil)
+	h.keys["stranger"] = "lbk_of_somebody_else"
+	if a := h.do("stranger", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
+		t.Errorf("a key that is not known: %d %s", a.status, a.raw)
+	}
+	h.pass(2 * time.Minute)
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
+		t.Errorf("a key after the grace: %d %s", a.status, a.raw)
+	}
+	h.store.Set(faults.Up)
+	h.must("read", "GET", "/v1/scores", nil)
+
+	key, err := h.store.APIKey(t.Context(), auth.KeyFrom(secret.Text(h.keys["read"]), "", nil, time.Now()).Hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key.ExpiresAt = h.now.Load().Add(30 * time.Minute)
+	if err := h.store.PutAPIKey(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	h.pass(time.Minute)
+	h.must("read", "GET", "/v1/scores", nil)
+	h.store.Set(faults.Refuse)
+	h.pass(31 * time.Minute)
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
+		t.Errorf("a key out of date: %d %s", a.status, a.raw)
+	}
+	h.store.Set(faults.Up)
+	if err := h.store.DeleteAPIKey(t.Context(), key.ID); err != nil && !errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
+		t.Fatal(err)
+	}
+	h.pass(time.Minute)
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
+		t.Errorf("a key revoked elsewhere: %d %s", a.status, a.raw)
+	}
+	h.store.Set(faults.Refuse)
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status == http.StatusOK {
+		t.Error("a revoked key is believed again when the store is down")
+	}
+}

@@ -1,0 +1,189 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+)
+
+var update = flag.Bool("update", false, "write the answers of docs/api.md")
+
+const docsFile = "../../docs/api.md"
+
+// The curl commands of docs/api.md, in their order against a new server, return the
+// answers that the document shows below them. In the document, … means any text.
+func TestDocs(t *testing.T) {
+	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{
+		Insecure: true, Now: func() time.Time { return now }, Backup: func(context.Context, string) error { return nil },
+	})
+	for _, text := range h.keys {
+		if err := h.store.DeleteAPIKey(t.Context(), auth.KeyFrom(secret.Text(text), "", nil, now).ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	doc, err := os.ReadFile(docsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := regexp.MustCompile("(?s)```sh\n(curl [^`]*?)\n```\n\n```json\n(.*?)```\n")
+	described := map[string]bool{}
+	examples := 0
+	updated := example.ReplaceAllFunc(doc, func(block []byte) []byte {
+		examples++
+		m := example.FindSubmatch(block)
+		command, want := string(m[1]), string(m[2])
+		method, path, answer := h.curl(t, command)
+		for key := range h.routes(t) {
+			verb, pattern, _ := strings.Cut(key, " ")
+			if verb == method && matches(pattern, strings.SplitN(path, "?", 2)[0]) {
+				described[key] = true
+			}
+		}
+		got := vary(pretty(answer))
+		if *update {
+			return []byte("```sh\n" + command + "\n```\n\n```json\n" + got + "```\n")
+		}
+		if want != got {
+			t.Errorf("%s\n(-document +answer):\n%s", command, cmp.Diff(want, got))
+		}
+		return block
+	})
+	if examples < 20 {
+		t.Errorf("only %d examples were found", examples)
+	}
+	for key := range h.routes(t) {
+		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // the document has the routes of the default board instead
+			t.Errorf("%s has no example in %s", key, docsFile)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(docsFile, updated, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (h *harness) routes(t *testing.T) map[string]*route {
+	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.admit, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gw.routes
+}
+
+// curl sends the request of a curl command. It returns the body of the answer, or the
+// first event of a stream of events.
+func (h *harness) curl(t *testing.T, command string) (method, path, answer string) {
+	t.Helper()
+	args := words(strings.ReplaceAll(command, "\\\n", " "))
+	var url, data string
+	method = "GET"
+	for i := 1; i < len(args); i++ {
+		switch args[i] {
+		case "-X":
+			i++
+			method = args[i]
+		case "-d":
+			i++
+			data = args[i]
+			if method == "GET" {
+				method = "POST"
+			}
+		case "-s", "-N":
+		default:
+			url = args[i]
+		}
+	}
+	path, ok := strings.CutPrefix(url, "localhost:8080")
+	if !ok {
+		t.Fatalf("%s: what is %q?", command, url)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, h.http.URL+path, strings.NewReader(data))
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	res, err := h.http.Client().Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	defer res.Body.Close()
+	if res.Header.Get("Content-Type") != eventStream {
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+		return method, path, string(body)
+	}
+	var event strings.Builder
+	for r := bufio.NewReader(res.Body); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+		if line == "\n" {
+			return method, path, event.String()
+		}
+		event.WriteString(line)
+	}
+}
+
+// words splits a command into words as a shell does. It knows only the syntax that the
+// document uses.
+func words(s string) []string {
+	var args []string
+	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(s, -1) {
+		args = append(args, m[1]+m[2]+m[3])
+	}
+	return args
+}
+
+// pretty formats an answer for readers: long JSON gets several lines.
+func pretty(answer string) string {
+	var out bytes.Buffer
+	for line := range strings.Lines(answer) {
+		line = strings.TrimSuffix(line, "\n")
+		if len(line) > 120 && json.Valid([]byte(line)) {
+			_ = json.Indent(&out, []byte(line), "", "  ") // line is valid JSON
+		} else {
+			out.WriteString(line)
+		}
+		out.WriteByte('\n')
+	}
+	short := regexp.MustCompile(`\{[^{}\[\]]*\}|\[[^{}\[\]]*\]`) // the innermost lists and objects stay on one line
+	return short.ReplaceAllStringFunc(out.String(), func(s string) string {
+		line := regexp.MustCompile(`\n\s*`).ReplaceAllString(s, " ")
+		line = strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(line)
+		if len(line) > 150 {
+			return s
+		}
+		return line
+	})
+}
+
+// vary replaces the parts of an answer that differ in each run by ….
+func vary(answer string) string {
+	for pattern, text := range map[string]string{
+		`"[A-Z2-7]{26}"`:            `"…"`, // a match id that the server generated
+		`"lbk_[\w-]{43}"`:           `"lbk_…"`,
+		`"key_id": ?"[0-9a-f]{16}"`: `"key_id": "…"`,
+	} {
+		answer = regexp.MustCompile(pattern).ReplaceAllString(answer, text)
+	}
+	return answer
+}

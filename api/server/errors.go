@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+)
+
+// errorDomain is the domain of every ErrorInfo.
+const errorDomain = "leaderboard"
+
+// codeOf maps each error of the root package to a code and to a reason for programs.
+// The first row that matches an error applies. If verbatim is set, the caller
+// receives the whole text of the error, because such texts are written for callers.
+// Otherwise the caller receives only the text of the row's err, and the log has the
+// cause. The advice is appended in both cases.
+var codeOf = []struct {
+	err      error
+	code     codes.Code
+	reason   string
+	verbatim bool
+	advice   string
+}{
+	// ErrFormat comes first, because an error about stored bytes may wrap any other.
+	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false, ""},
+	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true, ""},
+	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
+	{leaderboard.ErrBoardExists, codes.AlreadyExists, "BOARD_EXISTS", true, "; choose another board_id, or change the mutable fields with PATCH"},
+	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true, ""},
+	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", false, ""},
+	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false, "; check user_id, match_id and season, which is the current one if absent"},
+	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false, ""},
+	{leaderboard.ErrSeasonOpen, codes.FailedPrecondition, "SEASON_OPEN", true, ""},
+	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},
+	{auth.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED", false, ""},
+	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false, "; try again soon: scores without ranks remain available, from the top and by user"},
+	{leaderboard.ErrUnavailable, codes.Unavailable, "UNAVAILABLE", false, "; try again: a result that is sent twice counts once"},
+	{errors.ErrUnsupported, codes.Unimplemented, "UNSUPPORTED", true, ""},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, "TIMEOUT", false, ""},
+	{context.Canceled, codes.Canceled, "CANCELED", false, ""},
+}
+
+// retryAfter is the delay before a retry that an answer suggests, except when a rate
+// limit determines the delay.
+const retryAfter = time.Second
+
+// packagePrefix matches the package names at the start of a wrapped error.
+var packagePrefix = regexp.MustCompile(`^([a-z]+: )+`)
+
+// toStatus returns the status that the caller receives for err. If err is nil or a
+// status already, toStatus returns it unchanged. An error without a rule becomes
+// INTERNAL.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+		return err
+	}
+	var scope *auth.ScopeError
+	if errors.As(err, &scope) {
+		return newStatus(codes.PermissionDenied, scope.Error(), errorInfo("SCOPE_REQUIRED"))
+	}
+	var rate *auth.RateError
+	if errors.As(err, &rate) {
+		return newStatus(codes.ResourceExhausted, rate.Error(), errorInfo("RATE_LIMITED"), &errdetails.RetryInfo{RetryDelay: durationpb.New(rate.Wait)})
+	}
+	for _, row := range codeOf {
+		if !errors.Is(err, row.err) {
+			continue
+		}
+		message := row.err.Error() + row.advice
+		details := []protoadapt.MessageV1{errorInfo(row.reason)}
+		switch fields := fieldErrors(err); {
+		case len(fields) > 0 && row.code == codes.InvalidArgument:
+			var bad *errdetails.BadRequest
+			message, bad = violations(fields)
+			details = append(details, bad)
+		case row.verbatim:
+			message = clip(packagePrefix.ReplaceAllString(err.Error(), "")) + row.advice
+		}
+		if row.code == codes.Unavailable {
+			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+		}
+		return newStatus(row.code, message, details...)
+	}
+	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
+}
+
+// tooMany returns a RESOURCE_EXHAUSTED status that suggests to try again after
+// retryAfter.
+func tooMany(reason, message string) error {
+	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+}
+
+// violations describes the errors of fields in words and for programs.
+func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadRequest) {
+	bad := &errdetails.BadRequest{}
+	var texts []string
+	for _, f := range fields[:min(len(fields), maxViolations)] {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: clip(f.Field), Description: clip(f.Problem)})
+		texts = append(texts, clip(f.Error()))
+	}
+	if more := len(fields) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; "), bad
+}
+
+// Bounds on the text of an error. gRPC sends the text in headers, whose size proxies
+// limit, and the text may quote a long part of a request.
+const (
+	maxViolations = 20
+	maxTextBytes  = 512
+)
+
+// clip shortens a text that is longer than maxTextBytes.
+func clip(s string) string {
+	if len(s) > maxTextBytes {
+		return strings.ToValidUTF8(s[:maxTextBytes], "") + "…"
+	}
+	return s
+}
+
+// messageOf returns the message that the caller receives for err.
+func messageOf(err error) string { return status.Convert(toStatus(err)).Message() }
+
+func errorInfo(reason string) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain}
+}
+
+func newStatus(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+	s, err := status.New(code, strings.ToValidUTF8(message, "\uFFFD")).WithDetails(details...)
+	if err != nil {
+		return status.Error(codes.Internal, "internal error")
+	}
+	return s.Err()
+}
+
+// fieldErrors returns every FieldError in the tree of err.
+func fieldErrors(err error) []*leaderboard.FieldError {
+	// A type assertion, because errors.As finds only the first of several joined errors.
+	if f, ok := err.(*leaderboard.FieldError); ok { //nolint:errorlint // see above
+		return []*leaderboard.FieldError{f}
+	}
+	switch err := err.(type) { //nolint:errorlint // see above
+	case interface{ Unwrap() error }:
+		return fieldErrors(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []*leaderboard.FieldError
+		for _, e := range err.Unwrap() {
+			all = append(all, fieldErrors(e)...)
+		}
+		return all
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Every error of the root package has a row in codeOf.
+func TestEveryErrorHasACode(t *testing.T) {
+	files, err := filepath.Glob("../../*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the root's files: %v, %v", files, err)
+	}
+	var declared []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		ast.Inspect(parse(t, file), func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok {
+				for _, name := range spec.Names {
+					if strings.HasPrefix(name.Name, "Err") {
+						declared = append(declared, name.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	var listed []string
+	ast.Inspect(parse(t, "errors.go"), func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(sel.Sel.Name, "Err") {
+			listed = append(listed, sel.Sel.Name)
+		}
+		return true
+	})
+	if len(declared) < 5 {
+		t.Fatalf("found %v only in the root", declared)
+	}
+	for _, name := range declared {
+		if !slices.Contains(listed, name) {
+			t.Errorf("leaderboard.%s has no row in codeOf", name)
+		}
+	}
+}
+
+func parse(t *testing.T, file string) *ast.File {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), file, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// A caller receives only texts that were written for callers, never the cause of an
+// error.
+func TestCallersLearnNoCause(t *testing.T) {
+	cause := errors.New("dial tcp 10.0.0.7:9042: password=hunter2")
+	for _, row := range codeOf {
+		err := toStatus(fmt.Errorf("pebble: get: %w: %w", row.err, cause))
+		s := status.Convert(err)
+		if s.Code() != row.code {
+			t.Errorf("%v is %v, want %v", row.err, s.Code(), row.code)
+		}
+		if !row.verbatim && strings.Contains(s.Message(), "hunter2") {
+			t.Errorf("%v shows its cause: %s", row.err, s.Message())
+		}
+		if strings.HasPrefix(s.Message(), "pebble:") {
+			t.Errorf("%v names a package: %s", row.err, s.Message())
+		}
+	}
+	if s := status.Convert(toStatus(cause)); s.Code() != codes.Internal || s.Message() != "internal error" {
+		t.Errorf("an unknown error is %v", s)
+	}
+	if toStatus(nil) != nil {
+		t.Error("nil became an error")
+	}
+}
+
+func TestFieldErrorsAreAllNamed(t *testing.T) {
+	err := fmt.Errorf("outer: %w", errors.Join(
+		&leaderboard.FieldError{Field: "a", Problem: "x"},
+		fmt.Errorf("inner: %w", &leaderboard.FieldError{Field: "b", Problem: "y"}),
+	))
+	if got := messageOf(err); got != "a: x; b: y" {
+		t.Errorf("the message is %q", got)
+	}
+	// An error in stored bytes is not an error of the caller.
+	stored := fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, &leaderboard.FieldError{Field: "a", Problem: "x"})
+	if got := status.Code(toStatus(stored)); got != codes.Internal {
+		t.Errorf("stored bytes that are wrong are %v", got)
+	}
+}
+
+// The texts that an error quotes from a request are bounded.
+func TestErrorsAreBounded(t *testing.T) {
+	long := strings.Repeat("é", 1<<14)
+	var errs []error
+	for i := range 1000 {
+		errs = append(errs, &leaderboard.FieldError{Field: fmt.Sprintf("f%d", i), Problem: long})
+	}
+	for _, err := range []error{errors.Join(errs...), errs[0], fmt.Errorf("season %s: %w", long, leaderboard.ErrSeasonNotFound)} {
+		p := status.Convert(toStatus(err)).Proto()
+		if size := proto.Size(p); size > 64<<10 {
+			t.Errorf("the status of %.20s… has %d bytes", err, size)
+		}
+	}
+	if got := messageOf(errors.Join(errs...)); !strings.HasSuffix(got, "; and 980 more") {
+		t.Errorf("the message ends with %s", got[len(got)-40:])
+	}
+}

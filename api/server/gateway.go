@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// gateway turns REST requests into gRPC calls on an in-process connection. It does
+// not answer an invalid request itself. It stores the error in the call's admission,
+// and the interceptors refuse the call.
+type gateway struct {
+	*runtime.ServeMux
+	admission func(ctx context.Context, authorization []string, method string) *admission
+	// receiveTimeout bounds the time that a client takes to send a body.
+	receiveTimeout time.Duration
+	routes         map[string]*route // by HTTP method and path pattern
+}
+
+// route is one HTTP method and path of an API method.
+type route struct {
+	method  string // full name in gRPC
+	streams bool
+	// body is the type of the message in the HTTP body. It is nil if the route has no
+	// body. If all is set, the message in the body is the whole gRPC request;
+	// otherwise it is one field of the request.
+	body protoreflect.MessageType
+	all  bool
+	// query maps the name of each query parameter to its field.
+	query map[string]protoreflect.FieldDescriptor
+}
+
+func newGateway(ctx context.Context, conn *inProcessConn, admit func(context.Context, []string, string) *admission, receiveTimeout time.Duration) (*gateway, error) {
+	gw := &gateway{admission: admit, receiveTimeout: receiveTimeout, routes: map[string]*route{}}
+	gw.ServeMux = runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, jsonMarshaler{}),
+		runtime.WithMarshalerOption(eventStream, eventMarshaler{}),
+		runtime.WithErrorHandler(gw.writeError),
+		runtime.WithRoutingErrorHandler(gw.writeRoutingError),
+		runtime.WithMiddlewares(gw.admit),
+		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptReserved),
+		runtime.WithDisablePathLengthFallback(),
+		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithForwardResponseOption(setStatus),
+		runtime.WithDisableChunkedEncoding(), // net/http chooses the encoding
+	)
+	if err := errors.Join(
+		pb.RegisterLeaderboardServiceHandlerClient(ctx, gw.ServeMux, pb.NewLeaderboardServiceClient(conn)),
+		pb.RegisterAdminServiceHandlerClient(ctx, gw.ServeMux, pb.NewAdminServiceClient(conn)),
+	); err != nil {
+		return nil, err
+	}
+	for _, file := range []protoreflect.FileDescriptor{pb.File_leaderboard_v1_leaderboard_service_proto, pb.File_leaderboard_v1_admin_service_proto} {
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				rule, _ := proto.GetExtension(methods.Get(j).Options(), annotations.E_Http).(*annotations.HttpRule)
+				if err := gw.addRoutes(methods.Get(j), rule); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return gw, nil
+}
+
+func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotations.HttpRule) error {
+	for _, binding := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
+		verb, path := verbAndPath(binding)
+		input := method.Input()
+		r := &route{
+			method: fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), streams: method.IsStreamingServer(),
+			query: map[string]protoreflect.FieldDescriptor{},
+		}
+		if body := binding.GetBody(); body != "" {
+			md := input
+			if r.all = body == "*"; !r.all {
+				md = input.Fields().ByName(protoreflect.Name(body)).Message()
+			}
+			var err error
+			if r.body, err = protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err != nil {
+				return err
+			}
+		}
+		for i := range input.Fields().Len() {
+			fd := input.Fields().Get(i)
+			if fd.Message() == nil && !fd.IsList() && !strings.Contains(path, "{"+string(fd.Name())+"}") {
+				r.query[string(fd.Name())] = fd
+			}
+		}
+		gw.routes[verb+" "+pattern(path)] = r
+	}
+	return nil
+}
+
+func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
+	switch p := rule.GetPattern().(type) {
+	case *annotations.HttpRule_Get:
+		return http.MethodGet, p.Get
+	case *annotations.HttpRule_Post:
+		return http.MethodPost, p.Post
+	case *annotations.HttpRule_Patch:
+		return http.MethodPatch, p.Patch
+	case *annotations.HttpRule_Delete:
+		return http.MethodDelete, p.Delete
+	}
+	return "", ""
+}
+
+// pattern returns a path template in the form that [runtime.HTTPPattern] returns:
+// with {board=*} instead of {board}.
+func pattern(template string) string { return strings.ReplaceAll(template, "}", "=*}") }
+
+// ServeHTTP serves the paths under /v1/.
+func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// If RawPath is set, ServeMux splits RawPath and then unescapes each segment.
+	// Otherwise ServeMux would split Path, which is unescaped already, and unescape
+	// the segments a second time.
+	u := *r.URL
+	u.RawPath = u.EscapedPath()
+	r = r.WithContext(r.Context())
+	r.URL = &u
+	gw.ServeMux.ServeHTTP(w, r)
+}
+
+// admit runs before the generated code. It asks the guard about a request. If the guard
+// admits the call, admit reads and checks the body. It passes the guard's decision, or
+// the error of an invalid request, to the interceptors.
+func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
+		matched, _ := runtime.HTTPPattern(r.Context())
+		rt := gw.routes[r.Method+" "+matched.String()]
+		a := gw.admission(r.Context(), r.Header["Authorization"], rt.method)
+		connection := http.NewResponseController(w)
+		b := &body{}
+		if a.refusal == nil {
+			if rt.body != nil {
+				_ = connection.SetReadDeadline(time.Now().Add(gw.receiveTimeout))
+			}
+			b, a.refusal = rt.read(w, r, params)
+			a.refusal = toStatus(a.refusal)
+		}
+		if a.refusal != nil {
+			// The generated code would answer an invalid body or query with its own error.
+			b, r.URL.RawQuery = &body{}, ""
+			// net/http cancels the context of a request whose body it cannot read. The
+			// interceptors must still refuse the call with the error in a.
+			r = r.WithContext(context.WithoutCancel(r.Context()))
+		} else {
+			_ = connection.SetReadDeadline(time.Time{}) // the deadline would end a stream
+		}
+		r.Body = b
+		r.Header.Set("Content-Type", "application/json") // curl -d sends the type of a form
+		r.Header.Del("Accept")
+		if rt.streams {
+			w.Header().Set("Content-Type", ndjson) // the answer to a stream without messages has this type
+		}
+		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
+			r.Header.Set("Accept", eventStream)
+			w.Header().Set("X-Accel-Buffering", "no") // nginx and other proxies would buffer events
+		}
+		next(w, r.WithContext(context.WithValue(r.Context(), admissionKey{}, a)), params)
+	}
+}

@@ -1,0 +1,635 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// The server answers an invalid body with status 400. The answer names the field and
+// its limits.
+func TestBadBodies(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, tt := range []struct{ name, body, field, says string }{
+		{"nothing", ``, "user_id,points", "is required"},
+		{"no JSON", `hello`, "body", "not valid JSON"},
+		{"a list", `[]`, "body", "must be a JSON object"},
+		{"null", `null`, "body", "must be a JSON object"},
+		{"a number", `7`, "body", "must be a JSON object"},
+		{"cut off", `{"user_id":"u"`, "body", "not valid JSON"},
+		{"more after the end", `{"user_id":"u","points":1}{}`, "body", "more after the JSON object"},
+		{"an unknown field", `{"user_id":"u","points":1,"bogus":true}`, "bogus", "is unknown; known are user_id"},
+		{"a camel-case name", `{"userId":"u","points":1}`, "userId", "is unknown"},
+		{"another case", `{"User_ID":"u","points":1}`, "User_ID", "is unknown"},
+		{"the board in the body", `{"board":"x","user_id":"u","points":1}`, "board", "is unknown"},
+		{"a key given twice", `{"user_id":"u","points":1,"points":2}`, "points", "is given twice"},
+		{"a parameter in the body", `{"user_id":"u","points":1,"no_wait":true}`, "no_wait", "is unknown"},
+		{"a fraction", `{"user_id":"u","points":1.5}`, "points", "is not an integer"},
+		{"a fraction in a string", `{"user_id":"u","points":"1.5"}`, "points", "is not an integer"},
+		{"NaN", `{"user_id":"u","points":NaN}`, "points", "not valid JSON"},
+		{"NaN in a string", `{"user_id":"u","points":"NaN"}`, "points", "is not an integer"},
+		{"infinity", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
+		{"a word", `{"user_id":"u","points":"many"}`, "points", "is not an integer"},
+		{"true", `{"user_id":"u","points":true}`, "points", "is not an integer"},
+		{"a list for a number", `{"user_id":"u","points":[1]}`, "points", "is not an integer"},
+		{"an object for a number", `{"user_id":"u","points":{}}`, "points", "is not an integer"},
+		{"null points", `{"user_id":"u","points":null}`, "points", "is required"},
+		{"2^53 + 1", `{"user_id":"u","points":9007199254740993}`, "points", "is not in the range -9007199254740992 to 9007199254740992"},
+		{"-2^53 - 1", `{"user_id":"u","points":-9007199254740993}`, "points", "is not in the range -9007199254740992"},
+		{"2^63", `{"user_id":"u","points":9223372036854775808}`, "points", "is not an integer within ±2^53"},
+		{"a number for a string", `{"user_id":7,"points":1}`, "user_id", "must be a string"},
+		{"no user", `{"points":1}`, "user_id", "is required"},
+		{"an empty user", `{"user_id":"","points":1}`, "user_id", "is required"},
+		{"129 bytes", `{"user_id":"` + strings.Repeat("u", 129) + `","points":1}`, "user_id", "at most 128"},
+		{"a control character", `{"user_id":"a\u0007b","points":1}`, "user_id", "unprintable"},
+		{"a null byte", `{"user_id":"a\u0000b","points":1}`, "user_id", "unprintable"},
+		{"a right-to-left override", `{"user_id":"a\u202eb","points":1}`, "user_id", "unprintable"},
+		{"half a surrogate pair", `{"user_id":"a\ud800b","points":1}`, "user_id", "valid text"},
+		{"not UTF-8", "{\"user_id\":\"a\xffb\",\"points\":1}", "body", "not valid UTF-8"},
+		{"a long match id", `{"user_id":"u","points":1,"match_id":"` + strings.Repeat("m", 129) + `"}`, "match_id", "at most 128"},
+		{"a negative revision", `{"user_id":"u","points":1,"revision":-1}`, "revision", "is not in the range 0 to"},
+		{"score on a sum board", `{"user_id":"u","score":1}`, "score", "takes points, not score"},
+		{"score and points", `{"user_id":"u","score":1,"points":1}`, "score", "takes points, not score"},
+		{"neither", `{"user_id":"u"}`, "points", "is required"},
+		{"no time", `{"user_id":"u","points":1,"achieved_at":"yesterday"}`, "achieved_at", "must be a time such as"},
+		{"a time as a number", `{"user_id":"u","points":1,"achieved_at":1700000000}`, "achieved_at", "must be a time such as"},
+		{"the future", `{"user_id":"u","points":1,"achieved_at":"2999-01-01T00:00:00Z"}`, "achieved_at", "ahead of the server's clock"},
+		{"year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "outside the years"},
+		{"tie-breakers of no board", `{"user_id":"u","points":1,"tie_breakers":[1]}`, "tie_breakers", "the board has 0"},
+		{"a tie-breaker that is none", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
+		{"null in a list", `{"user_id":"u","points":1,"tie_breakers":[null]}`, "tie_breakers[0]", "must not be null"},
+		{"a list that is none", `{"user_id":"u","points":1,"tie_breakers":3}`, "tie_breakers", "must be a list"},
+		{"attributes that are a list", `{"user_id":"u","points":1,"attributes":[]}`, "attributes", "must be a JSON object"},
+		{"an attribute that is a number", `{"user_id":"u","points":1,"attributes":{"gender":1}}`, "attributes.gender", "must be a string"},
+		{"an attribute twice", `{"user_id":"u","points":1,"attributes":{"gender":"F","gender":"M"}}`, "attributes.gender", "is given twice"},
+		{"a bad attribute name", `{"user_id":"u","points":1,"attributes":{"Gender!":"F"}}`, "attributes", "is not a name"},
+		{"metadata that is a string", `{"user_id":"u","points":1,"metadata":"x"}`, "metadata", "must be a JSON object"},
+		{"metadata that is long", `{"user_id":"u","points":1,"metadata":{"k":"` + strings.Repeat("x", 4096) + `"}}`, "metadata", "at most 4096"},
+		{"a deep body", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "metadata", "nested more than 32 deep"},
+		{"a deep body of something else", `{"user_id":"u","points":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "points", "is not an integer"},
+		{"a deep time", `{"user_id":"u","points":1,"achieved_at":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "achieved_at", "must be a time such as"},
+		{"metadata beyond a double", `{"user_id":"u","points":1,"metadata":{"k":{"a":[0,1e400]}}}`, "metadata.k.a[1]", "cannot be stored exactly"},
+		{"metadata with a key twice", `{"user_id":"u","points":1,"metadata":{"k":{"a":1,"a":2}}}`, "metadata.k.a", "is given twice"},
+		{"metadata with half a surrogate pair", `{"user_id":"u","points":1,"metadata":{"k":["a\ud800b"]}}`, "metadata.k[0]", "valid text"},
+		{"an attribute's name with half a surrogate pair", `{"user_id":"u","points":1,"attributes":{"a\ud800b":"x"}}`, "attributes.a\ufffdb", "valid text"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := h.do("submit", "POST", "/v1/scores", tt.body)
+			if a.status != http.StatusBadRequest || a.body["status"] != "INVALID_ARGUMENT" || strings.Join(a.violations(), ",") != tt.field || !strings.Contains(a.raw, tt.says) {
+				t.Errorf("%d %s, want 400 naming %s: …%s…", a.status, a.raw, tt.field, tt.says)
+			}
+		})
+	}
+	// No result was stored.
+	if got := get(h.must("read", "GET", "/v1/scores", nil), "data", "total"); got != number(0) {
+		t.Errorf("the board has %v entries", got)
+	}
+	// One answer names all invalid fields.
+	a := h.do("admin", "POST", "/v1/boards", `{"board_id":"","decimals":12,"half_life":"60s","season":{"time_zone":"Mars/Olympus"}}`)
+	if got := a.violations(); a.status != http.StatusBadRequest || len(got) < 4 {
+		t.Errorf("several faults: %d %s", a.status, a.raw)
+	}
+	for body, field := range map[string]string{
+		`{"board_id":"b","order":"SIDEWAYS"}`:                             "order",
+		`{"board_id":"b","policy":"best"}`:                                "policy",
+		`{"board_id":"b","half_life":"soon"}`:                             "half_life",
+		`{"board_id":"b","half_life":60}`:                                 "half_life",
+		`{"board_id":"b","policy":"DECAY","half_life":"315576000000s"}`:   "half_life",
+		`{"board_id":"b","season":{"schedule":"YEARLY"}}`:                 "season.schedule",
+		`{"board_id":"b","season":{"start":"now"}}`:                       "season.start",
+		`{"board_id":"b","tie_breakers":[{"name":"a"},{"nam":"b"}]}`:      "tie_breakers[1].nam",
+		`{"board_id":"b","decimals":99999999999}`:                         "decimals",
+		`{"board_id":"b","min_score":1e30}`:                               "min_score",
+		`{"board_id":"b","min_score":5,"max_score":4}`:                    "min_score",
+		`{"board_id":"b","season":{"windows":[{"id":"w","start":true}]}}`: "season.windows[0].start",
+	} {
+		if a := h.do("admin", "POST", "/v1/boards", body); a.status != http.StatusBadRequest || !slices.Contains(a.violations(), field) {
+			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+		}
+	}
+}
+
+// The text of an error states what the caller can do next.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"b","policy":"BEST"}`)
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		fields             string
+		says               []string
+	}{
+		{"PATCH", "/v1/boards/b", `{}`, 400, "body", []string{"names no field to change"}},
+		{"PATCH", "/v1/boards/b", ``, 400, "body", []string{"names no field to change"}},
+		{"POST", "/v1/boards", `{"board_id":"b","policy":"SUM"}`, 409, "", []string{"board exists with other rules", "choose another board_id", "PATCH"}},
+		{"GET", "/v1/boards/b/results/u/m", ``, 404, "", []string{"match result not found", "current one if absent", "user_id, match_id and season"}},
+	} {
+		a := h.do("admin", tt.method, tt.path, tt.body)
+		if a.status != tt.status || strings.Join(a.violations(), ",") != tt.fields {
+			t.Errorf("%s %s %s: %d %s", tt.method, tt.path, tt.body, a.status, a.raw)
+		}
+		for _, says := range tt.says {
+			if !strings.Contains(a.raw, says) {
+				t.Errorf("%s %s %s: %s, want …%s…", tt.method, tt.path, tt.body, a.raw, says)
+			}
+		}
+	}
+}
+
+// An unknown number of an enum is refused, not replaced by the default.
+func TestUnknownEnums(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, number := range []int32{-1, -2147483648, 99, 257} {
+		for field, body := range map[string]string{
+			"order":                 `{"board_id":"b","order":%d}`,
+			"policy":                `{"board_id":"b","policy":%d}`,
+			"season.schedule":       `{"board_id":"b","season":{"schedule":%d}}`,
+			"tie_breakers[1].order": `{"board_id":"b","tie_breakers":[{"name":"a"},{"name":"b","order":%d}]}`,
+		} {
+			a := h.do("admin", "POST", "/v1/boards", fmt.Sprintf(body, number))
+			if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) || !strings.Contains(a.raw, fmt.Sprintf("%d is not one of ", number)) {
+				t.Errorf("%s is %d: %d %s", field, number, a.status, a.raw)
+			}
+		}
+		_, err := h.client().CreateBoard(h.as("admin"), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "b", Order: pb.Board_Order(number)}})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "HIGHER_FIRST, LOWER_FIRST") {
+			t.Errorf("order %d over gRPC: %v", number, err)
+		}
+		if a := h.do("admin", "PATCH", "/v1/boards/default", fmt.Sprintf(`{"order":%d}`, number)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"order"}) {
+			t.Errorf("PATCH of order %d: %d %s", number, a.status, a.raw)
+		}
+	}
+}
+
+// The server returns numbers in metadata unchanged, or refuses them.
+func TestMetadataNumbers(t *testing.T) {
+	h := newHarness(t, Options{})
+	submit := func(number string) answer {
+		return h.do("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m`+strings.Trim(number, "-")+`","points":1,"metadata":{"a":{"b":[0,`+number+`]}}}`)
+	}
+	for _, number := range []string{"0", "0.1", "0.30000000000000004", "1e23", "9007199254740992", "-9007199254740992", "9007199254740994", "1795168800000000", "1.7976931348623157e308", "5e-324", "1e2", "0e999999999", "1.50000000000000000000"} {
+		if a := submit(number); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", number, a.status, a.raw)
+			continue
+		}
+		kept := get(h.must("read", "GET", "/v1/boards/default/results/u/m"+strings.Trim(number, "-"), nil), "result", "metadata", "a", "b", 1)
+		want, _ := strconv.ParseFloat(number, 64)
+		if got, err := kept.(json.Number).Float64(); err != nil || got != want {
+			t.Errorf("%s came back as %v", number, kept)
+		}
+	}
+	for _, number := range []string{"9007199254740993", "-9007199254740993", "18446744073709551615", "3.14159265358979323846", "1e400", "-1e400", "1e-400", "1e999999999999", "1e-999999999999", strings.Repeat("1", 65), "1" + strings.Repeat("0", 64)} {
+		if a := submit(number); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"metadata.a.b[1]"}) || !strings.Contains(a.raw, "cannot be stored exactly") {
+			t.Errorf("%s: %d %s", number, a.status, a.raw)
+		}
+	}
+}
+
+// The server refuses a number that is longer than the limit before it parses the
+// number, because the time to parse grows with the square of the length.
+func TestLongNumbers(t *testing.T) {
+	h := newHarness(t, Options{})
+	digits := strings.Repeat("1", 1<<20)
+	for _, number := range []string{digits, "-" + digits, "1." + digits, `"` + digits + `"`, "1e" + digits, "0." + digits + "e1", digits + "e-1"} {
+		a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"a","points":`+number+`}]}`)
+		if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"results[0].points"}) || !strings.Contains(a.raw, "longer than 64 characters") {
+			t.Errorf("%.10s…: %d %.300s", number, a.status, a.raw)
+		}
+	}
+	if a := h.do("read", "GET", "/v1/scores?limit="+digits[:20000], nil); a.status != http.StatusBadRequest || !strings.Contains(a.raw, "is not an integer") {
+		t.Errorf("a long limit: %d %.300s", a.status, a.raw)
+	}
+}
+
+// The bounds of REST apply to gRPC too.
+func TestBoundsOverGRPC(t *testing.T) {
+	h := newHarness(t, Options{Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 1}}})
+	one := int64(1)
+	result := func(metadata *structpb.Value) *pb.Result {
+		return &pb.Result{UserId: "u", Points: &one, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"k": metadata}}}
+	}
+	deep := structpb.NewNumberValue(1)
+	for range 40 {
+		deep = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{deep}})
+	}
+	for _, results := range [][]*pb.Result{nil, slices.Repeat([]*pb.Result{{UserId: "u", Points: &one}}, 5001)} {
+		if _, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: results}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
+			t.Errorf("%d results: %v", len(results), err)
+		}
+	}
+	if _, err := h.client().LookupScores(h.as("submit"), &pb.LookupScoresRequest{UserIds: make([]string, 5001)}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
+		t.Errorf("5,001 users: %v", err)
+	}
+	// The server refuses a message with too many values before decoding: 6 million
+	// empty results, or as many values of metadata.
+	empty := bytes.Repeat([]byte{2<<3 | 2, 0}, 6<<20)
+	list := protowire.AppendBytes([]byte{6<<3 | 2}, bytes.Repeat([]byte{1<<3 | 2, 0}, 600_000))
+	list = protowire.AppendBytes(append(protowire.AppendBytes([]byte{1<<3 | 2}, []byte("k")), 2<<3|2), list)
+	list = protowire.AppendBytes([]byte{9<<3 | 2}, protowire.AppendBytes([]byte{1<<3 | 2}, list))
+	for name, raw := range map[string][]byte{"results": empty, "values": protowire.AppendBytes([]byte{2<<3 | 2}, list)} {
+		m := &pb.BatchSubmitScoresRequest{}
+		if err := decodeMessage(pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m); err == nil || !strings.Contains(err.Error(), "more than 500000 values") || len(m.GetResults()) > 0 {
+			t.Errorf("many %s: %v, %d results decoded", name, err, len(m.GetResults()))
+		}
+		err := h.conn.Invoke(h.as("submit"), pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m, grpc.ForceCodec(bytesCodec{}))
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "more than 500000 values") {
+			t.Errorf("many %s: %v", name, err)
+		}
+	}
+	deepest := []byte{}
+	for range 4000 {
+		deepest = protowire.AppendBytes([]byte{1<<3 | 2}, protowire.AppendBytes([]byte{6<<3 | 2}, deepest))
+	}
+	if err := decodeMessage("", deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
+		t.Errorf("a deep message: %v", err)
+	}
+	// The refused calls took no token of the rate limits.
+	res, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{
+		result(deep), result(structpb.NewStringValue(strings.Repeat("x", 1<<20))),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"metadata: is nested more than 32 deep", "metadata: is longer than the 4096 bytes"} {
+		if got := res.GetOutcomes()[i].GetDetail(); !strings.Contains(got, want) {
+			t.Errorf("outcome %d: %q, want %q", i, got, want)
+		}
+	}
+}
+
+// Numbers may be written as JSON numbers or strings, and integers as 5.0 or 5e0.
+func TestGoodNumbers(t *testing.T) {
+	h := newHarness(t, Options{})
+	for i, number := range []string{`5`, `"5"`, `5.0`, `5e0`, `0.5e1`, `50e-1`, `"5e0"`} {
+		body := fmt.Sprintf(`{"user_id":"u%d","points":%s}`, i, number)
+		if got := h.must("submit", "POST", "/v1/scores", body); got["new_score"] != json.Number("5") {
+			t.Errorf("%s answered %v", body, got)
+		}
+	}
+	for _, extreme := range []string{"9007199254740992", "-9007199254740992"} {
+		body := fmt.Sprintf(`{"user_id":"max%s","points":%s}`, extreme, extreme)
+		if got := h.must("submit", "POST", "/v1/scores", body); got["new_score"] != json.Number(extreme) {
+			t.Errorf("%s answered %v", body, got)
+		}
+	}
+}
+
+func TestBadQueries(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m","points":1}`)
+	for _, tt := range []struct{ method, path, field string }{
+		{"GET", "/v1/scores?bogus=1", "bogus"},
+		{"GET", "/v1/scores?pageToken=x", "pageToken"},
+		{"GET", "/v1/scores?limit=10&limit=20", "limit"},
+		{"GET", "/v1/scores?limit=0", "limit"},
+		{"GET", "/v1/scores?limit=1001", "limit"},
+		{"GET", "/v1/scores?limit=-1", "limit"},
+		{"GET", "/v1/scores?limit=ten", "limit"},
+		{"GET", "/v1/scores?limit=1.5", "limit"},
+		{"GET", "/v1/scores?limit=1e3", "limit"},
+		{"GET", "/v1/scores?limit=99999999999", "limit"},
+		{"GET", "/v1/scores?limit=", "limit"},
+		{"GET", "/v1/scores?start_rank=0", "start_rank"},
+		{"GET", "/v1/scores?start_rank=-5", "start_rank"},
+		{"GET", "/v1/scores?start_rank=2&page_token=x", "start_rank"},
+		{"GET", "/v1/scores?page_token=%00", "page_token"},
+		{"GET", "/v1/scores?page_token=" + strings.Repeat("A", 3000), "page_token"},
+		{"GET", "/v1/scores?method=olympic", "method"},
+		{"GET", "/v1/scores?division=gender", "division"},
+		{"GET", "/v1/scores?division=gender:F", "division"},
+		{"GET", "/v1/scores?include_metadata=maybe", "include_metadata"},
+		{"GET", "/v1/scores?season=%ff", "season"},
+		{"GET", "/v1/scores?%zz", "query"},
+		{"GET", "/v1/scores?a;b=1", "query"},
+		{"GET", "/v1/scores/u?neighbors=51", "neighbors"},
+		{"GET", "/v1/scores/u?neighbors=-1", "neighbors"},
+		{"GET", "/v1/scores/u?limit=3", "limit"},
+		{"GET", "/v1/scores/u?user_id=v", "user_id"},
+		{"GET", "/v1/boards/default/scores?board=other", "board"},
+		{"GET", "/v1/boards?limit=1", "limit"},
+		{"GET", "/v1/boards/default?x=", "x"},
+		{"GET", "/v1/boards/default/stats?buckets=101", "buckets"},
+		{"GET", "/v1/boards/default/stats?rank=0", "rank"},
+		{"GET", "/v1/boards/default/stats?score=9007199254740993", "score"},
+		{"GET", "/v1/boards/default/watch?limit=0", "limit"},
+		{"GET", "/v1/boards/default/watch?every=1s", "every"},
+		{"GET", "/v1/users/u/scores?method=x", "method"},
+		{"POST", "/v1/scores?bogus=1", "bogus"},
+		{"POST", "/v1/scores:batch?bogus=1", "bogus"},
+		{"POST", "/v1/scores?no_wait=maybe", "no_wait"},
+		{"POST", "/v1/scores?no_wait=", "no_wait"},
+		{"POST", "/v1/scores?no_wait=true&no_wait=false", "no_wait"},
+		{"POST", "/v1/scores?noWait=true", "noWait"},
+		{"POST", "/v1/scores:batch?no_wait=2", "no_wait"},
+		{"POST", "/v1/boards/default/results/u/m:retract?no_wait=true", "no_wait"},
+		{"POST", "/v1/scores:lookup?user_ids=u", "user_ids"},
+		{"POST", "/v1/users/u:ban?user_id=v", "user_id"},
+		{"PATCH", "/v1/boards/default?update_mask=title", "update_mask"},
+		{"DELETE", "/v1/boards/default?force=true", "force"},
+	} {
+		var body any
+		if tt.method == "POST" || tt.method == "PATCH" {
+			body = "{}"
+		}
+		a := h.do("admin", tt.method, tt.path, body)
+		if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{tt.field}) {
+			t.Errorf("%s %.80s: %d %.300s, want 400 naming %s", tt.method, tt.path, a.status, a.raw, tt.field)
+		}
+	}
+	// If the body is the whole request, a parameter may be in the body or in the query,
+	// but not in both.
+	if a := h.do("admin", "POST", "/v1/scores:lookup?season=202611", `{"user_ids":["u"],"season":"202611"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season"}) {
+		t.Errorf("a season given twice: %d %s", a.status, a.raw)
+	}
+	if a := h.do("admin", "POST", "/v1/boards/default/results/u/m:retract", `{"user_id":"v"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id"}) {
+		t.Errorf("another user in the body: %d %s", a.status, a.raw)
+	}
+	for _, n := range []int{0, 50} {
+		if a := h.do("read", "GET", fmt.Sprintf("/v1/scores/u?neighbors=%d", n), nil); a.status != http.StatusOK {
+			t.Errorf("neighbors=%d: %d %s", n, a.status, a.raw)
+		}
+	}
+}
+
+func TestLookupBounds(t *testing.T) {
+	h := newHarness(t, Options{})
+	for body, field := range map[string]string{
+		`{}`:                       "user_ids",
+		`{"user_ids":[""]}`:        "user_ids[0]",
+		`{"user_ids":"u"}`:         "user_ids",
+		`{"user_ids":["u",7]}`:     "user_ids[1]",
+		`{"user_ids":["u\u0001"]}`: "user_ids[0]",
+	} {
+		if a := h.do("read", "POST", "/v1/scores:lookup", body); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) {
+			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+		}
+	}
+}
+
+func TestLongBodies(t *testing.T) {
+	h := newHarness(t, Options{})
+	a := h.do("submit", "POST", "/v1/scores", `{"user_id":"`+strings.Repeat("u", maxBodyBytes)+`"}`)
+	if a.status != http.StatusRequestEntityTooLarge || a.reason() != "BODY_TOO_LARGE" || !strings.Contains(a.raw, "65536 bytes") {
+		t.Errorf("a long body: %d %s, want 413", a.status, a.raw)
+	}
+	a = h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"`+strings.Repeat("u", maxBatchBytes)+`"}]}`)
+	if a.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long batch: %d %s, want 413", a.status, a.raw)
+	}
+	a = h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":["`+strings.Repeat("u", maxLookupBytes)+`"]}`)
+	if a.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long lookup: %d %s, want 413", a.status, a.raw)
+	}
+	longest := strings.Repeat(`"`+strings.Repeat(`\u0041`, 128)+`",`, ranking.MaxLookup)
+	if a := h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":[`+longest[:len(longest)-1]+`]}`); a.status != http.StatusOK {
+		t.Errorf("a lookup of the longest ids: %d %.300s", a.status, a.raw)
+	}
+	if a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`+strings.Repeat(" ", maxBodyBytes)); a.status != http.StatusOK {
+		t.Errorf("a batch longer than a single result may be: %d %s", a.status, a.raw)
+	}
+}
+
+// An id may be any printable UTF-8. The path of every route keeps it unchanged.
+func TestIDsInPaths(t *testing.T) {
+	h := newHarness(t, Options{})
+	ids := []string{
+		"plain", "with space", "a/b", "a//b", "/", "//", ".", "..", "../..", "a:b", ":", ":ban", "x:ban", "x:batch", "scores:lookup", "50%", "%3A", "%2F", "%252F", "100%25", "%", "%zz",
+		"a+b", "a&b=c", "a?b", "a#b", "a;b", `"quotes"`, `back\slash`, "ümläut", "日本語", "👩‍🚀"[:4], "é", "<script>", "{user_id}", "*", "**", "~", "'", "null", strings.Repeat("é", 64),
+	}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	alphabet := []rune("ab/:%+.~ é?#&=;@!$'()*,[]{}|^`\\\"<>日2F3A")
+	for range 60 {
+		id := make([]rune, 1+rng.IntN(12))
+		for i := range id {
+			id[i] = alphabet[rng.IntN(len(alphabet))]
+		}
+		ids = append(ids, string(id))
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		body, _ := json.Marshal(map[string]any{"user_id": id, "match_id": id, "points": 1})
+		if leaderboard.UserID(id).ValidateNew() == nil {
+			h.must("submit", "POST", "/v1/scores", string(body))
+		} else { // only older results may have this id
+			if a := h.do("submit", "POST", "/v1/scores", string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id", "match_id"}) {
+				t.Errorf("a result of %q: %d %s, want 400", id, a.status, a.raw)
+			}
+			h.storeResult(id)
+		}
+		escaped := everyByte(id)
+		for _, segment := range []string{url.PathEscape(id), escaped, strings.ToLower(escaped)} {
+			if id == "." || id == ".." {
+				segment = escaped // HTTP clients remove these segments unless they are escaped
+			}
+			if got := get(h.must("read", "GET", "/v1/scores/"+segment, nil), "data", "user_id"); got != id {
+				t.Errorf("seed %d: GET of %q as %s gave %q", seed, id, segment, got)
+			}
+			if got := h.must("read", "GET", "/v1/boards/default/results/"+segment+"/"+segment, nil); got["match_id"] != id || got["user_id"] != id {
+				t.Errorf("seed %d: the result of %q as %s is %v", seed, id, segment, got)
+			}
+			for _, action := range []string{"ban", "unban"} {
+				if got := h.must("admin", "POST", "/v1/users/"+segment+":"+action, nil); got["user_id"] != id {
+					t.Errorf("seed %d: %s of %q as %s is of %v", seed, action, id, segment, got)
+				}
+			}
+		}
+		if got := h.must("submit", "POST", "/v1/boards/default/results/"+escaped+"/"+escaped+":retract", nil); got["user_id"] != id || got["match_id"] != id {
+			t.Errorf("seed %d: the retraction of %q is of %v", seed, id, got)
+		}
+	}
+	// The same holds for the ids of boards.
+	for _, id := range []string{"a/b", "a:b%3A", "..", "Brett 1"} {
+		body, _ := json.Marshal(map[string]any{"board_id": id})
+		if id != ".." {
+			h.must("admin", "POST", "/v1/boards", string(body))
+		} else { // only older boards may have this id
+			b, err := protoconv.ToBoard(&pb.Board{BoardId: id})
+			if err == nil {
+				_, err = h.service.CreateBoard(t.Context(), b)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := "/v1/boards/" + everyByte(id)
+		if got := h.must("read", "GET", path, nil)["board_id"]; got != id {
+			t.Errorf("GET of board %q gave %q", id, got)
+		}
+		h.must("submit", "POST", path+"/scores", `{"user_id":"u","score":1}`)
+		if got := get(h.must("read", "GET", path+"/scores", nil), "data", "board"); got != id {
+			t.Errorf("scores of board %q are of %q", id, got)
+		}
+		if got := h.must("admin", "PATCH", path, `{"title":"T"}`); got["board_id"] != id || got["title"] != "T" {
+			t.Errorf("PATCH of board %q gave %v", id, got)
+		}
+	}
+	for _, path := range []string{"/v1/scores/%ff", "/v1/scores/%00", "/v1/scores/" + strings.Repeat("u", 129), "/v1/boards/%07/scores"} {
+		if a := h.do("read", "GET", path, nil); a.status != http.StatusBadRequest {
+			t.Errorf("GET %.40s: %d %s, want 400", path, a.status, a.raw)
+		}
+	}
+}
+
+// storeResult stores a result whose user and match have an id that no new result
+// may have.
+func (h *harness) storeResult(id string) {
+	h.t.Helper()
+	b, err := h.service.Board(h.t.Context(), leaderboard.DefaultBoard)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_, err = h.service.Submit(h.t.Context(), &b, []leaderboard.MatchResult{{
+		ResultKey: leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: leaderboard.UserID(id), Match: leaderboard.MatchID(id)}, Score: 1,
+	}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// A new board, user or match must not have an id that URLs drop or that is invisible.
+// Older ones with such an id stay readable: see TestIDsInPaths.
+func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, id := range []string{".", "..", " ", "   ", "\u3164", "\u115f\u1160", "\u2800", "\u034f", "\ufe0f", " \u3164 "} {
+		board, _ := json.Marshal(map[string]any{"board_id": id})
+		if a := h.do("admin", "POST", "/v1/boards", string(board)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"board_id"}) {
+			t.Errorf("a board %q: %d %s, want 400", id, a.status, a.raw)
+		}
+		for field, body := range map[string]map[string]any{
+			"user_id":  {"user_id": id, "points": 1},
+			"match_id": {"user_id": "u", "match_id": id, "points": 1},
+		} {
+			raw, _ := json.Marshal(body)
+			if a := h.do("submit", "POST", "/v1/scores", string(raw)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) {
+				t.Errorf("%s %q: %d %s, want 400", field, id, a.status, a.raw)
+			}
+			res := h.must("submit", "POST", "/v1/scores:batch", map[string]any{"results": []any{body}})
+			if get(res, "outcomes", 0, "status") != "REJECTED" {
+				t.Errorf("%s %q in a batch: %v, want REJECTED", field, id, res)
+			}
+		}
+	}
+	for _, id := range []string{"...", ".a", "a.", "a b", "\u3164x", "é", "👍"} {
+		raw, _ := json.Marshal(map[string]any{"user_id": id, "match_id": id, "points": 1})
+		if a := h.do("submit", "POST", "/v1/scores", string(raw)); a.status != http.StatusOK {
+			t.Errorf("a result of %q: %d %s", id, a.status, a.raw)
+		}
+	}
+}
+
+func everyByte(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, "%%%02X", s[i])
+	}
+	return b.String()
+}
+
+func TestUnknownRoutes(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, path := range []string{"/v1", "/v1/", "/v1/nope", "/v1/scores/a/b", "/v1/users/u:promote", "/v2/scores", "/v1//scores"} {
+		if a := h.do("admin", "GET", path, nil); a.status != http.StatusNotFound {
+			t.Errorf("GET %s: %d %s, want 404", path, a.status, a.raw)
+		}
+	}
+	for path, allow := range map[string]string{
+		"/v1/scores": "GET, POST", "/v1/boards/b": "DELETE, GET, PATCH", "/v1/users/u:ban": "POST", "/v1/scores/u": "GET", "/v1/scores:batch": "POST",
+	} {
+		a := h.do("admin", "PUT", path, "{}")
+		if a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != allow || a.body["code"] == nil {
+			t.Errorf("PUT %s: %d, Allow %q, %s; want 405, %q", path, a.status, a.header.Get("Allow"), a.raw, allow)
+		}
+	}
+	// A header does not override the HTTP method.
+	req, _ := http.NewRequest(http.MethodPost, h.http.URL+"/v1/boards/default", strings.NewReader("x=1"))
+	req.Header.Set("X-HTTP-Method-Override", "DELETE")
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "Bearer "+h.keys["admin"])
+	if a := h.send(req); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("an overridden method: %d %s, want 405", a.status, a.raw)
+	}
+}
+
+// curl -d sends the content type of a form.
+func TestContentTypeDoesNotMatter(t *testing.T) {
+	h := newHarness(t, Options{})
+	for i, contentType := range []string{"", "application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", "text/event-stream", "multipart/form-data; boundary=x", "nonsense"} {
+		req, _ := http.NewRequest(http.MethodPost, h.http.URL+"/v1/scores", strings.NewReader(fmt.Sprintf(`{"user_id":"u%d","points":1}`, i)))
+		req.Header.Set("Content-Type", contentType)
+		req.Header.Set("Accept", "text/event-stream")
+		req.Header.Set("Authorization", "Bearer "+h.keys["submit"])
+		if a := h.send(req); a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["success"] != true {
+			t.Errorf("%q: %d %s", contentType, a.status, a.raw)
+		}
+	}
+}
+
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"user_id":"u","points":1}`, `{"user_id":"u","points":1.5}`, `{"user_id":"u","tie_breakers":[1,null]}`, `{"metadata":{"a":[{}]},"attributes":{"x":"y"}}`, `{"achieved_at":"2026-01-01T00:00:00Z"}`, `[`, "{\"a\":\"\xff\"}", `{"user_id":"\ud800"}`, `nul`} {
+		f.Add([]byte(seed))
+	}
+	h := newHarness(f, Options{Insecure: true})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h := h.in(t)
+		a := h.do("", "POST", "/v1/scores", string(body))
+		switch a.status {
+		case http.StatusOK:
+			if !json.Valid(body) {
+				t.Errorf("accepted what is no JSON: %q", body)
+			}
+			var sent struct {
+				User   string `json:"user_id"`
+				Points json.Number
+			}
+			if json.Unmarshal(body, &sent) != nil || leaderboard.UserID(sent.User).Validate() != nil {
+				t.Errorf("accepted %q", body)
+			}
+		case http.StatusBadRequest:
+			if len(a.violations()) == 0 {
+				t.Errorf("%q: no field is named: %s", body, a.raw)
+			}
+		case http.StatusRequestEntityTooLarge, http.StatusConflict:
+		default:
+			t.Errorf("%q: %d %s", body, a.status, a.raw)
+		}
+	})
+}
+
+func FuzzPageToken(f *testing.F) {
+	h := newHarness(f, Options{Insecure: true})
+	for i := range 5 {
+		h.must("", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":"u%d","points":%d}`, i, i))
+	}
+	token := get(h.must("", "GET", "/v1/scores?limit=2", nil), "data", "next_page_token").(string)
+	for _, seed := range []string{token, token[1:], token + "A", "", "AQ", "====", "\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		h := h.in(t)
+		a := h.do("", "GET", "/v1/scores?limit=2&page_token="+url.QueryEscape(token), nil)
+		if a.status == http.StatusBadRequest && len(a.violations()) == 1 || a.status == http.StatusOK && get(a.body, "data", "count") != nil {
+			return
+		}
+		t.Errorf("token %q: %d %s", token, a.status, a.raw)
+	})
+}

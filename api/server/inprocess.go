@@ -1,0 +1,283 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// inProcessConn is a client connection to services in the same process, for the
+// REST gateway. Its calls pass the same interceptors as calls over the network, but
+// need no frames, encoding or sockets. The service sees the values of the caller's
+// context, such as the peer.
+type inProcessConn struct {
+	unary   grpc.UnaryServerInterceptor
+	stream  grpc.StreamServerInterceptor
+	unaries map[string]unaryMethod
+	streams map[string]streamMethod
+}
+
+type unaryMethod struct {
+	impl any
+	desc grpc.MethodDesc
+}
+
+type streamMethod struct {
+	impl any
+	desc grpc.StreamDesc
+}
+
+var (
+	_ grpc.ClientConnInterface = (*inProcessConn)(nil)
+	_ grpc.ServiceRegistrar    = (*inProcessConn)(nil)
+)
+
+// newInProcessConn returns a connection whose calls pass the interceptors. The first
+// interceptor is the outermost.
+func newInProcessConn(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *inProcessConn {
+	return &inProcessConn{
+		unaries: map[string]unaryMethod{},
+		streams: map[string]streamMethod{},
+		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			for _, intercept := range slices.Backward(unary) {
+				next := handler
+				handler = func(ctx context.Context, req any) (any, error) { return intercept(ctx, req, info, next) }
+			}
+			return handler(ctx, req)
+		},
+		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			for _, intercept := range slices.Backward(stream) {
+				next := handler
+				handler = func(srv any, ss grpc.ServerStream) error { return intercept(srv, ss, info, next) }
+			}
+			return handler(srv, ss)
+		},
+	}
+}
+
+func (c *inProcessConn) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	for _, m := range desc.Methods {
+		c.unaries["/"+desc.ServiceName+"/"+m.MethodName] = unaryMethod{impl, m}
+	}
+	for _, s := range desc.Streams {
+		c.streams["/"+desc.ServiceName+"/"+s.StreamName] = streamMethod{impl, s}
+	}
+}
+
+// incoming returns the context for the handler of a call. ctx is the context of the
+// client: its outgoing metadata becomes the handler's incoming metadata.
+func incoming(ctx context.Context, t grpc.ServerTransportStream) context.Context {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	ctx = metadata.NewIncomingContext(metadata.NewOutgoingContext(ctx, nil), md)
+	return grpc.NewContextWithServerTransportStream(ctx, t)
+}
+
+func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	m, ok := c.unaries[method]
+	if !ok {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	t := &callTransport{method: method}
+	decode := func(req any) error { return copyMessage(req, args) }
+	answer, err := m.desc.Handler(m.impl, incoming(ctx, t), decode, c.unary)
+	for _, o := range opts {
+		switch o := o.(type) {
+		case grpc.HeaderCallOption:
+			*o.HeaderAddr, _ = t.sentSoFar()
+		case grpc.TrailerCallOption:
+			_, *o.TrailerAddr = t.sentSoFar()
+		}
+	}
+	if err != nil {
+		return asStatus(err)
+	}
+	return copyMessage(reply, answer)
+}
+
+// asStatus returns the status error that a client would receive over the network
+// for a handler's error.
+func asStatus(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
+}
+
+// copyMessage sets dst to a shallow copy of src. Neither side may change lists, maps
+// or messages inside them afterwards.
+func copyMessage(dst, src any) error {
+	d, ok1 := dst.(proto.Message)
+	s, ok2 := src.(proto.Message)
+	if !ok1 || !ok2 || d.ProtoReflect().Descriptor() != s.ProtoReflect().Descriptor() {
+		return status.Error(codes.Internal, fmt.Sprintf("server: cannot copy %T to %T", src, dst))
+	}
+	proto.Reset(d)
+	s.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		d.ProtoReflect().Set(fd, v)
+		return true
+	})
+	return nil
+}
+
+// NewStream begins a call of a method in which only the server streams.
+func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	m, ok := c.streams[method]
+	if !ok || m.desc.ClientStreams {
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	s := &callStream{
+		requests: make(chan any, 1),
+		wants:    make(chan any),
+		filled:   make(chan error),
+		started:  make(chan struct{}),
+		done:     make(chan struct{}),
+		client:   ctx,
+	}
+	s.transport = callTransport{method: method, sent: sync.OnceFunc(func() { close(s.started) })}
+	s.server = incoming(ctx, &s.transport)
+	go func() {
+		defer close(s.done)
+		info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: true}
+		s.err = asStatus(c.stream(m.impl, (*serverStream)(s), info, m.desc.Handler))
+	}()
+	return (*clientStream)(s), nil
+}
+
+// callStream is one streaming call. SendMsg of the server waits for RecvMsg of the
+// client and fills the client's message, so that no message is queued.
+type callStream struct {
+	client, server context.Context
+	transport      callTransport
+	requests       chan any
+	wants          chan any      // messages of the client to fill
+	filled         chan error    // the result of each fill: nil or an error
+	started        chan struct{} // closed by the first header or message
+	done           chan struct{} // closed after the handler has returned err
+	err            error
+}
+
+type clientStream callStream
+
+func (s *clientStream) Context() context.Context { return s.client }
+func (s *clientStream) CloseSend() error         { return nil }
+
+func (s *clientStream) Trailer() metadata.MD {
+	_, trailer := s.transport.sentSoFar()
+	return trailer
+}
+
+// Header waits until the handler sends a header or a message. If the handler fails
+// without sending either, Header returns the handler's error.
+func (s *clientStream) Header() (metadata.MD, error) {
+	select {
+	case <-s.started:
+		header, _ := s.transport.sentSoFar()
+		return header, nil
+	case <-s.done:
+		header, _ := s.transport.sentSoFar()
+		return header, s.err
+	case <-s.client.Done():
+		return nil, status.FromContextError(s.client.Err()).Err()
+	}
+}
+
+func (s *clientStream) SendMsg(m any) error {
+	select {
+	case s.requests <- m:
+		return nil
+	case <-s.done:
+		// SendMsg returns nil although the call has ended, as gRPC does in such calls.
+		// The generated code would treat an error as a failure to send. RecvMsg returns
+		// the error of the handler.
+		return nil
+	}
+}
+
+func (s *clientStream) RecvMsg(m any) error {
+	select {
+	case s.wants <- m:
+		return <-s.filled
+	case <-s.done:
+		if s.err != nil {
+			return s.err
+		}
+		return io.EOF
+	case <-s.client.Done():
+		return status.FromContextError(s.client.Err()).Err()
+	}
+}
+
+type serverStream callStream
+
+func (s *serverStream) Context() context.Context        { return s.server }
+func (s *serverStream) SetHeader(md metadata.MD) error  { return s.transport.SetHeader(md) }
+func (s *serverStream) SendHeader(md metadata.MD) error { return s.transport.SendHeader(md) }
+func (s *serverStream) SetTrailer(md metadata.MD)       { _ = s.transport.SetTrailer(md) }
+
+func (s *serverStream) RecvMsg(m any) error {
+	select {
+	case req := <-s.requests:
+		return copyMessage(m, req)
+	case <-s.server.Done():
+		return status.FromContextError(s.server.Err()).Err()
+	}
+}
+
+func (s *serverStream) SendMsg(m any) error {
+	s.transport.sent()
+	select {
+	case dst := <-s.wants:
+		err := copyMessage(dst, m)
+		s.filled <- err
+		return err
+	case <-s.server.Done():
+		return status.FromContextError(s.server.Err()).Err()
+	}
+}
+
+// callTransport holds the headers and trailers of a call.
+type callTransport struct {
+	method          string
+	sent            func() // called when the header or a message is sent; nil for a unary call
+	mu              sync.Mutex
+	header, trailer metadata.MD
+}
+
+func (t *callTransport) Method() string { return t.method }
+
+func (t *callTransport) sentSoFar() (header, trailer metadata.MD) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.header, t.trailer
+}
+
+func (t *callTransport) SetHeader(md metadata.MD) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.header = metadata.Join(t.header, md)
+	return nil
+}
+
+func (t *callTransport) SendHeader(md metadata.MD) error {
+	err := t.SetHeader(md)
+	if t.sent != nil {
+		t.sent()
+	}
+	return err
+}
+
+func (t *callTransport) SetTrailer(md metadata.MD) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trailer = metadata.Join(t.trailer, md)
+	return nil
+}

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
+	authinterceptor "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// interceptors returns the interceptors that every call of gRPC and REST passes, the
+// outermost first. They report the call, translate errors, recover panics, set the
+// deadline, ask the guard, decode the message, check its counts, and limit the rate
+// of users. Streams have no interceptors for the deadline and for messages.
+func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
+	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
+		s.metrics.panics.Inc()
+		return fmt.Errorf("server: panic: %v\n%s", p, debug.Stack())
+	})
+	unary := []grpc.UnaryServerInterceptor{
+		interceptors.UnaryServerInterceptor(s.metrics),
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			res, err := next(ctx, req)
+			return res, report(ctx, err)
+		},
+		recovery.UnaryServerInterceptor(panics),
+		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if scopeOf(info.FullMethod) == auth.Admin {
+				return next(ctx, req) // deletes, erasures and backups have no time limit
+			}
+			ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+			defer cancel()
+			return next(ctx, req)
+		},
+		authinterceptor.UnaryServerInterceptor(s.enter),
+		decodeLate,
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := checkCounts(req); err != nil {
+				return nil, err
+			}
+			if err := s.guard.TakeUsers(usersOf(req)); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		},
+	}
+	stream := []grpc.StreamServerInterceptor{
+		interceptors.StreamServerInterceptor(s.metrics),
+		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return report(ss.Context(), next(srv, ss))
+		},
+		recovery.StreamServerInterceptor(panics),
+		authinterceptor.StreamServerInterceptor(s.enter),
+	}
+	return unary, stream
+}
+
+// lateRegistrar registers services so that the guard admits a call before the server
+// receives and decodes its message. decodeLate decodes the message of a unary call,
+// lateStream those of a stream; both apply the bounds of the method. By default, gRPC
+// receives and decodes the message of a unary call before any interceptor runs.
+type lateRegistrar struct {
+	*grpc.Server
+	api *Server
+}
+
+type decodeKey struct{}
+
+func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	late := *desc
+	late.Methods = slices.Clone(desc.Methods)
+	for i, m := range desc.Methods {
+		late.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			receive := func(ctx context.Context, raw *rawMessage) error { return r.api.receive(ctx, raw, decode) }
+			return m.Handler(srv, context.WithValue(ctx, decodeKey{}, receive), func(any) error { return nil }, intercept)
+		}
+	}
+	late.Streams = slices.Clone(desc.Streams)
+	for i, m := range desc.Streams {
+		method := "/" + desc.ServiceName + "/" + m.StreamName
+		late.Streams[i].Handler = func(srv any, ss grpc.ServerStream) error {
+			return m.Handler(srv, lateStream{ss, r.api, method})
+		}
+	}
+	r.Server.RegisterService(&late, impl)
+}
+
+// lateStream decodes the messages of a streaming call within the bounds of the method.
+type lateStream struct {
+	grpc.ServerStream
+	api    *Server
+	method string
+}
+
+// RecvMsg receives a message.
+func (s lateStream) RecvMsg(m any) error {
+	var raw rawMessage
+	if err := s.api.receive(s.Context(), &raw, s.ServerStream.RecvMsg); err != nil {
+		return err
+	}
+	return decodeMessage(s.method, raw, m.(proto.Message))
+}
+
+// decodeLate is the interceptor that receives and decodes the message of a call, if a
+// lateRegistrar registered the service. Calls of the gateway have their message
+// already.
+func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if receive, ok := ctx.Value(decodeKey{}).(func(context.Context, *rawMessage) error); ok {
+		var raw rawMessage
+		if err := receive(ctx, &raw); err != nil {
+			return nil, err
+		}
+		if err := decodeMessage(info.FullMethod, raw, req.(proto.Message)); err != nil {
+			return nil, err
+		}
+	}
+	return next(ctx, req)
+}
+
+// usersOf returns how many results of each user a request submits or retracts. It
+// returns nil for other requests.
+func usersOf(req any) map[string]int {
+	switch req := req.(type) {
+	case *pb.SubmitScoreRequest:
+		return map[string]int{req.GetResult().GetUserId(): 1}
+	case *pb.RetractResultRequest:
+		return map[string]int{req.GetUserId(): 1}
+	case *pb.BatchSubmitScoresRequest:
+		users := make(map[string]int, len(req.GetResults()))
+		for _, r := range req.GetResults() {
+			users[r.GetUserId()]++
+		}
+		return users
+	}
+	return nil
+}
+
+// callInfo holds facts about a call that inner interceptors know and the outermost
+// one logs.
+type callInfo struct {
+	caller string
+	cause  error
+}
+
+type callInfoKey struct{}
+
+func callInfoFrom(ctx context.Context) *callInfo {
+	info, _ := ctx.Value(callInfoKey{}).(*callInfo)
+	return info
+}
+
+// report returns the status that the caller receives for err, and keeps err for the
+// log.
+func report(ctx context.Context, err error) error {
+	if info := callInfoFrom(ctx); info != nil {
+		info.cause = err
+	}
+	return toStatus(err)
+}
+
+// metrics measures calls and logs them.
+type metrics struct {
+	log     *slog.Logger
+	seconds *prometheus.HistogramVec
+	running *prometheus.GaugeVec
+	panics  prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, log *slog.Logger) *metrics {
+	f := promauto.With(reg)
+	return &metrics{
+		log: log,
+		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "leaderboard", Subsystem: "api", Name: "call_seconds",
+			Help:    "Time to answer a call over gRPC or REST, by method and code.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13), // 0.1 ms to 6 s
+		}, []string{"method", "code"}),
+		running: f.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "leaderboard", Subsystem: "api", Name: "running_calls",
+			Help: "Calls in progress, by method.",
+		}, []string{"method"}),
+		panics: f.NewCounter(prometheus.CounterOpts{
+			Namespace: "leaderboard", Subsystem: "api", Name: "panics_total",
+			Help: "Calls that panicked.",
+		}),
+	}
+}
+
+// ServerReporter returns the reporter of a call that begins.
+func (m *metrics) ServerReporter(ctx context.Context, c interceptors.CallMeta) (interceptors.Reporter, context.Context) {
+	info := &callInfo{}
+	ctx = context.WithValue(ctx, callInfoKey{}, info)
+	m.running.WithLabelValues(c.Method).Inc()
+	return &reporter{metrics: m, method: c.Method, ctx: ctx, info: info}, ctx
+}
+
+type reporter struct {
+	interceptors.NoopReporter
+	*metrics
+	method string
+	ctx    context.Context
+	info   *callInfo
+}
+
+// PostCall records the duration and the outcome of the call.
+func (r *reporter) PostCall(err error, d time.Duration) {
+	code := status.Code(err)
+	r.running.WithLabelValues(r.method).Dec()
+	r.seconds.WithLabelValues(r.method, code.String()).Observe(d.Seconds())
+	level := logLevel(code)
+	if !r.log.Enabled(r.ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("method", r.method), slog.String("code", code.String()),
+		slog.Float64("seconds", d.Seconds()), slog.String("caller", r.info.caller)}
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", r.info.cause))
+	}
+	r.log.LogAttrs(r.ctx, level, "call", attrs...)
+}
+
+// logLevel returns the level at which a call with a code is logged. Faults of the
+// server are errors or warnings.
+func logLevel(code codes.Code) slog.Level {
+	switch code {
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return slog.LevelError
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return slog.LevelWarn
+	default:
+		return slog.LevelDebug
+	}
+}

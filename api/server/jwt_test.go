@@ -1,0 +1,104 @@
+package server
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
+)
+
+var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// sign returns a valid token after change has changed its claims.
+func sign(t testing.TB, key []byte, change func(map[string]any)) string {
+	t.Helper()
+	claims := map[string]any{"iss": "https://id.example", "aud": "leaderboard", "sub": "player-7", "exp": tokenNow.Add(time.Hour).Unix(), "nbf": tokenNow.Add(-time.Hour).Unix()}
+	if change != nil {
+		change(claims)
+	}
+	token := jwt.New()
+	for k, v := range claims {
+		if v == nil {
+			continue
+		}
+		if err := token.Set(k, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(jwa.HS256(), key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func TestJWTClaims(t *testing.T) {
+	key := []byte(strings.Repeat("s", 32))
+	o := auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard"}
+	h := newHarness(t, Options{JWT: o, Now: func() time.Time { return tokenNow }})
+	set := func(k string, v any) func(map[string]any) { return func(c map[string]any) { c[k] = v } }
+	for _, tt := range []struct {
+		name         string
+		change       func(map[string]any)
+		read, submit int
+	}{
+		{"a player", nil, 200, 403},
+		{"scope read", set("scope", "openid read"), 200, 403},
+		{"scope submit", set("scope", "submit"), 200, 200},
+		{"scope admin in a list", set("scopes", []string{"x", "admin"}), 200, 200},
+		{"scope with a prefix", set("scope", "leaderboard:submit"), 200, 200},
+		{"scope of another service", set("scope", "email"), 403, 403},
+		{"an empty scope", set("scope", ""), 403, 403},
+		{"scope that is a number", set("scope", 7), 403, 403},
+		{"almost a scope", set("scope", "admins Submit"), 403, 403},
+		{"expired", set("exp", tokenNow.Add(-time.Minute).Unix()), 401, 401},
+		{"expired within the leeway", set("exp", tokenNow.Add(-10*time.Second).Unix()), 200, 403},
+		{"no expiry", set("exp", nil), 401, 401},
+		{"not yet", set("nbf", tokenNow.Add(time.Minute).Unix()), 401, 401},
+		{"another issuer", set("iss", "https://evil.example"), 401, 401},
+		{"no issuer", set("iss", nil), 401, 401},
+		{"another audience", set("aud", "shop"), 401, 401},
+		{"one of the audiences", set("aud", []string{"shop", "leaderboard"}), 200, 403},
+		{"no audience", set("aud", nil), 401, 401},
+		{"no subject", set("sub", nil), 401, 401},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := h.in(t)
+			h.keys["token"] = sign(t, key, tt.change)
+			if a := h.do("token", "GET", "/v1/scores", nil); a.status != tt.read {
+				t.Errorf("reading: %d %s, want %d", a.status, a.raw, tt.read)
+			}
+			if a := h.do("token", "POST", "/v1/scores", `{"user_id":"u","points":1}`); a.status != tt.submit {
+				t.Errorf("submitting: %d %s, want %d", a.status, a.raw, tt.submit)
+			}
+		})
+	}
+	// Unsigned, cut, and changed tokens.
+	good := sign(t, key, nil)
+	parts := strings.Split(good, ".")
+	b64 := base64.RawURLEncoding.EncodeToString
+	admin := b64([]byte(fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"x","scope":"admin","exp":%d}`, tokenNow.Add(time.Hour).Unix())))
+	for _, token := range []string{
+		b64([]byte(`{"alg":"none"}`)) + "." + admin + ".",
+		b64([]byte(`{"alg":"None","typ":"JWT"}`)) + "." + admin + ".",
+		parts[0] + "." + admin + "." + parts[2],
+		parts[0] + "." + parts[1] + ".", parts[0] + ".." + parts[2], "eyJ..", good + "x", "eyJhbGciOiJIUzI1NiJ9.e30.x",
+	} {
+		h.keys["token"] = token
+		if a := h.do("token", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s, want 401", token, a.status, a.raw)
+		}
+	}
+	// API keys remain valid beside tokens.
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+		t.Errorf("an API key: %d %s", a.status, a.raw)
+	}
+}

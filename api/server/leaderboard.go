@@ -1,0 +1,584 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// service is the part of *ranking.Service that the handlers use.
+type service interface {
+	CreateBoard(context.Context, leaderboard.Board) (leaderboard.Board, error)
+	Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error)
+	Boards(context.Context) ([]leaderboard.Board, error)
+	AmendBoard(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (leaderboard.Board, error)
+	DeleteBoard(context.Context, leaderboard.BoardID) error
+
+	Submit(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
+	Accept(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
+	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
+	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)
+
+	Page(context.Context, ranking.PageQuery) (ranking.Page, error)
+	User(context.Context, ranking.Query, leaderboard.UserID, int, bool) (ranking.UserPage, error)
+	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
+	Stats(context.Context, ranking.StatsQuery) (ranking.Stats, error)
+	Seasons(context.Context, *leaderboard.Board) ([]ranking.SeasonInfo, error)
+	Watch(context.Context, ranking.PageQuery, func(ranking.Page) error) error
+
+	SetBan(context.Context, leaderboard.UserID, bool, string) (leaderboard.Ban, error)
+	Ban(context.Context, leaderboard.UserID) (leaderboard.Ban, error)
+	Erase(context.Context, leaderboard.UserID) error
+	UserScores(context.Context, leaderboard.UserID, leaderboard.Method) ([]ranking.UserScore, error)
+
+	Verify(context.Context, ranking.Selection, bool, ranking.Progress, func(ranking.Difference) error) (ranking.VerifyReport, error)
+	Rebuild(context.Context, ranking.Selection, ranking.Progress) (int64, error)
+	Export(context.Context, ranking.Selection, func(leaderboard.MatchResult) error) error
+}
+
+var _ service = (*ranking.Service)(nil)
+
+const (
+	success          = "success"
+	defaultLimit     = 10
+	defaultNeighbors = 4
+	defaultBuckets   = 10
+)
+
+// or returns *p, or the default d if p is nil.
+func or[T, D int | int32](p *T, d D) int {
+	if p == nil {
+		return int(d)
+	}
+	return int(*p)
+}
+
+// SubmitScore records one result. It returns an error if the result is rejected.
+func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*pb.SubmitScoreResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	result, err := newResult(&b, req.GetResult())
+	if err != nil {
+		return nil, err
+	}
+	receipts, err := s.submit(req.GetNoWait())(ctx, &b, []leaderboard.MatchResult{result})
+	if err != nil {
+		return nil, err
+	}
+	o, err := outcome(&b, result.User, &receipts[0])
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SubmitScoreResponse{
+		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
+		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
+	}, nil
+}
+
+// newResult converts a message to a match result. It returns an error for ids that new
+// results must not have, although stored results may. The error joins all
+// [leaderboard.FieldError]s.
+func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
+	result, err := protoconv.ToResult(b, r)
+	if result.User.Validate() == nil {
+		err = errors.Join(err, result.User.ValidateNew())
+	}
+	if result.Match != "" {
+		err = errors.Join(err, result.Match.ValidateNew())
+	}
+	return result, err
+}
+
+// submit returns the service's method for new results: Accept if the caller does not
+// wait until the results are applied, and Submit otherwise.
+func (s *Server) submit(noWait bool) func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+	if noWait {
+		return s.service.Accept
+	}
+	return s.service.Submit
+}
+
+// succeeded reports whether a result counts, or would count if no higher revision
+// existed.
+func succeeded(o *pb.Outcome) bool {
+	switch o.GetStatus() {
+	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_SUPERSEDED:
+		return true
+	}
+	return false
+}
+
+// outcome returns the outcome of one result. It returns an error if the result was
+// refused.
+func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) (*pb.Outcome, error) {
+	o := fromReceipt(user, r)
+	switch {
+	case errors.Is(r.Err, leaderboard.ErrSeasonNotFound):
+		return nil, &leaderboard.FieldError{Field: "achieved_at", Problem: messageOf(r.Err)}
+	case r.Err != nil:
+		return nil, r.Err
+	case r.Status != leaderboard.Rejected:
+		return o, nil
+	}
+	return nil, newStatus(codes.FailedPrecondition, refusal(b, r), errorInfo(string(r.Reason)), o)
+}
+
+// refusal returns a text that states why a result was rejected.
+func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
+	switch r.Reason {
+	case leaderboard.ReasonFloor:
+		return fmt.Sprintf("the score is %d and would fall below the board's floor of %d", r.Score, *b.Floor)
+	case leaderboard.ReasonRange:
+		return fmt.Sprintf("the score or a tie-breaker would leave ±2^53; the score is %d", r.Score)
+	case leaderboard.ReasonClosed:
+		return fmt.Sprintf("season %s is closed and takes no more results", r.Season)
+	case leaderboard.ReasonErased:
+		return "the user was erased after this result was sent"
+	}
+	return "the result was rejected: " + string(r.Reason)
+}
+
+// BatchSubmitScores records many results. It returns an outcome for each, including
+// the invalid ones.
+func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.BatchSubmitScoresResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
+	results := make([]leaderboard.MatchResult, 0, len(req.GetResults()))
+	at := make([]int, 0, len(req.GetResults())) // results[i] has the index at[i] in the request
+	for i, r := range req.GetResults() {
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // the caller disconnected or the deadline passed
+		}
+		result, err := newResult(&b, r)
+		if err != nil {
+			res.Outcomes[i] = fromReceipt(result.User, &ranking.Receipt{
+				Match: result.Match, Revision: result.Revision, Status: leaderboard.Rejected, Reason: leaderboard.ReasonInvalid, Err: err,
+			})
+			continue
+		}
+		results, at = append(results, result), append(at, i)
+	}
+	if len(results) == 0 {
+		return res, nil
+	}
+	receipts, err := s.submit(req.GetNoWait())(ctx, &b, results)
+	if err != nil {
+		return nil, err
+	}
+	for i := range receipts {
+		res.Outcomes[at[i]] = fromReceipt(results[i].User, &receipts[i])
+	}
+	return res, nil
+}
+
+func resultKey(board, season, user, match string) leaderboard.ResultKey {
+	return leaderboard.ResultKey{
+		SeasonKey: leaderboard.SeasonKey{Board: boardID(board), Season: leaderboard.SeasonID(season)},
+		User:      leaderboard.UserID(user), Match: leaderboard.MatchID(match),
+	}
+}
+
+// RetractResult undoes a result.
+func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
+	receipt, err := s.service.Retract(ctx, &b, key, req.Revision)
+	if err != nil {
+		return nil, err
+	}
+	o, err := outcome(&b, key.User, &receipt)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RetractResultResponse{
+		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
+		Revision: o.Revision, Season: o.Season,
+	}, nil
+}
+
+// GetResult returns the state of a result or of one revision of it.
+func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.GetResultResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.service.Result(ctx, &b, resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId()), req.Revision)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.GetResultResponse{
+		Status: protoconv.FromResultStatus(r.Status), Reason: string(r.Reason), Revision: r.Revision, Board: string(b.ID),
+		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Season: string(r.Season),
+	}
+	if r.Result != nil {
+		res.Result = protoconv.FromResult(&b, r.Result)
+	}
+	return res, nil
+}
+
+// ListScores returns a page of a ranking.
+func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb.ListScoresResponse, error) {
+	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	if err != nil {
+		return nil, err
+	}
+	if req.StartRank != nil && req.GetStartRank() < 1 {
+		return nil, &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1"}
+	}
+	page, err := s.service.Page(ctx, ranking.PageQuery{
+		Query: q, Limit: or(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := fromPage(&page.About, page.Lines)
+	list.NextPageToken = page.Next
+	return &pb.ListScoresResponse{Status: success, Data: list}, nil
+}
+
+// GetUserScore returns a user's entry and its neighbors.
+func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) (*pb.GetUserScoreResponse, error) {
+	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.service.User(ctx, q, leaderboard.UserID(req.GetUserId()), or(req.Neighbors, defaultNeighbors), req.GetIncludeMetadata())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetUserScoreResponse{Status: success, Data: fromUser(&page)}, nil
+}
+
+// LookupScores returns the entries of the given users, with their ranks in the
+// ranking and among each other.
+func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) (*pb.LookupScoresResponse, error) {
+	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	if err != nil {
+		return nil, err
+	}
+	users := make([]leaderboard.UserID, len(req.GetUserIds()))
+	for i, id := range req.GetUserIds() {
+		users[i] = leaderboard.UserID(id)
+	}
+	page, err := s.service.Lookup(ctx, q, users)
+	if err != nil {
+		return nil, err
+	}
+	list := fromPage(&page.About, page.Lines)
+	for i := range list.Leaderboard {
+		list.Leaderboard[i].ListRank = known(page.ListRanks[i])
+	}
+	for _, user := range page.Missing {
+		list.Missing = append(list.Missing, string(user))
+	}
+	return &pb.LookupScoresResponse{Status: success, Data: list}, nil
+}
+
+// GetStats returns the figures of a ranking.
+func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.GetStatsResponse, error) {
+	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	if err != nil {
+		return nil, err
+	}
+	if req.Rank != nil && req.GetRank() < 1 {
+		return nil, &leaderboard.FieldError{Field: "rank", Problem: "must be at least 1"}
+	}
+	stats, err := s.service.Stats(ctx, ranking.StatsQuery{
+		Query: q, Buckets: or(req.Buckets, defaultBuckets), Score: (*leaderboard.Score)(req.Score), Rank: req.GetRank(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetStatsResponse{Status: success, Data: fromStats(&stats)}, nil
+}
+
+// ListSeasons returns the seasons of a board.
+func (s *Server) ListSeasons(ctx context.Context, req *pb.ListSeasonsRequest) (*pb.ListSeasonsResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	seasons, err := s.service.Seasons(ctx, &b)
+	if err != nil {
+		return nil, err
+	}
+	data := &pb.ListSeasonsResponse_Seasons{Board: string(b.ID)}
+	if current, err := b.Season.At(s.options.Now()); err == nil {
+		data.Current = string(current.ID)
+	}
+	for i := range seasons {
+		data.Seasons = append(data.Seasons, fromSeason(&seasons[i]))
+	}
+	return &pb.ListSeasonsResponse{Status: success, Data: data}, nil
+}
+
+// recheckInterval is the time between two checks of the credentials of a stream's
+// caller.
+const recheckInterval = 2 * time.Second
+
+// streaming returns a context that is canceled with ctx, when the server stops, or
+// soon after the caller's credentials expire or are revoked.
+func (s *Server) streaming(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
+	if a := admissionFrom(ctx); !a.anonymous() {
+		go s.recheck(ctx, a.caller, cancel)
+	}
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// recheck calls cancel once the caller's credentials are no longer valid. It returns
+// when ctx is done.
+func (s *Server) recheck(ctx context.Context, caller auth.Caller, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(recheckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if s.guard.Recheck(ctx, caller) != nil {
+			cancel(errCredentialsEnded)
+			return
+		}
+	}
+}
+
+var (
+	errStopping         = status.Error(codes.Unavailable, "the server is stopping; call another server")
+	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
+)
+
+// ended returns the error of a stream that ended with err. If the server canceled the
+// stream, ended returns the cause of the cancellation, and err otherwise.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errStopping) || errors.Is(cause, errCredentialsEnded)) {
+		return cause
+	}
+	return err
+}
+
+// addWatcher counts a WatchScores call as running until done is called. It returns an
+// error if too many such calls are running already, in total, or with the same key or
+// from the same address.
+func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
+	source := ""
+	if a := admissionFrom(ctx); a != nil {
+		source = a.source
+	}
+	s.watching.Lock()
+	defer s.watching.Unlock()
+	total, own := s.watchers.Load(), s.watchersOf[source]
+	switch {
+	case total >= s.options.MaxWatchers:
+		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("%d callers are watching already; try again later", total))
+	case own >= s.options.MaxCallerWatchers && !s.options.Insecure:
+		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("%d calls with this key or from this address are watching already; end some first", own))
+	}
+	s.watchers.Add(1)
+	s.watchersOf[source] = own + 1
+	return func() {
+		s.watching.Lock()
+		defer s.watching.Unlock()
+		s.watchers.Add(-1)
+		if s.watchersOf[source]--; s.watchersOf[source] == 0 {
+			delete(s.watchersOf, source)
+		}
+	}, nil
+}
+
+// WatchScores sends the top of a ranking, and sends it again whenever it changes.
+func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
+	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	if err != nil {
+		return err
+	}
+	done, err := s.addWatcher(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := s.streaming(stream.Context())
+	defer cancel()
+	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: or(req.Limit, defaultLimit)}, func(page ranking.Page) error {
+		return stream.Send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
+	})
+	return ended(ctx, err)
+}
+
+// eventID returns the id of an event. A later change of a ranking has a greater id.
+func eventID(page *ranking.Page) string {
+	if page.AsOf.IsZero() {
+		return "0"
+	}
+	return strconv.FormatInt(page.AsOf.UnixMicro(), 10)
+}
+
+// ListBoards returns all boards.
+func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.ListBoardsResponse, error) {
+	boards, err := s.service.Boards(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListBoardsResponse{}
+	for i := range boards {
+		res.Boards = append(res.Boards, protoconv.FromBoard(&boards[i]))
+	}
+	return res, nil
+}
+
+// GetBoard returns a board.
+func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+}
+
+// CreateBoard creates a board. Creating the same board again changes nothing.
+func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*pb.CreateBoardResponse, error) {
+	b, err := protoconv.ToBoard(req.GetBoard())
+	if b.ID.Validate() == nil { // otherwise s.service.CreateBoard reports the invalid id
+		err = errors.Join(err, b.ID.ValidateNew())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b, err = s.service.CreateBoard(ctx, b); err != nil {
+		return nil, err
+	}
+	return &pb.CreateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+}
+
+// UpdateBoard changes the mutable fields of a board.
+func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
+	b, err := s.service.AmendBoard(ctx, boardID(req.GetBoard().GetBoardId()), func(b *leaderboard.Board) error {
+		changed := protoconv.FromBoard(b)
+		if err := applyMask(changed.ProtoReflect(), req.GetBoard().ProtoReflect(), req.GetUpdateMask().GetPaths()); err != nil {
+			return err
+		}
+		created := b.CreatedAt
+		next, err := protoconv.ToBoard(changed)
+		next.CreatedAt = created
+		*b = next
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.UpdateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+}
+
+// applyMask sets the fields of dst that paths name to their values in src. Without
+// paths, it sets all fields that src has.
+func applyMask(dst, src protoreflect.Message, paths []string) error {
+	named := len(paths) > 0 && paths[0] != "" // for the body {}, the gateway sends the path ""
+	if len(paths) == 0 {
+		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			named = named || fd.Name() != "board_id"
+			dst.Set(fd, v)
+			return true
+		})
+	}
+	if !named {
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "names no field to change"}
+	}
+	for _, path := range paths {
+		d, s := dst, src
+		name, rest, nested := strings.Cut(path, ".")
+		fd := d.Descriptor().Fields().ByName(protoreflect.Name(name))
+		for nested && fd != nil && fd.Message() != nil && !fd.IsList() {
+			d, s = d.Mutable(fd).Message(), s.Get(fd).Message()
+			name, rest, nested = strings.Cut(rest, ".")
+			fd = d.Descriptor().Fields().ByName(protoreflect.Name(name))
+		}
+		switch {
+		case fd == nil || nested:
+			return &leaderboard.FieldError{Field: "update_mask", Problem: fmt.Sprintf("%.80q is not a field of a board", path)}
+		case s.Has(fd):
+			d.Set(fd, s.Get(fd))
+		default:
+			d.Clear(fd)
+		}
+	}
+	return nil
+}
+
+// DeleteBoard deletes a board with all of its results.
+func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*pb.DeleteBoardResponse, error) {
+	id := leaderboard.BoardID(req.GetBoard()) // an absent id must not name the default board
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	if id == leaderboard.DefaultBoard {
+		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board, which the routes without a board use, and cannot be deleted"}
+	}
+	return &pb.DeleteBoardResponse{}, s.service.DeleteBoard(ctx, id)
+}
+
+// BanUser hides a user from all rankings.
+func (s *Server) BanUser(ctx context.Context, req *pb.BanUserRequest) (*pb.BanUserResponse, error) {
+	ban, err := s.service.SetBan(ctx, leaderboard.UserID(req.GetUserId()), true, req.GetReason())
+	return &pb.BanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}, err
+}
+
+// UnbanUser ends a ban.
+func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
+	ban, err := s.service.SetBan(ctx, leaderboard.UserID(req.GetUserId()), false, "")
+	return &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}, err
+}
+
+// EraseUser deletes all data of a user.
+func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.EraseUserResponse, error) {
+	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.service.Erase(ctx, leaderboard.UserID(req.GetUserId()))
+}
+
+// ListUserScores returns a user's entries on all boards.
+func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresRequest) (*pb.ListUserScoresResponse, error) {
+	q, err := toQuery("", "", "", req.GetMethod())
+	if err != nil {
+		return nil, err
+	}
+	user := leaderboard.UserID(req.GetUserId())
+	scores, err := s.service.UserScores(ctx, user, q.Method)
+	if err != nil {
+		return nil, err
+	}
+	ban, err := s.service.Ban(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	data := &pb.ListUserScoresResponse_UserScores{UserId: string(user), Banned: ban.Banned, Method: q.Method.String()}
+	for i := range scores {
+		sc := &scores[i]
+		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
+			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: known(sc.Rank), Total: total(&sc.About),
+			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed,
+		})
+	}
+	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil
+}

@@ -1,0 +1,287 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+func TestLimitsPerKey(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 0.5, Burst: 3}}})
+	for i := range 3 {
+		if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+			t.Fatalf("call %d: %d %s", i, a.status, a.raw)
+		}
+	}
+	a := h.do("read", "GET", "/v1/scores", nil)
+	if a.status != http.StatusTooManyRequests || a.body["status"] != "RESOURCE_EXHAUSTED" || a.reason() != "RATE_LIMITED" || a.header.Get("Retry-After") != "2" {
+		t.Errorf("call 4: %d, Retry-After %q, %s; want 429 and 2", a.status, a.header.Get("Retry-After"), a.raw)
+	}
+	if _, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("gRPC with the same key: %v", err)
+	}
+	// Invalid requests count too. Requests with other keys do not count. After a wait,
+	// requests succeed again.
+	if a := h.do("submit", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+		t.Errorf("another key: %d %s", a.status, a.raw)
+	}
+	now = now.Add(2 * time.Second)
+	if a := h.do("read", "GET", "/v1/scores?bogus=1", nil); a.status != http.StatusBadRequest {
+		t.Errorf("after 2 s: %d %s", a.status, a.raw)
+	}
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusTooManyRequests {
+		t.Errorf("after a bad request: %d %s", a.status, a.raw)
+	}
+	retry, _ := strconv.Atoi(a.header.Get("Retry-After"))
+	now = now.Add(time.Duration(retry) * time.Second)
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+		t.Errorf("after Retry-After: %d %s", a.status, a.raw)
+	}
+}
+
+// If the rate or the scope of a key refuses a call, the server reads no body over REST
+// and receives no message over gRPC.
+func TestLimitedCallsAreNotRead(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 1, Burst: 1}}})
+	const garbage = "\xff\xff" // not an encoded message: decoding fails
+	rest := func(scope string, read *bool) int {
+		req := httptest.NewRequest(http.MethodPost, "/v1/scores:batch", readerFunc(func(p []byte) (int, error) {
+			*read = true
+			return copy(p, garbage), io.EOF
+		}))
+		req.Header.Set("Authorization", "Bearer "+h.keys[scope])
+		w := httptest.NewRecorder()
+		h.Handler().ServeHTTP(w, req)
+		return w.Code
+	}
+	overGRPC := func(scope string) codes.Code {
+		return status.Code(h.conn.Invoke(h.as(scope), pb.LeaderboardService_BatchSubmitScores_FullMethodName, []byte(garbage), &pb.BatchSubmitScoresResponse{}, grpc.ForceCodec(bytesCodec{})))
+	}
+	var read bool
+	if got := rest("submit", &read); got != http.StatusBadRequest || !read {
+		t.Errorf("the first call: %d, read %t, want 400 and true", got, read)
+	}
+	if got := overGRPC("admin"); got != codes.InvalidArgument {
+		t.Errorf("the first call over gRPC: %v", got)
+	}
+	h.keys["guess"] = "lbk_guess"
+	for _, tt := range []struct {
+		scope string
+		code  int
+		grpc  codes.Code
+	}{
+		{"submit", http.StatusTooManyRequests, codes.ResourceExhausted},
+		{"read", http.StatusForbidden, codes.ResourceExhausted}, // the refused REST call took the token
+		{"guess", http.StatusUnauthorized, codes.Unauthenticated},
+	} {
+		read = false
+		if got := rest(tt.scope, &read); got != tt.code || read {
+			t.Errorf("%s: %d, read %t, want %d and false", tt.scope, got, read, tt.code)
+		}
+		if got := overGRPC(tt.scope); got != tt.grpc {
+			t.Errorf("%s over gRPC: %v, want %v", tt.scope, got, tt.grpc)
+		}
+	}
+}
+
+// bytesCodec sends bytes as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string                    { return "proto" }
+func (bytesCodec) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
+func (bytesCodec) Unmarshal(b []byte, v any) error { return proto.Unmarshal(b, v.(proto.Message)) }
+
+func TestLimitsPerUser(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 2}}})
+	submit := func(user string) int {
+		return h.do("submit", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":%q,"points":1}`, user)).status
+	}
+	for i, want := range []int{200, 200, 429} {
+		if got := submit("u"); got != want {
+			t.Errorf("result %d: %d, want %d", i, got, want)
+		}
+	}
+	if got := submit("v"); got != http.StatusOK {
+		t.Errorf("another user: %d", got)
+	}
+	// A batch takes one token for each result of the user. A batch that is larger
+	// than the bucket needs a full bucket only, so that it can be sent at all.
+	now = now.Add(10 * time.Second)
+	three := `{"results":[{"user_id":"u","points":1},{"user_id":"w","points":1},{"user_id":"u","points":1},{"user_id":"u","points":1}]}`
+	if a := h.do("admin", "POST", "/v1/scores:batch", three); a.status != http.StatusOK {
+		t.Errorf("a batch: %d %s", a.status, a.raw)
+	}
+	if got := submit("u"); got != http.StatusTooManyRequests {
+		t.Errorf("after the batch: %d", got)
+	}
+	if a := h.do("submit", "POST", "/v1/boards/default/results/u/m:retract", `{}`); a.status != http.StatusTooManyRequests {
+		t.Errorf("a retraction after the batch: %d %s", a.status, a.raw)
+	}
+	if a := h.do("read", "GET", "/v1/scores/u", nil); a.status != http.StatusOK {
+		t.Errorf("reading: %d %s", a.status, a.raw)
+	}
+}
+
+// A batch takes tokens from the buckets of all its users, or from none of them.
+func TestLimitsPerUserAreTakenTogether(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 0.5, Burst: 2}}})
+	results := func(users ...string) string {
+		for i, user := range users {
+			users[i] = fmt.Sprintf(`{"user_id":%q,"points":1}`, user)
+		}
+		return `{"results":[` + strings.Join(users, ",") + `]}`
+	}
+	h.must("submit", "POST", "/v1/scores:batch", results("busy", "busier", "busier"))
+	users := []string{"busy", "busy", "busier", "busier"}
+	for i := range 50 {
+		users = append(users, fmt.Sprintf("u%d", i))
+	}
+	// The answer names the longest wait.
+	a := h.do("submit", "POST", "/v1/scores:batch", results(slices.Clone(users)...))
+	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != "4" || !strings.Contains(a.raw, "busier") {
+		t.Errorf("a batch with busy users: %d, Retry-After %q, %s", a.status, a.header.Get("Retry-After"), a.raw)
+	}
+	var all []string
+	for _, user := range users[4:] {
+		all = append(all, user, user)
+	}
+	if a := h.do("submit", "POST", "/v1/scores:batch", results(append(all, "busy")...)); a.status != http.StatusOK {
+		t.Errorf("the others' batch: %d %.300s", a.status, a.raw)
+	}
+}
+
+func TestLimitsPerPeer(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 1, Burst: 2}}})
+	h.keys["guess"] = "lbk_guess"
+	for i, want := range []int{200, 401, 429} { // calls with an invalid key count like calls without a key
+		scope := ""
+		if i == 1 {
+			scope = "guess"
+		}
+		if a := h.do(scope, "GET", "/v1/scores", nil); a.status != want {
+			t.Errorf("call %d: %d %s, want %d", i, a.status, a.raw, want)
+		}
+	}
+	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+		t.Errorf("with a key: %d %s", a.status, a.raw)
+	}
+}
+
+// A batch owes the results beyond the burst, so that batches cannot exceed the rate.
+func TestBatchesCountEveryResult(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 2}}})
+	batch := `{"results":[` + strings.Repeat(`{"user_id":"u","points":1},`, 99) + `{"user_id":"u","points":1}]}`
+	h.must("submit", "POST", "/v1/scores:batch", batch)
+	for _, tt := range []struct {
+		after time.Duration
+		want  int
+	}{{2 * time.Second, 429}, {97 * time.Second, 429}, {99 * time.Second, 200}, {99 * time.Second, 429}} {
+		later := now.Add(tt.after)
+		now = later
+		if a := h.do("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`); a.status != tt.want {
+			t.Errorf("%v after a batch of 100: %d %s, want %d", tt.after, a.status, a.raw, tt.want)
+		} else if a.status == 429 && a.header.Get("Retry-After") == "" {
+			t.Errorf("%v after a batch of 100: no Retry-After", tt.after)
+		}
+		now = later.Add(-tt.after)
+	}
+}
+
+// countingKeys is a key store that counts the reads of keys.
+type countingKeys struct {
+	leaderboard.APIKeyStore
+	lookups atomic.Int64
+}
+
+func (c *countingKeys) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
+	c.lookups.Add(1)
+	return c.APIKeyStore.APIKey(ctx, hash)
+}
+
+// After some invalid keys from an address, the server refuses further unknown keys
+// from there without asking the store. Other addresses and cached keys are not limited.
+func TestGuessesAreLimitedBeforeTheStore(t *testing.T) {
+	h := newHarness(t, Options{})
+	keys := &countingKeys{APIKeyStore: h.store}
+	g, err := auth.NewGuard(t.Context(), keys, auth.Options{Now: time.Now, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.01, Burst: 5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := httpAddr("192.0.2.1:1"), httpAddr("192.0.2.2:1")
+	admit := func(addr net.Addr, key string) error {
+		_, err := g.Admit(t.Context(), addr, []string{"Bearer " + key}, auth.Read)
+		return err
+	}
+	if err := admit(here, h.keys["read"]); err != nil {
+		t.Fatal(err)
+	}
+	var limited *auth.RateError
+	for i := range 100 {
+		err := admit(here, fmt.Sprintf("guess-%d", i))
+		if i >= 5 && !errors.As(err, &limited) {
+			t.Fatalf("guess %d: %v, want a rate error", i, err)
+		}
+	}
+	if got := keys.lookups.Load(); got != 6 {
+		t.Errorf("the store was asked %d times, want 6: a key and 5 guesses", got)
+	}
+	if err := admit(here, h.keys["read"]); err != nil {
+		t.Errorf("a known key at the same address: %v", err)
+	}
+	if err := admit(there, h.keys["admin"]); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+}
+
+// One key or address cannot use up the watchers of the whole server.
+func TestWatchersAreSharedOut(t *testing.T) {
+	h := newHarness(t, Options{MaxWatchers: 10, MaxCallerWatchers: 2, PublicRead: true})
+	first, second := h.watch("/v1/boards/default/watch"), h.watch("/v1/boards/default/watch")
+	first.next()
+	second.next()
+	a := h.do("read", "GET", "/v1/boards/default/watch", nil)
+	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
+		t.Errorf("a third watcher with one key: %d %s", a.status, a.raw)
+	}
+	for _, scope := range []string{"submit", ""} { // another key, and no key
+		ctx := h.as(scope)
+		if scope == "" {
+			ctx = t.Context()
+		}
+		stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err != nil {
+			t.Errorf("a watcher as %q: %v", scope, err)
+		}
+	}
+	first.body.Close()
+	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 3 })
+	h.watch("/v1/boards/default/watch").next()
+}

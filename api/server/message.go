@@ -1,0 +1,98 @@
+package server
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// This constant compiles only if the bound on JSON lists admits the largest batch and
+// the largest lookup.
+const _ uint = restjson.MaxElements - max(ranking.MaxBatch, ranking.MaxLookup)
+
+// rawCodec is gRPC's own codec, except that it can receive a message as a rawMessage
+// without decoding the message.
+type rawCodec struct{ encoding.CodecV2 }
+
+// rawMessage is an encoded message, for decodeMessage.
+type rawMessage []byte
+
+func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if raw, ok := v.(*rawMessage); ok {
+		*raw = data.Materialize()
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// decodeMessage decodes the message of a gRPC method. Before decoding, it refuses a
+// message that is longer than the method allows, has more than [restjson.MaxValues]
+// values, or is nested too deep.
+func decodeMessage(method string, raw rawMessage, m proto.Message) error {
+	if limit := maxMessageBytes(method); len(raw) > limit {
+		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
+	}
+	if left := spendValues(raw, m.ProtoReflect().Descriptor(), restjson.MaxValues, maxMessageDepth); left == 0 {
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: fmt.Sprintf("holds more than %d values, or is nested more than %d messages deep", restjson.MaxValues, maxMessageDepth)}
+	}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "is not a valid message"}
+	}
+	return nil
+}
+
+// maxMessageDepth bounds the nesting of messages. Metadata needs less: each level of
+// metadata takes at most three messages (a value, an object and an entry of the object).
+const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
+
+// spendValues counts the values in b, an encoded message of type md, and returns left
+// minus that number. It returns 0 if b has more than left values, or if b is nested
+// more than depth messages deep.
+func spendValues(b []byte, md protoreflect.MessageDescriptor, left, depth int) int {
+	if depth == 0 {
+		return 0
+	}
+	for len(b) > 0 && left > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			break // proto.Unmarshal returns the error
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[n:])
+		if size < 0 {
+			break
+		}
+		left--
+		if fd := md.Fields().ByNumber(number); kind == protowire.BytesType && fd != nil && fd.Message() != nil {
+			inside, _ := protowire.ConsumeBytes(b[n:])
+			left = spendValues(inside, fd.Message(), left, depth-1)
+		}
+		b = b[n+size:]
+	}
+	return left
+}
+
+// checkCounts returns an error if a request has no or too many results or users.
+func checkCounts(req any) error {
+	field, n, limit := "", 1, 1
+	switch req := req.(type) {
+	case *pb.BatchSubmitScoresRequest:
+		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch
+	case *pb.LookupScoresRequest:
+		field, n, limit = "user_ids", len(req.GetUserIds()), ranking.MaxLookup
+	}
+	if n < 1 || n > limit {
+		return &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d given, 1 to %d are allowed", n, limit)}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+)
+
+const (
+	// maxBodyBytes bounds a request's body or message. The largest result has 4 KiB of
+	// metadata, 3 KiB of attributes and 0.5 KiB of ids. JSON escapes make a text up to
+	// six times as long.
+	maxBodyBytes = 64 << 10
+	// maxBatchBytes bounds the body or message of a batch. It allows 3 KiB for each
+	// of 5,000 results.
+	maxBatchBytes = 16 << 20
+	// maxLookupBytes bounds the body of a lookup. 5,000 ids of 128 bytes take
+	// 3.7 MiB if every byte is escaped.
+	maxLookupBytes = 4 << 20
+)
+
+// maxMessageBytes returns the bound on the body or message of a method.
+func maxMessageBytes(method string) int {
+	switch method {
+	case pb.LeaderboardService_BatchSubmitScores_FullMethodName:
+		return maxBatchBytes
+	case pb.LeaderboardService_LookupScores_FullMethodName:
+		return maxLookupBytes
+	}
+	return maxBodyBytes
+}
+
+// body is the body of a request, after the gateway has read and decoded it.
+type body struct {
+	bytes.Reader
+	message proto.Message // nil if the body is empty or the request is refused
+}
+
+func (*body) Close() error { return nil }
+
+// read checks the query of a request and reads its body.
+func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
+	query, err := rt.checkQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if rt.body == nil {
+		return &body{}, discardBody(w, r)
+	}
+	limit := maxMessageBytes(rt.method)
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, newStatus(codes.OutOfRange, fmt.Sprintf("the body is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
+	}
+	if err != nil {
+		return nil, errBodyEndedEarly
+	}
+	b := &body{message: rt.body.New().Interface()}
+	b.Reset(data)
+	if err := restjson.Decode(data, b.message); err != nil {
+		return nil, err
+	}
+	return b, rt.checkBody(b.message.ProtoReflect(), query, params)
+}
+
+var errBodyEndedEarly = &leaderboard.FieldError{Field: restjson.BodyField, Problem: "ended early; send it again"}
+
+// discardBody reads the body of a request whose route has none. The gateway then
+// removes the read deadline, and net/http would wait for an unread body without a
+// time limit.
+func discardBody(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "must be empty, because this request has none"}
+	}
+	return nil
+}
+
+// checkQuery returns the query parameters. It returns an error unless each is known,
+// given once, and of the right kind.
+func (rt *route) checkQuery(raw string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, &leaderboard.FieldError{Field: "query", Problem: "is not a valid query string: percent-encode all but letters and digits"}
+	}
+	for name, given := range values {
+		fd := rt.query[name]
+		switch {
+		case fd == nil:
+			return nil, &leaderboard.FieldError{Field: name, Problem: "is not a parameter of this request; " + rt.parameters()}
+		case len(given) > 1:
+			return nil, &leaderboard.FieldError{Field: name, Problem: "is given twice"}
+		}
+		if problem := queryProblem(fd, given[0]); problem != "" {
+			return nil, &leaderboard.FieldError{Field: name, Problem: problem}
+		}
+	}
+	return values, nil
+}
+
+func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		if !utf8.ValidString(value) {
+			return "is not valid UTF-8"
+		}
+	case protoreflect.BoolKind:
+		if value != "true" && value != "false" {
+			return "must be true or false"
+		}
+	default:
+		if _, err := strconv.ParseInt(value, 10, 64); err != nil { // 1e3 is accepted in JSON only
+			return fmt.Sprintf("%.40q is not an integer", value)
+		}
+		return restjson.IntegerProblem(fd, value)
+	}
+	return ""
+}
+
+func (rt *route) parameters() string {
+	if len(rt.query) == 0 {
+		return "it has none"
+	}
+	return "known are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
+}
+
+// checkBody compares the body with the path and the query. A field in the path must
+// not differ from the body. If the body is the whole request, checkBody sets its
+// fields from the query, which must not repeat a field of the body.
+func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
+	fields := m.Descriptor().Fields()
+	for param, value := range params {
+		fd := fields.ByName(protoreflect.Name(param[strings.LastIndexByte(param, '.')+1:]))
+		if fd != nil && m.Has(fd) && m.Get(fd).String() != value {
+			return &leaderboard.FieldError{Field: string(fd.Name()), Problem: "differs from the one in the path"}
+		}
+	}
+	if !rt.all {
+		return nil
+	}
+	for name, values := range query {
+		if m.Has(rt.query[name]) {
+			return &leaderboard.FieldError{Field: name, Problem: "is given in the body and in the query"}
+		}
+		if err := runtime.PopulateFieldFromPath(m.Interface(), name, values[0]); err != nil {
+			return &leaderboard.FieldError{Field: name, Problem: "is not valid"}
+		}
+	}
+	return nil
+}

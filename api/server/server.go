@@ -1,0 +1,256 @@
+// Package server serves the leaderboard over gRPC and, through a gateway in the
+// same process, over REST. Calls of both kinds pass the same interceptors, which
+// handle credentials, limits, deadlines, metrics and errors. Handlers only translate
+// between messages and the service.
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// Options are the settings of a [Server]. With the zero value, every caller needs
+// an API key and no rate is limited.
+type Options struct {
+	// Insecure lets every caller do everything without a key. Use it on the
+	// loopback interface only: see [auth.CheckLoopback].
+	Insecure bool
+	// PublicRead lets callers without credentials read rankings.
+	PublicRead bool
+	// JWT describes the JSON web tokens that are accepted besides API keys. If its
+	// Algorithm is empty, no tokens are accepted.
+	JWT auth.JWT
+	// TLS secures both listeners. If it is nil, connections are not encrypted. See
+	// [TLS.Config].
+	TLS    *tls.Config
+	Limits auth.Limits
+	// Timeout bounds a call, except for streams and methods that need the admin
+	// scope. Default 10 s.
+	Timeout time.Duration
+	// ReceiveTimeout bounds the time that a client takes to send a request. Default
+	// 30 s.
+	ReceiveTimeout time.Duration
+	// MaxConnections bounds the connections of each listener. Further connections wait
+	// until others end. Default 20,000.
+	MaxConnections int
+	// MaxStreams bounds the concurrent calls on one gRPC or HTTP/2 connection.
+	// Default 250.
+	MaxStreams uint32
+	// MaxWatchers bounds the concurrent WatchScores calls of the server. Default
+	// 10,000.
+	MaxWatchers int64
+	// MaxCallerWatchers bounds the concurrent WatchScores calls with one key or, without
+	// a key, from one address. Default 1,000.
+	MaxCallerWatchers int64
+	// NoReflection switches off gRPC reflection, which describes the API to tools
+	// without a key.
+	NoReflection bool
+	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
+	ShutdownGrace time.Duration
+
+	// Ready returns nil if the server can answer, and an error that states the reason
+	// otherwise. /readyz and the gRPC health service call it. If Ready is nil, the
+	// server is always ready.
+	Ready func() error
+	// Backup copies the store to a backup called name, which is a plain file name.
+	// If Backup is nil, the API method Backup is unimplemented.
+	Backup func(ctx context.Context, name string) error
+	// Log and Metrics may be nil.
+	Log     *slog.Logger
+	Metrics *prometheus.Registry
+	// Now is the clock. If it is nil, the clock is time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 30*time.Second)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 20_000)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 250)
+	o.MaxWatchers = cmp.Or(o.MaxWatchers, 10_000)
+	o.MaxCallerWatchers = cmp.Or(o.MaxCallerWatchers, 1_000)
+	o.ShutdownGrace = cmp.Or(o.ShutdownGrace, 15*time.Second)
+	if o.Ready == nil {
+		o.Ready = func() error { return nil }
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Server answers gRPC and REST.
+type Server struct {
+	pb.UnimplementedLeaderboardServiceServer
+	pb.UnimplementedAdminServiceServer
+
+	service    service
+	keys       leaderboard.APIKeyStore
+	options    Options
+	guard      *auth.Guard
+	metrics    *metrics
+	grpc       *grpc.Server
+	handler    http.Handler
+	watching   sync.Mutex // guards the counts of watchers
+	watchers   atomic.Int64
+	watchersOf map[string]int64 // by key or address
+	// anonymous limits the concurrent receipt of messages from callers without a key.
+	anonymous slots
+	// stopping ends streams at shutdown. They do not end by themselves.
+	stopping context.Context
+	stop     context.CancelFunc
+}
+
+// New returns a server for svc. keys holds the API keys of the callers. If o accepts
+// JSON web tokens, New reads the keys that verify them, and returns an error if it
+// cannot.
+func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
+	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	open := auth.Public
+	switch {
+	case o.Insecure:
+		open = auth.Admin
+	case o.PublicRead:
+		open = auth.Read
+	}
+	var err error
+	if s.guard, err = auth.NewGuard(ctx, keys, auth.Options{Open: open, JWT: o.JWT, Limits: o.Limits, Now: s.options.Now}); err != nil {
+		return nil, err
+	}
+	s.metrics = newMetrics(s.options.Metrics, s.options.Log)
+
+	unary, stream := s.interceptors()
+	s.grpc = grpc.NewServer(s.grpcOptions(unary, stream)...)
+	local := newInProcessConn(unary, stream)
+	network := lateRegistrar{s.grpc, s}
+	for _, registrar := range []grpc.ServiceRegistrar{network, local} {
+		pb.RegisterLeaderboardServiceServer(registrar, s)
+		pb.RegisterAdminServiceServer(registrar, s)
+	}
+	healthpb.RegisterHealthServer(network, health{Server: s})
+	if !s.options.NoReflection {
+		reflection.Register(network)
+	}
+
+	gw, err := newGateway(ctx, local, s.admit, s.options.ReceiveTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("server: gateway: %w", err)
+	}
+	s.handler = s.newHandler(gw)
+	return s, nil
+}
+
+// The server pings a connection that is silent for keepaliveTime. It closes the
+// connection if no answer arrives within keepaliveTimeout.
+const (
+	keepaliveTime    = time.Minute
+	keepaliveTimeout = 20 * time.Second
+)
+
+func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) []grpc.ServerOption {
+	options := []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(unary...),
+		grpc.ChainStreamInterceptor(stream...),
+		grpc.MaxRecvMsgSize(maxBatchBytes),
+		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
+		grpc.MaxConcurrentStreams(s.options.MaxStreams),
+		// Clients may send keepalive pings every 10 s, also between calls.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: idleTimeout}),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+	}
+	if s.options.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.options.TLS)))
+	}
+	return options
+}
+
+// Handler returns the HTTP handler of REST, the probes, the metrics and the web
+// page.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Serve answers REST on one listener and gRPC on the other until ctx is done or a
+// listener fails. It then ends streams and waits for other running calls, at most
+// for ShutdownGrace.
+func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
+	rest = netutil.LimitListener(rest, s.options.MaxConnections)
+	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)
+	server := newHTTPServer(s.handler, s.options.Log)
+	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(s.options.MaxStreams), SendPingTimeout: keepaliveTime, PingTimeout: keepaliveTimeout}
+	serve := func() error { return server.Serve(rest) }
+	if s.options.TLS != nil {
+		server.TLSConfig = s.options.TLS.Clone()
+		serve = func() error { return server.ServeTLS(rest, "", "") } // ServeTLS also serves HTTP/2
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("server: http: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		// ErrServerStopped means that shutdown ran before Serve.
+		if err := s.grpc.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("server: grpc: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		return s.shutdown(server)
+	})
+	return g.Wait()
+}
+
+func (s *Server) shutdown(server *http.Server) error {
+	s.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), s.options.ShutdownGrace)
+	defer cancel()
+	stopped := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(stopped)
+	}()
+	err := server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, server.Close())
+	}
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+		s.grpc.Stop()
+	}
+	return err
+}

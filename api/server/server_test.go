@@ -1,0 +1,651 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+func TestProbes(t *testing.T) {
+	var ready atomic.Bool
+	h := newHarness(t, Options{Ready: func() error {
+		if !ready.Load() {
+			return errors.New("still waking up")
+		}
+		return nil
+	}})
+	if a := h.do("", "GET", "/healthz", nil); a.status != http.StatusOK || a.raw != "ok\n" {
+		t.Errorf("/healthz: %d %s", a.status, a.raw)
+	}
+	health := func() healthpb.HealthCheckResponse_ServingStatus {
+		res, err := healthpb.NewHealthClient(h.conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.GetStatus()
+	}
+	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusServiceUnavailable || a.raw != "not ready: still waking up\n" || health() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("not ready: %d %s, gRPC %v", a.status, a.raw, health())
+	}
+	ready.Store(true)
+	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusOK || health() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("ready: %d, gRPC %v", a.status, health())
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(h.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := stream.Recv(); err != nil || !strings.Contains(res.String(), "leaderboard.v1.LeaderboardService") {
+		t.Errorf("reflection: %v, %v", res, err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"secret-user","points":1}`)
+	h.do("read", "GET", "/v1/scores/nobody", nil)
+	if _, err := h.client().ListBoards(h.as("read"), &pb.ListBoardsRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	raw := h.do("", "GET", "/metrics", nil).raw
+	for _, line := range []string{
+		`leaderboard_api_call_seconds_count{code="OK",method="SubmitScore"} 1`,
+		`leaderboard_api_call_seconds_count{code="NotFound",method="GetUserScore"} 1`,
+		`leaderboard_api_call_seconds_count{code="OK",method="ListBoards"} 1`,
+		`leaderboard_api_running_calls{method="SubmitScore"} 0`,
+	} {
+		if !strings.Contains(raw, line+"\n") {
+			t.Errorf("no line %s in\n%s", line, raw)
+		}
+	}
+	if strings.Contains(raw, "secret-user") || strings.Contains(raw, "default") {
+		t.Error("a metric names a user or a board")
+	}
+}
+
+// openapi.json lists every route, has no integer of type string, and has no dangling
+// reference.
+func TestOpenAPI(t *testing.T) {
+	h := newHarness(t, Options{})
+	a := h.do("", "GET", "/openapi.json", nil)
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["swagger"] != "2.0" {
+		t.Fatalf("%d %v", a.status, a.header)
+	}
+	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.admit, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameter := regexp.MustCompile(`\{(?:\w+\.)*(\w+)=\*\}`)
+	for key := range gw.routes {
+		verb, pattern, _ := strings.Cut(key, " ")
+		path := parameter.ReplaceAllStringFunc(pattern, func(p string) string {
+			name := parameter.FindStringSubmatch(p)[1]
+			if name == "board_id" {
+				name = "board"
+			}
+			return "{" + name + "}"
+		})
+		operation := get(a.body, "paths", path, strings.ToLower(verb))
+		if operation == nil {
+			t.Errorf("%s %s is not described", verb, path)
+			continue
+		}
+		if get(operation, "responses", "default", "schema", "$ref") != "#/definitions/Error" {
+			t.Errorf("%s %s does not describe errors", verb, path)
+		}
+	}
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok && get(a.body, "definitions", strings.TrimPrefix(ref, "#/definitions/")) == nil {
+				t.Errorf("%s refers to %s, which is not there", path, ref)
+			}
+			if v["type"] == "string" && v["format"] == "int64" {
+				t.Errorf("%s is an integer as a string", path)
+			}
+			for k, child := range v {
+				walk(path+"/"+k, child)
+			}
+		case []any:
+			for i, child := range v {
+				walk(fmt.Sprintf("%s/%d", path, i), child)
+			}
+		}
+	}
+	walk("", a.body)
+}
+
+// The web page loads nothing from other origins, and its headers forbid that.
+func TestPage(t *testing.T) {
+	h := newHarness(t, Options{})
+	a := h.do("", "GET", "/", nil)
+	policy := a.header.Get("Content-Security-Policy")
+	if a.status != http.StatusOK || !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
+		t.Fatalf("%d %v", a.status, a.header)
+	}
+	for _, part := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'", "base-uri 'none'"} {
+		if !strings.Contains(policy, part) {
+			t.Errorf("the policy lacks %s: %s", part, policy)
+		}
+	}
+	if strings.Contains(policy, "unsafe") {
+		t.Errorf("the policy is %s", policy)
+	}
+	outside := regexp.MustCompile(`(?i)(?:src|href|action|import|fetch|url)\s*[=(]\s*["']?(?:https?:)?//`)
+	if found := outside.FindString(a.raw); found != "" {
+		t.Errorf("the page refers to %s", found)
+	}
+	for _, pattern := range []string{`(?i)\son[a-z]+\s*=\s*["']`, `style="`, `innerHTML|insertAdjacentHTML|document\.write|eval\(`} {
+		if found := regexp.MustCompile(pattern).FindString(a.raw); found != "" {
+			t.Errorf("the page has %q, which the policy forbids or which would let a user id be markup", found)
+		}
+	}
+	if n := strings.Count(a.raw, "<script"); n != 1 || strings.Count(a.raw, "<style") != 1 {
+		t.Errorf("the policy knows one script and one style, the page has %d", n)
+	}
+	if a := h.do("", "GET", "/nope", nil); a.status != http.StatusNotFound {
+		t.Errorf("/nope: %d", a.status)
+	}
+	if a := h.do("", "POST", "/", "x"); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("POST /: %d", a.status)
+	}
+}
+
+func TestSecurityHeaders(t *testing.T) {
+	h := newHarness(t, Options{})
+	for _, path := range []string{"/", "/v1/scores", "/healthz", "/openapi.json", "/v1/nope", "/nope"} {
+		header := h.do("", "GET", path, nil).header
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Access-Control-Allow-Origin": "", "Server": "",
+		} {
+			if got := header.Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		if !strings.HasPrefix(header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s: the policy is %q", path, header.Get("Content-Security-Policy"))
+		}
+	}
+}
+
+// A page of another origin cannot make a browser submit to a server without keys.
+func TestCrossOriginRequests(t *testing.T) {
+	h := newHarness(t, Options{Insecure: true})
+	try := func(method string, headers map[string]string) int {
+		body := `{"user_id":"u","points":1}`
+		if method == "GET" {
+			body = ""
+		}
+		req, _ := http.NewRequest(method, h.http.URL+"/v1/scores", strings.NewReader(body))
+		for k, v := range headers {
+			req.Header.Set(k, v)
+		}
+		return h.send(req).status
+	}
+	for _, headers := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "same-site", "Origin": "http://other.localhost"}} {
+		if got := try("POST", headers); got != http.StatusForbidden {
+			t.Errorf("POST with %v: %d, want 403", headers, got)
+		}
+	}
+	for _, headers := range []map[string]string{{}, {"Sec-Fetch-Site": "same-origin"}, {"Origin": h.http.URL}} {
+		if got := try("POST", headers); got != http.StatusOK {
+			t.Errorf("POST with %v: %d, want 200", headers, got)
+		}
+	}
+	if got := try("GET", map[string]string{"Sec-Fetch-Site": "cross-site"}); got != http.StatusOK {
+		t.Errorf("GET of another site: %d", got)
+	}
+}
+
+// faulty is a service whose method Page may fail.
+type faulty struct {
+	*ranking.Service
+	page func(context.Context) error
+}
+
+func (f faulty) Page(ctx context.Context, q ranking.PageQuery) (ranking.Page, error) {
+	if err := f.page(ctx); err != nil {
+		return ranking.Page{}, err
+	}
+	return f.Service.Page(ctx, q)
+}
+
+func TestFaultsOfTheService(t *testing.T) {
+	base := newHarness(t, Options{})
+	for _, tt := range []struct {
+		name   string
+		page   func(context.Context) error
+		status int
+		code   codes.Code
+		retry  bool
+	}{
+		{"a panic", func(context.Context) error { panic("password=hunter2") }, 500, codes.Internal, false},
+		{"an unknown error", func(context.Context) error { return errors.New("password=hunter2") }, 500, codes.Internal, false},
+		{"the store is down", func(context.Context) error { return fmt.Errorf("cql: hunter2: %w", leaderboard.ErrUnavailable) }, 503, codes.Unavailable, true},
+		{"no ranks", func(context.Context) error { return fmt.Errorf("redis: hunter2: %w", leaderboard.ErrRankUnavailable) }, 503, codes.Unavailable, true},
+		{"slow", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("hunter2: %w", ctx.Err()) }, 504, codes.DeadlineExceeded, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := serve(t, faulty{base.service, tt.page}, base.store, Options{Timeout: 20 * time.Millisecond})
+			a := h.do("read", "GET", "/v1/scores", nil)
+			if a.status != tt.status || strings.Contains(a.raw, "hunter2") || (a.header.Get("Retry-After") != "") != tt.retry {
+				t.Errorf("REST: %d, Retry-After %q, %s", a.status, a.header.Get("Retry-After"), a.raw)
+			}
+			_, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{})
+			if status.Code(err) != tt.code || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("gRPC: %v", err)
+			}
+			waitFor(t, "the cause in the log", func() bool { return strings.Count(h.log.String(), "hunter2") >= 2 })
+			if tt.code == codes.Internal && !strings.Contains(h.log.String(), `"level":"ERROR"`) {
+				t.Errorf("the log is %s", h.log.String())
+			}
+		})
+	}
+}
+
+// fixedOutcomes is a log that answers with fixed statuses and counts its calls.
+type fixedOutcomes struct {
+	submit, accept    leaderboard.Status
+	submits, accepted atomic.Int64
+}
+
+func (f *fixedOutcomes) Submit(_ context.Context, _ *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	f.submits.Add(1)
+	return slices.Repeat([]leaderboard.Outcome{{Status: f.submit}}, len(results)), nil
+}
+
+func (f *fixedOutcomes) Accept(_ context.Context, _ *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	f.accepted.Add(1)
+	return slices.Repeat([]leaderboard.Outcome{{Status: f.accept}}, len(results)), nil
+}
+
+// If a result is durable but not applied in time, the status is 202 and success is
+// false.
+func TestAccepted(t *testing.T) {
+	base := newHarness(t, Options{})
+	svc := ranking.New(base.store, nil, ranking.Options{Results: &fixedOutcomes{submit: leaderboard.Accepted, accept: leaderboard.Accepted}})
+	h := serve(t, svc, base.store, Options{})
+	for path, body := range map[string]string{"/v1/scores": `{"user_id":"u","match_id":"m","points":1}`, "/v1/boards/default/results/u/m:retract": `{"revision":1}`} {
+		a := h.do("submit", "POST", path, body)
+		if a.status != http.StatusAccepted || a.body["success"] != false || a.body["status"] != "ACCEPTED" || a.body["new_score"] != nil || a.body["rank"] != nil || a.body["match_id"] != "m" {
+			t.Errorf("%s: %d %s", path, a.status, a.raw)
+		}
+	}
+	a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`)
+	if a.status != http.StatusAccepted || get(a.body, "outcomes", 0, "status") != "ACCEPTED" {
+		t.Errorf("a batch: %d %s", a.status, a.raw)
+	}
+}
+
+// With no_wait, a submit is answered when the result is durable. Otherwise it is
+// answered when the result is applied.
+func TestNoWait(t *testing.T) {
+	base := newHarness(t, Options{})
+	log := &fixedOutcomes{submit: leaderboard.Applied, accept: leaderboard.Accepted}
+	svc := ranking.New(base.store, memory.New(), ranking.Options{Results: log})
+	h := serve(t, svc, base.store, Options{})
+	const one, many = `{"user_id":"u","match_id":"m","points":1}`, `{"results":[{"user_id":"u","match_id":"m","points":1},{"user_id":"","points":1}]`
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		path2      []any // the place of the status in the answer
+	}{
+		{"/v1/scores", one, http.StatusOK, []any{"status"}},
+		{"/v1/scores?no_wait=false", one, http.StatusOK, []any{"status"}},
+		{"/v1/scores?no_wait=true", one, http.StatusAccepted, []any{"status"}},
+		{"/v1/boards/default/scores?no_wait=true", one, http.StatusAccepted, []any{"status"}},
+		{"/v1/scores:batch", many + "}", http.StatusOK, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch", many + `,"no_wait":false}`, http.StatusOK, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch", many + `,"no_wait":true}`, http.StatusAccepted, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch?no_wait=true", many + "}", http.StatusAccepted, []any{"outcomes", 0, "status"}},
+	} {
+		want, calls := "APPLIED", &log.submits
+		if tt.status == http.StatusAccepted {
+			want, calls = "ACCEPTED", &log.accepted
+		}
+		before := calls.Load()
+		a := h.do("submit", "POST", tt.path, tt.body)
+		if a.status != tt.status || get(a.body, tt.path2...) != want || calls.Load() != before+1 {
+			t.Errorf("%s %s: %d %s, want %d %s", tt.path, tt.body, a.status, a.raw, tt.status, want)
+		}
+		if tt.path2[0] == "outcomes" && get(a.body, "outcomes", 1, "status") != "REJECTED" {
+			t.Errorf("%s: the result that is wrong: %s", tt.path, a.raw)
+		}
+	}
+	single, err := h.client().SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(1)}, NoWait: true})
+	if err != nil || single.GetStatus() != pb.Outcome_ACCEPTED || single.GetSuccess() || single.NewScore != nil || single.GetMatchId() == "" {
+		t.Errorf("gRPC: %v, %v", single, err)
+	}
+	batch, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{{UserId: "u", Points: proto.Int64(1)}}, NoWait: true})
+	if err != nil || batch.GetOutcomes()[0].GetStatus() != pb.Outcome_ACCEPTED {
+		t.Errorf("gRPC: %v, %v", batch, err)
+	}
+	// An embedded store makes a result durable by applying it.
+	if got := base.must("submit", "POST", "/v1/scores?no_wait=true", one); got["status"] != "APPLIED" || got["new_score"] != number(1) {
+		t.Errorf("embedded: %v", got)
+	}
+}
+
+func TestBackup(t *testing.T) {
+	var names []string
+	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error { names = append(names, name); return nil }})
+	if got := h.must("admin", "POST", "/v1/admin/backup", `{"name":"before-2.0"}`); got["name"] != "before-2.0" {
+		t.Errorf("%v", got)
+	}
+	if got := h.must("admin", "POST", "/v1/admin/backup", nil); !regexp.MustCompile(`^\d{8}T\d{6}Z$`).MatchString(got["name"].(string)) {
+		t.Errorf("%v", got)
+	}
+	for _, name := range []string{"../x", "/etc", "a/b", ".", "..", ".hidden", "a b", strings.Repeat("x", 129)} {
+		body, _ := json.Marshal(map[string]string{"name": name})
+		if a := h.do("admin", "POST", "/v1/admin/backup", string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"name"}) {
+			t.Errorf("%q: %d %s", name, a.status, a.raw)
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("backups were made as %q", names)
+	}
+	if a := newHarness(t, Options{}).do("admin", "POST", "/v1/admin/backup", nil); a.status != http.StatusNotImplemented {
+		t.Errorf("without a way to back up: %d %s", a.status, a.raw)
+	}
+}
+
+// authority signs certificates for tests.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	file string
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	key := mustEC(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, cert, writeFile(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+}
+
+// issue returns the files of a certificate for 127.0.0.1 and its key.
+func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string) {
+	t.Helper()
+	key := mustEC(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+// listening runs Serve on free ports, and returns their addresses.
+func listening(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
+	t.Helper()
+	var listeners [2]net.Listener
+	for i := range listeners {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[i] = l
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, listeners[0], listeners[1]) }()
+	stop = func() error { cancel(); return <-done }
+	return listeners[0].Addr().String(), listeners[1].Addr().String(), stop
+}
+
+func TestTLS(t *testing.T) {
+	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
+	cert, key := servers.issue(t, 2)
+	config, err := TLS{CertFile: cert, KeyFile: key, ClientCAFile: clients.file}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, Options{TLS: config})
+	rest, grpcAddr, stop := listening(t, h.Server)
+	defer func() { _ = stop() }()
+
+	roots := x509.NewCertPool()
+	roots.AddCert(servers.cert)
+	call := func(client *authority) (*http.Response, error, error) {
+		c := &tls.Config{RootCAs: roots}
+		if client != nil {
+			pair, err := tls.LoadX509KeyPair(client.issue(t, 3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Certificates = []tls.Certificate{pair}
+		}
+		req, _ := http.NewRequest(http.MethodGet, "https://"+rest+"/v1/scores", nil)
+		req.Header.Set("Authorization", "Bearer "+h.keys["read"])
+		web := &http.Client{Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+		res, restErr := web.Do(req)
+		if res != nil {
+			res.Body.Close()
+		}
+		conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(credentials.NewTLS(c)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, grpcErr := pb.NewLeaderboardServiceClient(conn).ListScores(h.as("read"), &pb.ListScoresRequest{})
+		return res, restErr, grpcErr
+	}
+	res, restErr, grpcErr := call(clients) //nolint:bodyclose // call closes it
+	if restErr != nil || grpcErr != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") == "" {
+		t.Errorf("with a client certificate: %v, %v, %v", res, restErr, grpcErr)
+	}
+	for name, client := range map[string]*authority{"none": nil, "of another authority": servers} {
+		if res, restErr, grpcErr := call(client); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
+			t.Errorf("with a client certificate %s: %v, %v", name, res, grpcErr)
+		}
+	}
+	// A renewed certificate is used without a restart.
+	serial := func() int64 {
+		c, err := config.GetCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(c.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leaf.SerialNumber.Int64()
+	}
+	newCert, newKey := servers.issue(t, 9)
+	for from, to := range map[string]string{newKey: key, newCert: cert} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(time.Minute)
+		if err := os.Chtimes(to, later, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := serial(); got != 9 {
+		t.Errorf("the certificate is number %d, want 9", got)
+	}
+	if err := os.Remove(cert); err != nil {
+		t.Fatal(err)
+	}
+	if got := serial(); got != 9 {
+		t.Errorf("without its file the certificate is number %d, want 9", got)
+	}
+}
+
+func TestTLSSettings(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert, key := ca.issue(t, 2)
+	if c, err := (TLS{}).Config(); c != nil || err != nil {
+		t.Errorf("no TLS is %v, %v", c, err)
+	}
+	for name, settings := range map[string]TLS{
+		"no key":         {CertFile: cert},
+		"no certificate": {KeyFile: key},
+		"a missing file": {CertFile: "missing.pem", KeyFile: key},
+		"another's key":  {CertFile: cert, KeyFile: ca.file},
+		"no authority":   {CertFile: cert, KeyFile: key, ClientCAFile: key},
+		"missing CA":     {CertFile: cert, KeyFile: key, ClientCAFile: "missing.pem"},
+	} {
+		if _, err := settings.Config(); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}
+
+// A stopping server ends streams, lets running calls finish, and returns.
+func TestServeStops(t *testing.T) {
+	base := newHarness(t, Options{})
+	running, finish := make(chan struct{}, 2), make(chan struct{})
+	h := serve(t, faulty{base.service, func(context.Context) error { running <- struct{}{}; <-finish; return nil }}, base.store, Options{})
+	rest, grpcAddr, stop := listening(t, h.Server)
+	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := pb.NewLeaderboardServiceClient(conn).WatchScores(h.as("read"), &pb.WatchScoresRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan string, 2)
+	go func() {
+		_, err := pb.NewLeaderboardServiceClient(conn).ListScores(h.as("read"), &pb.ListScoresRequest{})
+		answers <- fmt.Sprint("gRPC ", status.Code(err))
+	}()
+	go func() {
+		req, _ := http.NewRequest(http.MethodGet, "http://"+rest+"/v1/scores", nil)
+		req.Header.Set("Authorization", "Bearer "+h.keys["read"])
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			answers <- err.Error()
+			return
+		}
+		res.Body.Close()
+		answers <- "REST " + res.Status
+	}()
+	for range 2 {
+		<-running
+	}
+	stopped := make(chan error)
+	go func() { stopped <- stop() }()
+	for {
+		if _, err := watch.Recv(); err != nil {
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("the watch ended with %v", err)
+			}
+			break
+		}
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped before the calls were answered: %v", err)
+	default:
+	}
+	close(finish)
+	got := []string{<-answers, <-answers}
+	slices.Sort(got)
+	if want := []string{"REST 200 OK", "gRPC OK"}; !slices.Equal(got, want) {
+		t.Errorf("the running calls were answered %q", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+}
+
+// The server cuts off a call that still runs after ShutdownGrace.
+func TestServeStopsAfterItsGrace(t *testing.T) {
+	base := newHarness(t, Options{})
+	running := make(chan struct{})
+	h := serve(t, faulty{base.service, func(ctx context.Context) error { close(running); <-ctx.Done(); return ctx.Err() }}, base.store, Options{Timeout: time.Hour, ShutdownGrace: 10 * time.Millisecond})
+	_, grpcAddr, stop := listening(t, h.Server)
+	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer := make(chan error)
+	go func() {
+		_, err := pb.NewLeaderboardServiceClient(conn).ListScores(h.as("read"), &pb.ListScoresRequest{})
+		answer <- err
+	}()
+	<-running
+	if err := stop(); err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	if err := <-answer; status.Code(err) != codes.Unavailable {
+		t.Errorf("the call ended with %v", err)
+	}
+}
+
+func TestServeFailsWithItsListener(t *testing.T) {
+	h := newHarness(t, Options{})
+	rest, _ := net.Listen("tcp", "127.0.0.1:0")
+	grpcListener, _ := net.Listen("tcp", "127.0.0.1:0")
+	rest.Close()
+	if err := h.Serve(t.Context(), rest, grpcListener); err == nil || !strings.Contains(err.Error(), "http") {
+		t.Errorf("Serve on a closed listener returned %v", err)
+	}
+}
+
+// A server that is stopped immediately after its start returns no error.
+func TestServeAndStopAtOnce(t *testing.T) {
+	for range 50 {
+		_, _, stop := listening(t, newHarness(t, Options{}).Server)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

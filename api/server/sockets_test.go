@@ -1,0 +1,480 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// onSockets serves h on two loopback sockets until the end of the test. It returns
+// the addresses of REST and gRPC.
+func (h *harness) onSockets() (rest, overGRPC string) {
+	h.t.Helper()
+	listeners := make([]net.Listener, 2)
+	for i := range listeners {
+		var err error
+		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	h.options.ShutdownGrace = time.Second // raw connections do not end by themselves
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(ctx, listeners[0], listeners[1]) }()
+	h.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Errorf("Serve returned %v", err)
+		}
+	})
+	return listeners[0].Addr().String(), listeners[1].Addr().String()
+}
+
+// dial returns a gRPC connection to a socket. The connection ends with the test.
+func dial(t testing.TB, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// The health service knows a fixed set of names, so that a caller without a key can
+// neither fill its memory nor make List fail.
+func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
+	var notReady error
+	h := newHarness(t, Options{Ready: func() error { return notReady }})
+	_, address := h.onSockets()
+	client := healthpb.NewHealthClient(dial(t, address))
+	check := func(service string) (healthpb.HealthCheckResponse_ServingStatus, codes.Code) {
+		res, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+		return res.GetStatus(), status.Code(err)
+	}
+	for _, service := range []string{"", "leaderboard.v1.LeaderboardService", "leaderboard.v1.AdminService"} {
+		if got, code := check(service); got != healthpb.HealthCheckResponse_SERVING || code != codes.OK {
+			t.Errorf("Check(%q) = %v, %v, want SERVING", service, got, code)
+		}
+	}
+	for _, service := range []string{"made-up", "leaderboard.v1", "grpc.health.v1.Health"} {
+		if got, code := check(service); code != codes.NotFound {
+			t.Errorf("Check(%q) = %v, %v, want NotFound", service, got, code)
+		}
+		stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("Watch(%q): %v, want NotFound", service, err)
+		}
+	}
+	list, err := client.List(t.Context(), &healthpb.HealthListRequest{})
+	if err != nil || len(list.GetStatuses()) != 3 {
+		t.Errorf("List = %v, %v, want 3 services", list, err)
+	}
+	watch, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := watch.Recv(); err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("Watch of a ready server sent %v, %v", got, err)
+	}
+}
+
+func TestHealthFollowsReadiness(t *testing.T) {
+	h := newHarness(t, Options{Ready: func() error { return context.DeadlineExceeded }})
+	_, address := h.onSockets()
+	client := healthpb.NewHealthClient(dial(t, address))
+	res, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("Check before the server is ready = %v, %v", res, err)
+	}
+	list, err := client.List(t.Context(), &healthpb.HealthListRequest{})
+	if err != nil || len(list.GetStatuses()) != 3 {
+		t.Errorf("List before the server is ready = %v, %v", list, err)
+	}
+	for service, s := range list.GetStatuses() {
+		if s.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("List before the server is ready has %q %v", service, s.GetStatus())
+		}
+	}
+}
+
+// Calls of health and reflection are limited like other calls: by the rate per address
+// and by the size of a message. An invalid key is refused.
+func TestHealthAndReflectionPassTheGuard(t *testing.T) {
+	h := newHarness(t, Options{Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 4}}})
+	_, address := h.onSockets()
+	conn := dial(t, address)
+	client := healthpb.NewHealthClient(conn)
+	guess := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer guess")
+	if _, err := client.Check(guess, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("with a wrong key: %v", err)
+	}
+	large := &healthpb.HealthCheckRequest{Service: string(make([]byte, maxBodyBytes+1))}
+	if _, err := client.Check(t.Context(), large); status.Code(err) != codes.OutOfRange {
+		t.Errorf("a message of 64 KiB: %v", err)
+	}
+	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("within the rate: %v", err)
+	}
+	reflect := func() error {
+		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			return err
+		}
+		_ = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+		_, err = stream.Recv()
+		return err
+	}
+	if err := reflect(); err != nil {
+		t.Errorf("reflection within the rate: %v", err)
+	}
+	if err := reflect(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("reflection over the rate: %v", err)
+	}
+	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a check over the rate: %v", err)
+	}
+}
+
+func TestReflectionIsASetting(t *testing.T) {
+	h := newHarness(t, Options{NoReflection: true})
+	_, address := h.onSockets()
+	stream, err := reflectionpb.NewServerReflectionClient(dial(t, address)).ServerReflectionInfo(t.Context())
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("reflection that is switched off answers %v, want Unimplemented", err)
+	}
+}
+
+// answers sends raw bytes to a socket and reads until the server closes the
+// connection. It returns the bytes read and the time until the end.
+func answers(t testing.TB, address, request string) (string, time.Duration) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	began := time.Now()
+	_ = conn.SetDeadline(began.Add(15 * time.Second))
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%.60q: the connection is still open", request)
+	}
+	return string(got), time.Since(began)
+}
+
+// A client may announce a body and not send it. On routes that read no body, it still
+// gets an answer, and the server closes the connection.
+func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
+	h := newHarness(t, Options{ReceiveTimeout: time.Second})
+	rest, _ := h.onSockets()
+	probes := NewProbeServer(func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go probes.Serve(l)
+	t.Cleanup(func() { probes.Close() })
+	key := "Authorization: Bearer " + h.keys["admin"] + "\r\n"
+	for _, tt := range []struct{ name, address, line, header, status string }{
+		{"health", rest, "GET /healthz", "", "200"},
+		{"metrics", rest, "GET /metrics", "", "200"},
+		{"an unknown path", rest, "GET /nowhere", "", "404"},
+		{"a wrong method", rest, "POST /healthz", "", "405"},
+		{"an unknown path of the API", rest, "POST /v1/nowhere", "", "404"},
+		{"no key", rest, "POST /v1/scores", "", "401"},
+		{"a route without a body", rest, "GET /v1/scores", key, "400"},
+		{"a watch", rest, "GET /v1/boards/default/watch", key, "400"},
+		{"a body that never comes", rest, "POST /v1/scores", key, "400"},
+		{"health of a consumer", l.Addr().String(), "GET /healthz", "", "200"},
+		{"metrics of a consumer", l.Addr().String(), "GET /metrics", "", "200"},
+		{"an unknown path of a consumer", l.Addr().String(), "POST /nowhere", "", "404"},
+	} {
+		for framing, header := range map[string]string{"a length": "Content-Length: 1000\r\n", "chunks": "Transfer-Encoding: chunked\r\n"} {
+			t.Run(tt.name+" with "+framing, func(t *testing.T) {
+				t.Parallel()
+				got, took := answers(t, tt.address, tt.line+" HTTP/1.1\r\nHost: localhost\r\n"+tt.header+header+"\r\n")
+				if !strings.HasPrefix(got, "HTTP/1.1 "+tt.status) || took > 8*time.Second {
+					t.Errorf("after %v: %.100q, want status %s within 8 s", took, got, tt.status)
+				}
+			})
+		}
+	}
+}
+
+// If the body arrives, the connection stays usable.
+func TestBodiesOfRoutesWithoutOne(t *testing.T) {
+	h := newHarness(t, Options{})
+	rest, _ := h.onSockets()
+	got, _ := answers(t, rest, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 2)+
+		"GET /v1/scores HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+h.keys["read"]+"\r\nContent-Length: 2\r\n\r\n{}"+
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	if n := strings.Count(got, "HTTP/1.1 200"); n != 4 {
+		t.Errorf("%d answers of 4: %q", n, got)
+	}
+}
+
+// h2 is a raw HTTP/2 connection.
+type h2 struct {
+	t testing.TB
+	net.Conn
+	*http2.Framer
+	headers *hpack.Decoder
+}
+
+func dialH2(t testing.TB, address string) *h2 {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	c := &h2{t, conn, http2.NewFramer(conn, conn), hpack.NewDecoder(4096, nil)}
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	if err := errors.Join(err, c.WriteSettings()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// open begins a gRPC call and announces a message of the given length.
+func (c *h2) open(stream uint32, method, authorization string, length uint32) {
+	c.t.Helper()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "localhost"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
+	if authorization != "" {
+		fields = append(fields, [2]string{"authorization", "Bearer " + authorization})
+	}
+	for _, f := range fields {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	head := binary.BigEndian.AppendUint32([]byte{0}, length)
+	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
+	if err := errors.Join(err, c.WriteData(stream, false, head), c.WriteData(stream, false, make([]byte, 1000))); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ends reads until n streams have ended and returns their gRPC codes.
+func (c *h2) ends(n int) map[uint32]string {
+	c.t.Helper()
+	codes := map[uint32]string{}
+	for len(codes) < n {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("%d of %d streams ended: %v", len(codes), n, err)
+		}
+		if f, ok := f.(*http2.HeadersFrame); ok {
+			fields, err := c.headers.DecodeFull(f.HeaderBlockFragment())
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			for _, field := range fields {
+				if field.Name == "grpc-status" {
+					codes[f.StreamID] = field.Value
+				}
+			}
+		}
+	}
+	return codes
+}
+
+// On every method, a call ends if the caller does not send its message in time. A call
+// that the guard refuses ends at once.
+func TestMessagesHaveADeadline(t *testing.T) {
+	h := newHarness(t, Options{ReceiveTimeout: time.Second})
+	_, address := h.onSockets()
+	c := dialH2(t, address)
+	began := time.Now()
+	c.open(1, pb.LeaderboardService_SubmitScore_FullMethodName, "guess", 15<<20)
+	if got := c.ends(1); got[1] != "16" || time.Since(began) > time.Second/2 {
+		t.Errorf("a wrong key: %v after %v, want 16 at once", got, time.Since(began))
+	}
+	stream := uint32(1)
+	var methods []string
+	for method := range needs {
+		stream += 2
+		c.open(stream, method, h.keys["admin"], 15<<20)
+		methods = append(methods, method)
+	}
+	for s, code := range c.ends(len(methods)) {
+		if code != "4" {
+			t.Errorf("%s: code %s, want 4", methods[(s-3)/2], code)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the calls ended after %v", took)
+	}
+}
+
+// Without a key, an address can send only four messages concurrently, and each must
+// arrive within a few seconds.
+func TestBytesHeldWithoutAKey(t *testing.T) {
+	h := newHarness(t, Options{ReceiveTimeout: time.Second})
+	_, address := h.onSockets()
+	c := dialH2(t, address)
+	for i := range uint32(10) {
+		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", 15<<20)
+	}
+	codes := map[string]int{}
+	for _, code := range c.ends(10) {
+		codes[code]++
+	}
+	if codes["4"]+codes["8"] != 10 || codes["8"] == 0 {
+		t.Errorf("ten streams end with %v, want 4 and 8 only", codes)
+	}
+	waitFor(t, "the slots to be free", func() bool {
+		h.anonymous.mu.Lock()
+		defer h.anonymous.mu.Unlock()
+		return len(h.anonymous.byKey) == 0
+	})
+	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// gRPC advertises and enforces the same bound on headers as REST.
+func TestHeadersAreBounded(t *testing.T) {
+	h := newHarness(t, Options{})
+	rest, address := h.onSockets()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", maxHeaderBytes))
+	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(ctx, &healthpb.HealthCheckRequest{}); err == nil {
+		t.Error("headers of more than 32 KiB were accepted over gRPC")
+	}
+	got, _ := answers(t, rest, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", maxHeaderBytes+4096)+"\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 431") {
+		t.Errorf("headers of 36 KiB over REST: %.60q", got)
+	}
+}
+
+// A connection over the limit waits until another one ends.
+func TestConnectionsAreBounded(t *testing.T) {
+	h := newHarness(t, Options{MaxConnections: 2})
+	rest, overGRPC := h.onSockets()
+	hello := http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // with empty settings
+	for address, request := range map[string]string{rest: "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", overGRPC: hello} {
+		var conns []net.Conn
+		for range 3 {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			conns = append(conns, conn)
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answered := func(c net.Conn, wait time.Duration) bool {
+			_ = c.SetReadDeadline(time.Now().Add(wait))
+			n, _ := c.Read(make([]byte, 1))
+			return n > 0
+		}
+		if !answered(conns[0], 10*time.Second) || !answered(conns[1], 10*time.Second) || answered(conns[2], 200*time.Millisecond) {
+			t.Errorf("%.10q: the first two of three connections should have an answer, the third should not", request)
+		}
+		conns[0].Close()
+		if !answered(conns[2], 10*time.Second) {
+			t.Errorf("%.10q: no answer after another connection ended", request)
+		}
+	}
+}
+
+// A stream ends within seconds after its key is revoked or expires, over REST and
+// gRPC, on every node.
+func TestStreamsEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	node := newHarness(t, Options{})
+	other := serve(t, node.service, node.store, Options{})
+	create := func(body string) (id, secret string) {
+		res := node.must("admin", "POST", "/v1/keys", body)
+		return get(res, "key", "key_id").(string), res["secret"].(string)
+	}
+	id, revoked := create(`{"name":"revoked","scopes":["read"]}`)
+	_, expiring := create(`{"name":"expiring","scopes":["read"],"expires_at":"` + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano) + `"}`)
+	_, kept := create(`{"name":"kept","scopes":["read"]}`)
+	type watcher struct {
+		name string
+		recv func() error
+	}
+	var ending []watcher
+	for name, h := range map[string]*harness{"the node": node, "another node": other} {
+		h.keys["read"] = revoked
+		events := h.watch("/v1/boards/default/watch")
+		events.next()
+		ending = append(ending, watcher{name + " over REST", func() error {
+			if ev, ok := events.next(); !ok || get(ev.data, "error", "status") != "UNAUTHENTICATED" {
+				return fmt.Errorf("the stream ended with %v", ev)
+			}
+			return status.Error(codes.Unauthenticated, "")
+		}})
+		for what, key := range map[string]string{"revoked": revoked, "expired": expiring} {
+			h.keys["stream"] = key
+			_, address := h.onSockets()
+			stream, err := pb.NewLeaderboardServiceClient(dial(t, address)).WatchScores(h.as("stream"), &pb.WatchScoresRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ending = append(ending, watcher{name + ", " + what, func() error { _, err := stream.Recv(); return err }})
+		}
+	}
+	node.keys["kept"] = kept
+	staying, err := node.client().WatchScores(node.as("kept"), &pb.WatchScoresRequest{})
+	if err == nil {
+		_, err = staying.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.must("admin", "DELETE", "/v1/keys/"+id, nil)
+	began := time.Now()
+	for _, w := range ending {
+		if err := w.recv(); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("%s: %v, want Unauthenticated", w.name, err)
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the streams ended after %v", took)
+	}
+	node.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
+	if _, err := staying.Recv(); err != nil {
+		t.Errorf("the stream of another key: %v", err)
+	}
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"cmp"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// boardID returns id, or the id of the default board if id is empty.
+func boardID(id string) leaderboard.BoardID {
+	return cmp.Or(leaderboard.BoardID(id), leaderboard.DefaultBoard)
+}
+
+// toQuery returns the query for the parameters that all reads have. An empty parameter
+// takes its default. The ranking service checks the limits.
+func toQuery(board, season, division, method string) (ranking.Query, error) {
+	q := ranking.Query{Board: boardID(board), Season: leaderboard.SeasonID(season)}
+	var err error
+	if q.Division, err = leaderboard.ParseDivision(division); err != nil {
+		return q, err
+	}
+	if method != "" {
+		err = q.Method.UnmarshalText([]byte(method))
+	}
+	return q, err
+}
+
+// known returns nil if rank is 0, which stands for an unknown rank.
+func known(rank int64) *int64 {
+	if rank == 0 {
+		return nil
+	}
+	return &rank
+}
+
+func fromLine(l *ranking.Line) *pb.Entry {
+	e := &pb.Entry{
+		UserId: string(l.User), Score: int64(l.Score), Rank: known(l.Rank),
+		AchievedAt: protoconv.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers,
+	}
+	if l.Entry != nil {
+		match := string(l.Entry.Match)
+		e.MatchId, e.Metadata, e.Divisions = &match, protoconv.FromMetadata(l.Entry.Metadata), protoconv.FromDivisions(l.Entry.Divisions)
+	}
+	return e
+}
+
+// total returns the number of entries, or nil if the number is unknown.
+func total(a *ranking.About) *int64 {
+	if a.Degraded {
+		return nil
+	}
+	return &a.Total
+}
+
+// scoredAt returns the time for which scores are computed, or nil if scores do not
+// change with time.
+func scoredAt(a *ranking.About) *timestamppb.Timestamp {
+	if a.Board.Policy != leaderboard.Decay {
+		return nil
+	}
+	return protoconv.Timestamp(a.ScoredAt)
+}
+
+func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
+	list := &pb.Leaderboard{
+		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: total(a),
+		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
+		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a),
+	}
+	for i := range lines {
+		list.Leaderboard[i] = fromLine(&lines[i])
+	}
+	return list
+}
+
+func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
+	e := fromLine(&p.Line)
+	u := &pb.GetUserScoreResponse_UserScore{
+		UserId: e.UserId, Score: e.Score, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
+		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions,
+		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
+		Total: total(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
+		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
+	}
+	if !p.Degraded {
+		u.Percentile = &p.Percentile
+	}
+	for i := range p.Neighbors {
+		n := fromLine(&p.Neighbors[i])
+		n.IsCurrentUser = &p.Neighbors[i].Current
+		u.Neighbors = append(u.Neighbors, n)
+	}
+	return u
+}
+
+func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
+	stats := &pb.GetStatsResponse_Stats{
+		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
+		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed,
+		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
+		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: known(s.RankOfScore),
+	}
+	for _, b := range s.Histogram {
+		stats.Histogram = append(stats.Histogram, &pb.GetStatsResponse_Bucket{Lower: int64(b.From), Upper: int64(b.To), Count: b.Count})
+	}
+	for _, p := range s.Percentiles {
+		stats.Percentiles = append(stats.Percentiles, &pb.GetStatsResponse_Percentile{Percentile: p.Percent, Score: int64(p.Score)})
+	}
+	return stats
+}
+
+func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
+	season := &pb.ListSeasonsResponse_Season{
+		Id: string(s.ID), Start: protoconv.Timestamp(s.Start), End: protoconv.Timestamp(s.End), Status: string(s.Phase), Entrants: s.Total,
+		SealedAt: protoconv.Timestamp(s.SealedAt), ClosesAt: protoconv.Timestamp(s.ClosesAt),
+	}
+	for _, a := range s.Amendments {
+		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: protoconv.Timestamp(a.At), Reason: a.Reason})
+	}
+	return season
+}
+
+func fromReceipt(user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
+	o := &pb.Outcome{
+		UserId: string(user), MatchId: string(r.Match), Status: protoconv.FromStatus(r.Status), Reason: string(r.Reason),
+		Revision: r.Revision, Season: string(r.Season), AchievedAt: protoconv.Timestamp(r.AchievedAt), Rank: known(r.Ranks.Competition),
+	}
+	if r.HasScore {
+		o.NewScore = (*int64)(&r.Score)
+	}
+	if r.Err != nil {
+		o.Detail = messageOf(r.Err)
+		if r.Reason == "" {
+			o.Status, o.NewScore, o.Rank = pb.Outcome_FAILED, nil, nil
+		}
+	}
+	return o
+}

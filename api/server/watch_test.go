@@ -1,0 +1,259 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// event is a server-sent event.
+type event struct {
+	name, id string
+	data     map[string]any
+}
+
+// events reads server-sent events until the stream ends.
+type events struct {
+	t    testing.TB
+	body io.ReadCloser
+	r    *bufio.Reader
+}
+
+func (h *harness) watch(path string) *events {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.http.URL+path, nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+h.keys["read"])
+	res, err := h.http.Client().Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { res.Body.Close() })
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("Cache-Control") != "no-store" {
+		h.t.Fatalf("watch: %d %v", res.StatusCode, res.Header)
+	}
+	return &events{h.t, res.Body, bufio.NewReader(res.Body)}
+}
+
+// next returns the next event, and false at the end of the stream.
+func (e *events) next() (event, bool) {
+	e.t.Helper()
+	var ev event
+	for {
+		line, err := e.r.ReadString('\n')
+		if err == io.EOF && line == "" && ev.data == nil {
+			return event{}, false
+		}
+		if err != nil && err != io.EOF {
+			return event{}, false
+		}
+		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch field {
+		case "":
+			if ev.data != nil {
+				return ev, true
+			}
+		case "event":
+			ev.name = value
+		case "id":
+			ev.id = value
+		case "data":
+			dec := json.NewDecoder(strings.NewReader(value))
+			dec.UseNumber()
+			if err := dec.Decode(&ev.data); err != nil {
+				e.t.Fatalf("data %q: %v", value, err)
+			}
+		default:
+			e.t.Fatalf("line %q", line)
+		}
+	}
+}
+
+func TestWatchOverREST(t *testing.T) {
+	h := newHarness(t, Options{})
+	watch := h.watch("/v1/boards/default/watch?limit=3")
+	first, ok := watch.next()
+	if !ok || first.name != "" || first.id != "0" || first.data["count"] != number(0) || first.data["season"] == "" || first.data["method"] != "competition" {
+		t.Fatalf("the first event is %+v", first)
+	}
+	last := ""
+	for i := 1; i <= 5; i++ {
+		h.must("submit", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":"u%d","points":%d}`, i, i))
+		ev, ok := watch.next()
+		leader := get(ev.data, "leaderboard", 0)
+		if !ok || get(leader, "user_id") != fmt.Sprintf("u%d", i) || get(leader, "score") != number(int64(i)) || get(leader, "rank") != number(1) || ev.data["count"] != number(int64(min(i, 3))) || ev.data["total"] != number(int64(i)) {
+			t.Fatalf("event %d is %+v", i, ev)
+		}
+		if len(ev.id) < len(last) || len(ev.id) == len(last) && ev.id <= last {
+			t.Errorf("id %s after %s", ev.id, last)
+		}
+		last = ev.id
+	}
+	// A change that does not affect the top sends no event. The next event is for a
+	// change of the top.
+	h.createBoard(`{"board_id":"other","season":{"schedule":"NONE"}}`)
+	h.must("submit", "POST", "/v1/boards/other/scores", `{"user_id":"x","score":1}`)
+	h.must("admin", "POST", "/v1/users/u5:ban", nil)
+	if ev, _ := watch.next(); get(ev.data, "leaderboard", 0, "user_id") != "u4" || ev.data["total"] != number(4) {
+		t.Errorf("after the ban: %+v", ev)
+	}
+	// A stopping server ends the stream with an error that states the reason.
+	h.Server.stop()
+	ev, ok := watch.next()
+	if !ok || ev.name != "error" || get(ev.data, "error", "status") != "UNAVAILABLE" {
+		t.Errorf("when the server stops: %+v", ev)
+	}
+	if ev, ok := watch.next(); ok {
+		t.Errorf("after the end: %+v", ev)
+	}
+}
+
+func TestWatchOfADivision(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(marathon)
+	watch := h.watch("/v1/boards/marathon/watch?division=gender:F&method=dense&season=all")
+	watch.next()
+	h.must("submit", "POST", "/v1/boards/marathon/scores", `{"user_id":"m","score":1,"attributes":{"gender":"M"}}`)
+	h.must("submit", "POST", "/v1/boards/marathon/scores", `{"user_id":"f","score":2,"attributes":{"gender":"F"}}`)
+	if ev, _ := watch.next(); ev.data["division"] != "gender:F" || ev.data["count"] != number(1) || get(ev.data, "leaderboard", 0, "user_id") != "f" || ev.data["method"] != "dense" {
+		t.Errorf("%+v", ev)
+	}
+}
+
+// An error before the first event has the status and the form of any other error.
+func TestWatchErrors(t *testing.T) {
+	h := newHarness(t, Options{MaxWatchers: 1})
+	a := h.do("read", "GET", "/v1/boards/nowhere/watch", nil)
+	if a.status != http.StatusNotFound || a.reason() != "BOARD_NOT_FOUND" || a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("an unknown board: %d %v %s", a.status, a.header, a.raw)
+	}
+	watch := h.watch("/v1/boards/default/watch")
+	watch.next()
+	if a := h.do("read", "GET", "/v1/boards/default/watch", nil); a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
+		t.Errorf("one watcher too many: %d %s", a.status, a.raw)
+	}
+	// When a watcher disconnects, another may watch.
+	watch.body.Close()
+	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
+}
+
+func TestWatchOverGRPC(t *testing.T) {
+	h := newHarness(t, Options{})
+	ctx, cancel := context.WithCancel(h.as("read"))
+	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := stream.Recv(); err != nil || m.GetData().GetCount() != 0 {
+		t.Fatalf("the first message is %v, %v", m, err)
+	}
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
+	m, err := stream.Recv()
+	if err != nil || m.GetData().GetLeaderboard()[0].GetUserId() != "u" || m.GetEventId() == "0" {
+		t.Errorf("the second message is %v, %v", m, err)
+	}
+	cancel()
+	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
+		t.Errorf("after leaving: %v", err)
+	}
+	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
+}
+
+func TestAdminStreams(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
+	for i := range 5 {
+		h.must("submit", "POST", "/v1/boards/b/scores", fmt.Sprintf(`{"user_id":"u%d","match_id":"m","score":%d,"metadata":{"i":%d}}`, i, i, i))
+	}
+	h.must("submit", "POST", "/v1/boards/b/results/u4/m:retract", nil)
+
+	a := h.do("admin", "POST", "/v1/admin/verify", `{"board":"b","season":"all","repair":true}`)
+	lines := jsonLines(t, a)
+	summary := lines[len(lines)-1]
+	if a.header.Get("Content-Type") != "application/x-ndjson" || get(summary, "summary", "users") != number(5) || get(summary, "summary", "results") != number(5) || get(summary, "summary", "differences") != number(0) {
+		t.Errorf("verify: %v %s", a.header, a.raw)
+	}
+	if got := get(lines[0], "progress", "board"); got != "b" {
+		t.Errorf("progress: %s", a.raw)
+	}
+	lines = jsonLines(t, h.do("admin", "POST", "/v1/admin/rebuild", nil))
+	if got := get(lines[len(lines)-1], "summary", "users"); got != number(5) {
+		t.Errorf("rebuild: %v", lines)
+	}
+	lines = jsonLines(t, h.do("admin", "GET", "/v1/boards/b/results?season=all", nil))
+	if len(lines) != 5 || get(lines[1], "result", "metadata", "i") != number(1) || get(lines[4], "retracted") != true || get(lines[4], "result", "score") != nil || get(lines[0], "season") != "all" {
+		t.Errorf("export: %v", lines)
+	}
+	if a := h.do("admin", "GET", "/v1/boards/default/results", nil); a.status != http.StatusOK || a.raw != "" || a.header.Get("Content-Type") != "application/x-ndjson" {
+		t.Errorf("an export of nothing: %d %v %q", a.status, a.header, a.raw)
+	}
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/v1/admin/verify", `{"season":"all"}`, 400},
+		{"POST", "/v1/admin/rebuild", `{"board":"nowhere"}`, 404},
+		{"GET", "/v1/boards/nowhere/results", ``, 404},
+		{"GET", "/v1/boards/b/results?season=202611", ``, 404},
+	} {
+		if a := h.do("admin", tt.method, tt.path, tt.body); a.status != tt.status || a.body["code"] == nil {
+			t.Errorf("%s %s: %d %s, want %d", tt.method, tt.path, a.status, a.raw, tt.status)
+		}
+	}
+}
+
+func jsonLines(t *testing.T, a answer) []map[string]any {
+	t.Helper()
+	if a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.raw)
+	}
+	var lines []map[string]any
+	dec := json.NewDecoder(strings.NewReader(a.raw))
+	dec.UseNumber()
+	for dec.More() {
+		var line map[string]any
+		if err := dec.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	if len(lines) == 0 || strings.Count(a.raw, "\n") != len(lines) {
+		t.Fatalf("not a message a line: %s", a.raw)
+	}
+	return lines
+}
+
+// If a stream fails after its first messages, its last line is the error.
+func TestExportThatBreaks(t *testing.T) {
+	h := newHarness(t, Options{})
+	broken := serve(t, breaking{h.service}, h.store, Options{})
+	a := broken.do("admin", "GET", "/v1/boards/default/results", nil)
+	lines := jsonLines(t, a)
+	if len(lines) != 2 || get(lines[1], "error", "status") != "UNAVAILABLE" || strings.Contains(a.raw, "node 7") {
+		t.Errorf("%s", a.raw)
+	}
+}
+
+type breaking struct{ *ranking.Service }
+
+func (breaking) Export(_ context.Context, _ ranking.Selection, send func(leaderboard.MatchResult) error) error {
+	if err := send(leaderboard.MatchResult{Score: 1, AchievedAt: time.Unix(1, 0)}); err != nil {
+		return err
+	}
+	return fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
+}

@@ -1,0 +1,35 @@
+// Package web has the page that shows rankings in a browser.
+package web
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"net/http"
+	"strings"
+)
+
+// html is the page. It refers to no other origin.
+//
+//go:embed index.html
+var html string
+
+// policy is the Content-Security-Policy. It allows only the style and the script with
+// the hashes of the page's own, so that injected markup cannot run.
+var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
+	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
+
+// hashOf returns the CSP source of the page's only element with the given name.
+func hashOf(element string) string {
+	_, rest, _ := strings.Cut(html, "<"+element+">")
+	content, _, _ := strings.Cut(rest, "</"+element+">")
+	sum := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// ServePage writes the page and its Content-Security-Policy.
+func ServePage(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(html)) // the client may have disconnected
+}

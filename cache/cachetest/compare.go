@@ -1,0 +1,130 @@
+package cachetest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// agrees compares every ladder of the index with the model: by every method of Ranker,
+// for every position and user, and for users without a standing.
+func (f *fixture) agrees() {
+	f.Helper()
+	for _, d := range f.model.divisions() {
+		f.agreesIn(d)
+	}
+}
+
+// agreesIn compares one ladder.
+func (f *fixture) agreesIn(d leaderboard.Division) {
+	ctx := f.ctx
+	f.Helper()
+	l := leaderboard.Ladder{SeasonKey: f.key, Division: d}
+	all := f.model.standings(d)
+	view := leaderboard.View{Size: int64(len(all)), AsOf: f.model.asOf}
+	name := func(format string, args ...any) string { return fmt.Sprintf("%q: ", d) + fmt.Sprintf(format, args...) }
+	page := func(from, n int) []leaderboard.Standing { // from is an index in all
+		from = min(from, len(all))
+		return all[from:min(from+n, len(all))]
+	}
+	window := func(i, above, below int) []leaderboard.Standing {
+		return all[max(i-above, 0):min(i+below+1, len(all))]
+	}
+
+	got, v, err := f.Page(ctx, l, 1, len(all)+1)
+	f.ok("Page", err)
+	f.equal(name("whole page"), all, got)
+	f.equal(name("view of a page"), view, v)
+
+	var users []leaderboard.UserID
+	var standings []leaderboard.Standing
+	where := map[leaderboard.UserID]int{}
+	for i, s := range all {
+		where[s.User] = i
+	}
+	for user := range f.model.entries {
+		users = append(users, user)
+	}
+	users = append(users, "no such user")
+	if len(users) > 1 {
+		users = append(users, users[0]) // twice
+	}
+	for _, user := range users {
+		if i, ok := where[user]; ok {
+			standings = append(standings, all[i])
+		} else {
+			standings = append(standings, leaderboard.Standing{User: user})
+		}
+	}
+	got, v, err = f.Standings(ctx, l, users)
+	f.ok("Standings", err)
+	f.equal(name("standings"), standings, got)
+	f.equal(name("view of standings"), view, v)
+
+	for _, user := range users {
+		i, ok := where[user]
+		if !ok {
+			if _, _, err := f.Around(ctx, l, user, 2, 2); !errors.Is(err, leaderboard.ErrEntryNotFound) {
+				f.Fatalf("%s: error %v, want ErrEntryNotFound", name("around %q", user), err)
+			}
+			continue
+		}
+		for _, n := range [][2]int{{0, 0}, {1 + i%4, 4 - i%4}, {len(all), i % 2}} {
+			got, v, err := f.Around(ctx, l, user, n[0], n[1])
+			f.ok("Around", err)
+			f.equal(name("around %q, %d above and %d below", user, n[0], n[1]), window(i, n[0], n[1]), got)
+			f.equal(name("view of around"), view, v)
+		}
+	}
+
+	keys := []leaderboard.RankKey{leaderboard.RankKey(strings.Repeat("\x00", f.board.RankKeyBytes())), leaderboard.RankKey(strings.Repeat("\xff", f.board.RankKeyBytes())), "\x80"}
+	for i, s := range all {
+		for _, n := range []int{1, 3} {
+			got, v, err := f.Page(ctx, l, int64(i+1), n)
+			f.ok("Page", err)
+			f.equal(name("page of %d from %d", n, i+1), page(i, n), got)
+			f.equal(name("view of a page"), view, v)
+		}
+		after, v, err := f.PageAfter(ctx, l, s.SortKey(), 1+i%3)
+		f.ok("PageAfter", err)
+		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
+		f.equal(name("view of a page"), view, v)
+		// These sort keys, directly before and after s, belong to no standing.
+		between := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
+		after, _, err = f.PageAfter(ctx, l, between, 2)
+		f.ok("PageAfter", err)
+		f.equal(name("page after a key behind the standing at %d", i+1), following(all, between, 2), after)
+		between = leaderboard.MakeSortKey(s.Key, s.AchievedAt.Add(-time.Microsecond), s.User)
+		after, _, err = f.PageAfter(ctx, l, between, 2)
+		f.ok("PageAfter", err)
+		f.equal(name("page after a key before the standing at %d", i+1), following(all, between, 2), after)
+		keys = append(keys, s.Key, s.Key[:len(s.Key)/2], s.Key[:min(len(s.Key), 8)])
+	}
+	got, v, err = f.Page(ctx, l, int64(len(all)+1), 3)
+	f.ok("Page", err)
+	f.equal(name("page behind the end"), []leaderboard.Standing(nil), got)
+	f.equal(name("view of a page behind the end"), view, v)
+
+	var counts []leaderboard.Counts
+	for _, k := range keys {
+		counts = append(counts, count(all, k))
+	}
+	gotCounts, v, err := f.Count(ctx, l, keys)
+	f.ok("Count", err)
+	f.equal(name("counts"), counts, gotCounts)
+	f.equal(name("view of counts"), view, v)
+}
+
+// following returns up to n standings whose sort keys are greater than after.
+func following(all []leaderboard.Standing, after leaderboard.SortKey, n int) []leaderboard.Standing {
+	var out []leaderboard.Standing
+	for _, s := range all {
+		if s.SortKey() > after && len(out) < n {
+			out = append(out, s)
+		}
+	}
+	return out
+}

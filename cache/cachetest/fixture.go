@@ -1,0 +1,231 @@
+package cachetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// fixture is a test with its index, a board, a season, and the model of what the index
+// must hold for the season. Its methods that call the index end the test if the index
+// returns an unexpected error.
+type fixture struct {
+	*testing.T
+	leaderboard.Index
+	limits Limits
+	sizes  Sizes
+	ctx    context.Context
+	board  *leaderboard.Board
+	key    leaderboard.SeasonKey
+	model  *model
+	now    time.Time // the time of the last change
+}
+
+// start is the time from which entries count their event times.
+var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func newFixture(t *testing.T, index leaderboard.Index, limits Limits, sizes Sizes) *fixture {
+	b := &leaderboard.Board{ID: "board", Order: leaderboard.HigherFirst, Divisions: []string{"country", "gender"}}
+	return &fixture{
+		T: t, Index: index, limits: limits, sizes: sizes.withDefaults(), ctx: t.Context(), board: b,
+		key:   leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll},
+		model: newModel(),
+		now:   start,
+	}
+}
+
+// with returns a copy of f for another board or season of the same index.
+func (f *fixture) with(b *leaderboard.Board, key leaderboard.SeasonKey) *fixture {
+	g := *f
+	g.board, g.key, g.model = b, key, newModel()
+	return &g
+}
+
+// ok ends the test if err is not nil.
+func (f *fixture) ok(what string, err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatalf("%s: %v", what, err)
+	}
+}
+
+// is fails the test unless err wraps want.
+func (f *fixture) is(what string, err, want error) {
+	f.Helper()
+	if !errors.Is(err, want) {
+		f.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+// equal ends the test unless got equals want.
+func (f *fixture) equal(what string, want, got any) {
+	f.Helper()
+	if reflect.DeepEqual(want, got) {
+		return // the usual case, and much faster than Diff
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+		f.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// entry returns the entry of a user with one result, achieved some seconds after start.
+// divisions have the form "attribute:value".
+func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, second int, divisions ...string) leaderboard.Entry {
+	r := leaderboard.MatchResult{Score: score, AchievedAt: start.Add(time.Duration(second) * time.Second), Attributes: map[string]string{}}
+	for _, d := range divisions {
+		attribute, value, _ := strings.Cut(d, ":")
+		r.Attributes[attribute] = value
+	}
+	return f.entryOf(user, version, &r)
+}
+
+// entryOf returns the entry of a user with the result r only.
+func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboard.MatchResult) leaderboard.Entry {
+	f.Helper()
+	r.ResultKey = leaderboard.ResultKey{SeasonKey: f.key, User: user, Match: "m"}
+	tally := f.board.Add(leaderboard.Tally{}, r)
+	e := f.board.Entry(&tally, f.key.Season, user)
+	e.Version = version
+	return e
+}
+
+// none returns the entry of a user without a result that stands.
+func (f *fixture) none(user leaderboard.UserID, version uint64) leaderboard.Entry {
+	return f.entryOf(user, version, &leaderboard.MatchResult{Retracted: true})
+}
+
+// ladder returns the ladder of a division of the form "attribute:value", or the overall
+// ladder for "".
+func (f *fixture) ladder(division string) leaderboard.Ladder {
+	f.Helper()
+	d, err := leaderboard.ParseDivision(division)
+	f.ok("ParseDivision", err)
+	return leaderboard.Ladder{SeasonKey: f.key, Division: d}
+}
+
+// tick returns a time later than all previous ones.
+func (f *fixture) tick() time.Time {
+	f.now = f.now.Add(time.Second)
+	return f.now
+}
+
+// update updates the index and the model.
+func (f *fixture) update(entries ...leaderboard.Entry) {
+	f.Helper()
+	at := f.tick()
+	f.ok("Update", f.Update(f.ctx, f.key, at, entries))
+	f.model.update(at, entries...)
+}
+
+// rebuild rebuilds the index and the model.
+func (f *fixture) rebuild(entries ...leaderboard.Entry) {
+	f.Helper()
+	at := f.tick()
+	f.ok("Rebuild", f.Rebuild(f.ctx, f.board, f.key, at, sequence(entries...)))
+	f.model = newModel()
+	f.model.update(at, entries...)
+}
+
+// sequence yields entries without an error.
+func sequence(entries ...leaderboard.Entry) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		for _, e := range entries {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func shuffled[T any](rng *rand.Rand, in []T) []T {
+	out := slices.Clone(in)
+	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// five loads five users: a tie of two at the top, then one, then a tie of two.
+func (f *fixture) five() {
+	f.Helper()
+	f.rebuild(
+		f.entry("ann", 1, 30, 1, "gender:F", "country:KEN"),
+		f.entry("bob", 1, 30, 2, "gender:M"),
+		f.entry("cid", 1, 20, 0, "gender:M", "country:KEN"),
+		f.entry("dan", 1, 10, 5, "gender:M"),
+		f.entry("eve", 1, 10, 6, "gender:F"),
+	)
+}
+
+// many returns the entries of n users, some of them not ranked.
+func (f *fixture) many(rng *rand.Rand, n int) []leaderboard.Entry {
+	var entries []leaderboard.Entry
+	for i := range n {
+		e := f.entry(leaderboard.UserID(fmt.Sprint("user ", i)), uint64(1+rng.IntN(5)), leaderboard.Score(rng.IntN(30)), rng.IntN(5),
+			"gender:"+string("FMX"[rng.IntN(3)]), fmt.Sprint("country:", rng.IntN(10)))
+		switch rng.IntN(10) {
+		case 0:
+			e.Hidden = true
+		case 1:
+			e = f.none(e.User, e.Version)
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// unavailable checks that every read of f's season returns ErrRankUnavailable.
+func (f *fixture) unavailable() {
+	ctx, l := f.ctx, f.ladder("")
+	f.Helper()
+	errs := map[string]error{}
+	_, _, errs["Standings"] = f.Standings(ctx, l, []leaderboard.UserID{"ann"})
+	_, _, errs["Page"] = f.Page(ctx, l, 1, 10)
+	_, _, errs["PageAfter"] = f.PageAfter(ctx, l, "", 10)
+	_, _, errs["Around"] = f.Around(ctx, l, "ann", 1, 1)
+	_, _, errs["Count"] = f.Count(ctx, l, []leaderboard.RankKey{"\x00"})
+	for method, err := range errs {
+		f.is(method, err, leaderboard.ErrRankUnavailable)
+	}
+	if loaded, err := f.Loaded(ctx, f.key); loaded || err != nil {
+		f.Errorf("loaded %v, error %v", loaded, err)
+	}
+}
+
+// hostile returns ids that are easily confused with each other.
+func hostile() []leaderboard.UserID {
+	ids := []leaderboard.UserID{
+		"a", "aa", "aaa", "aab", "a ", "a!", "a:", "a;", "a/", "a0", "a|", "a~", "A", " a", " ",
+		"1", "10", "2", "-1", "0", "00", "1e3", "NaN", "nil", "null", "user", "{a}", "{", "}", "{}a", "*", "?", "[a-z]", "\\", "\"", "'", "%", "%00", "%s",
+		"a\u00e4", "a\u0301", "\u00e1", "\u07ff", "\u0800", "\uffee", "\ufffd", "\U00010000", "\U0001f600", "\u6f22", "\u5b57",
+	}
+	long := strings.Repeat("x", leaderboard.MaxIDBytes-1)
+	return append(ids, leaderboard.UserID(long), leaderboard.UserID(long+"x"), leaderboard.UserID(long+"y"), leaderboard.UserID(strings.Repeat("\U00010000", leaderboard.MaxIDBytes/4)))
+}
+
+// seedVariable is the environment variable that sets the seed of random tests, to repeat
+// one.
+const seedVariable = "LEADERBOARD_TEST_SEED"
+
+// random returns a random generator. It logs the command that repeats the test.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with: %s=%d go test . -run '^%s$'", seedVariable, seed, t.Name())
+	return rand.New(rand.NewPCG(seed, 0))
+}

@@ -1,0 +1,219 @@
+package cachetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var rebuildTests = []test{
+	{"Rebuild accepts entries in any order", func(f *fixture) {
+		rng := random(f.T)
+		entries := f.many(rng, 100)
+		bySortKey := func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }
+		f.rebuild(entries...)
+		f.agrees()
+		slices.SortFunc(entries, bySortKey)
+		f.rebuild(entries...)
+		f.agrees()
+		slices.Reverse(entries)
+		f.rebuild(entries...)
+		f.agrees()
+		// Updates older than what Rebuild read change nothing, even for users who are not ranked.
+		for _, e := range entries {
+			if e.Version > 1 {
+				f.update(f.entry(e.User, e.Version-1, 99, 0))
+			}
+		}
+		f.agrees()
+	}},
+	{"Rebuild replaces all standings of the season", func(f *fixture) {
+		f.five()
+		f.rebuild(f.entry("fay", 1, 5, 0, "gender:F"), f.entry("ann", 1, 4, 0))
+		f.agrees()
+		f.rebuild()
+		f.agrees()
+	}},
+	{"Rebuild starts to record Updates before it reads entries", func(f *fixture) {
+		for _, loaded := range []bool{false, true} {
+			newer := f.entry("ann", 2, 50, 0, "gender:F")
+			gone := f.none("bob", 2)
+			fresh := f.entry("new", 1, 40, 0)
+			at := f.tick()
+			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
+				// Rebuild reads the entries as the store held them before these updates.
+				f.update(newer)
+				if !yield(f.entry("ann", 1, 10, 0, "gender:M"), nil) {
+					return
+				}
+				f.update(gone, fresh)
+				yield(f.entry("bob", 1, 20, 0), nil)
+			})
+			f.ok("Rebuild", err)
+			f.model = newModel()
+			f.model.update(f.now, newer, gone, fresh)
+			f.agrees()
+			f.update(f.entry("bob", 1, 20, 0)) // stale
+			f.agrees()
+			if !loaded {
+				f.five()
+			}
+		}
+	}},
+	{"reads see the old standings until Rebuild returns", func(f *fixture) {
+		before := f.with(f.board, f.key)
+		err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
+			before.unavailable()
+			yield(f.entry("zoe", 1, 1, 0), nil)
+			before.unavailable()
+		})
+		f.ok("Rebuild", err)
+		f.five()
+		at := f.tick()
+		err = f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
+			f.agrees()
+			yield(f.entry("fay", 1, 99, 0), nil)
+			f.agrees()
+			f.update(f.entry("ann", 2, 5, 0))
+			f.agrees()
+			yield(f.entry("gil", 1, 98, 0), nil)
+			f.agrees()
+		})
+		f.ok("Rebuild", err)
+		f.model = newModel()
+		f.model.update(f.now, f.entry("fay", 1, 99, 0), f.entry("gil", 1, 98, 0), f.entry("ann", 2, 5, 0))
+		f.agrees()
+	}},
+	{"the season stays as it was if entries yields an error", func(f *fixture) {
+		broken := errors.New("the store is gone")
+		fails := func(during func()) {
+			f.Helper()
+			err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
+				if yield(f.entry("fay", 1, 99, 0), nil) {
+					during()
+					yield(leaderboard.Entry{}, broken)
+				}
+			})
+			if !errors.Is(err, broken) {
+				f.Fatalf("Rebuild: error %v, want the error of entries", err)
+			}
+		}
+		fails(func() {})
+		f.unavailable()
+		f.five()
+		fails(func() { f.update(f.entry("ann", 2, 1, 0)) })
+		f.agrees()
+		f.update(f.entry("ann", 3, 50, 0))
+		f.agrees()
+		f.rebuild(f.entry("gil", 1, 1, 0))
+		f.agrees()
+	}},
+	{"the season stays as it was if ctx is done", func(f *fixture) {
+		f.five()
+		ctx, cancel := context.WithCancel(f.ctx)
+		var yielded int
+		err := f.Rebuild(ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
+			for cancel(); yielded < 1_000_000; yielded++ {
+				if !yield(f.entry(leaderboard.UserID(fmt.Sprint("user ", yielded)), 1, 1, 0), nil) {
+					return
+				}
+			}
+		})
+		f.is("Rebuild", err, context.Canceled)
+		if yielded == 1_000_000 {
+			f.Error("Rebuild reads all entries although ctx is done")
+		}
+		f.agrees()
+	}},
+	{"concurrent Rebuilds of one season run one after another", func(f *fixture) {
+		var firstReturned atomic.Bool
+		began, second := make(chan struct{}), make(chan error, 1)
+		go func() {
+			<-began
+			second <- f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
+				if !firstReturned.Load() {
+					yield(leaderboard.Entry{}, errors.New("the second Rebuild reads while the first runs"))
+					return
+				}
+				yield(f.entry("second", 1, 1, 0), nil)
+			})
+		}()
+		other := f.with(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
+		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
+			close(began)
+			// A Rebuild of another season does not wait for this one. While it runs, the
+			// second Rebuild of this season could start, if the index wrongly allowed that.
+			for range 20 {
+				other.rebuild(other.entry("ann", 1, 1, 0))
+			}
+			other.agrees()
+			yield(f.entry("first", 1, 1, 0), nil)
+			firstReturned.Store(true)
+		})
+		f.ok("Rebuild", err)
+		f.ok("the second Rebuild", <-second)
+		f.model.update(f.now, f.entry("second", 1, 1, 0))
+		f.agrees()
+
+		// A waiting Rebuild returns when its ctx is done.
+		err = f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
+			ctx, cancel := context.WithCancel(f.ctx)
+			cancel()
+			f.is("a waiting Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
+			yield(f.entry("second", 1, 1, 0), nil)
+		})
+		f.ok("Rebuild", err)
+		f.agrees()
+	}},
+	{"Loaded reports whether a Rebuild has loaded the season since it was dropped", func(f *fixture) {
+		loaded := func() bool {
+			f.Helper()
+			ok, err := f.Loaded(f.ctx, f.key)
+			f.ok("Loaded", err)
+			return ok
+		}
+		if loaded() {
+			f.Error("Loaded reports true before any Rebuild")
+		}
+		f.rebuild()
+		if !loaded() {
+			f.Error("Loaded reports false after a Rebuild without entries")
+		}
+		f.ok("Drop", f.Drop(f.ctx, f.key))
+		if loaded() {
+			f.Error("Loaded reports true after Drop")
+		}
+		f.ok("Drop", f.Drop(f.ctx, f.key))
+		f.five()
+		if !loaded() {
+			f.Error("Loaded reports false after a Rebuild that followed a Drop")
+		}
+	}},
+	{"Drop removes a season", func(f *fixture) {
+		f.five()
+		f.update(f.entry("ann", 50, 1, 0))
+		f.ok("Drop", f.Drop(f.ctx, f.key))
+		f.unavailable()
+		f.rebuild(f.entry("ann", 1, 30, 1)) // as for a board that was deleted and created again
+		f.agrees()
+		f.update(f.entry("ann", 2, 31, 1))
+		f.agrees()
+	}},
+	{"if Drop is called while a Rebuild runs, the Rebuild loads nothing and returns ErrRankUnavailable", func(f *fixture) {
+		f.five()
+		err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
+			f.ok("Drop", f.Drop(f.ctx, f.key))
+			f.ok("Update", f.Update(f.ctx, f.key, f.tick(), []leaderboard.Entry{f.entry("gil", 1, 1, 0)}))
+			yield(f.entry("fay", 1, 99, 0), nil)
+		})
+		f.is("Rebuild", err, leaderboard.ErrRankUnavailable)
+		f.unavailable()
+		f.five()
+		f.agrees()
+	}},
+}

@@ -1,0 +1,41 @@
+-- Delivers items from the outboxes of other shards to this shard, which is the
+-- home of their rank keys. An item is '+' if the sender now holds a rank key, '-'
+-- if it no longer does; then a byte with the ladder's length, the ladder and the
+-- rank key.
+-- After ARGV[2] come deliveries: generation, sender, the number of items that
+-- precede these in the sender's outbox, the number of items, the items. The shard
+-- applies each sender's items in order and once.
+-- Returns OK and, for each delivery, the number of items received from its
+-- sender, or -1 if the generation does not exist here.
+local c, refusal = enter()
+if refusal then return refusal end
+check_memory()
+local reply, arg = {OK}, 3
+while arg <= #ARGV do
+  local g, from, before, n = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+  arg = arg + 4
+  if g ~= c.live and g ~= c.next then
+    reply[#reply + 1] = -1
+  else
+    local w = key(g, 'w')
+    local received, keys = tonumber(call('HGET', w, 'i' .. from) or 0), 0
+    if before > received then -- the items in between were received by a server whose data is lost
+      empty_shard()
+      return {LOST}
+    end
+    for i = received - before, n - 1 do
+      local item = ARGV[arg + i]
+      local length = byte(item, 2)
+      local name, k = sub(item, 3, 2 + length), sub(item, 3 + length)
+      keys = keys + (sub(item, 1, 1) == '+' and hold or release)(g, name, k)
+    end
+    if before + n > received then
+      received = before + n
+      call('HSET', w, 'i' .. from, received)
+    end
+    if keys ~= 0 then call('HINCRBY', w, 'keys', keys) end
+    reply[#reply + 1] = received
+  end
+  arg = arg + n
+end
+return reply

@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// partOf computes what window.lua computes, for a shard with the given sort keys.
+// homes are the rank keys whose home is the shard.
+func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
+	smaller := func(list []string, k string) int {
+		n, _ := slices.BinarySearch(list, k)
+		return n
+	}
+	rank := rankKey(cut, keyBytes)
+	w := part{size: int64(len(keys)), cut: int64(smaller(keys, cut)), better: int64(smaller(keys, rank)), smaller: int64(smaller(homes, rank))}
+	w.equal = w.smaller
+	if slices.Contains(homes, rank) {
+		w.equal++
+	}
+	first := max(int(w.cut)-above, 0)
+	w.first = int64(first)
+	w.keys = keys[first:min(int(w.cut)+below, len(keys))]
+	if len(w.keys) > 0 {
+		w.start = int64(smaller(keys, rankKey(w.keys[0], keyBytes)))
+		w.distinct = int64(smaller(homes, rankKey(w.keys[0], keyBytes)))
+	}
+	return w
+}
+
+// A window that is joined from parts of any size, around any cut, agrees with the
+// whole ladder and contains everything that was requested.
+func FuzzWindow(f *testing.F) {
+	for seed := range uint64(200) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		shards, users, scores := 1+rng.IntN(5), rng.IntN(40), 1+rng.Int64N(12)
+		uneven := rng.IntN(3) == 0
+		entries := map[leaderboard.UserID]leaderboard.Entry{}
+		keys, homes := make([][]string, shards), make([][]string, shards)
+		for i := range users {
+			e := entry(fmt.Sprint("u", i), 1+rng.Uint64N(3), rng.Int64N(scores), "")
+			entries[e.User] = e
+			shard := rng.IntN(shards)
+			if uneven {
+				shard = int(int64(shards-1) * int64(e.Key[len(e.Key)-1]%7) / 6)
+			}
+			keys[shard] = append(keys[shard], string(e.SortKey()))
+			if home := int(hash(string(e.Key)) % uint32(shards)); !slices.Contains(homes[home], string(e.Key)) {
+				homes[home] = append(homes[home], string(e.Key))
+			}
+		}
+		for i := range shards {
+			slices.Sort(keys[i])
+			slices.Sort(homes[i])
+		}
+		all := ladder(t, entries, leaderboard.Division{})
+		keyBytes := testBoard.RankKeyBytes()
+		cut := ""
+		switch somewhere := entry(fmt.Sprint("u", rng.IntN(50)), 1+rng.Uint64N(3), rng.Int64N(scores+2)-1, ""); {
+		case rng.IntN(4) == 0:
+		case rng.IntN(4) == 0:
+			cut = string(somewhere.Key)
+		case rng.IntN(2) == 0 && users > 0:
+			s := all[rng.IntN(users)]
+			cut = string(s.SortKey())
+		default:
+			cut = string(somewhere.SortKey()) + "\x00"
+		}
+		above, below := rng.IntN(12), rng.IntN(12)
+		parts := make([]part, shards)
+		for i := range parts {
+			parts[i] = partOf(keys[i], homes[i], cut, above, below, keyBytes)
+		}
+		s := join(cut, keyBytes, parts)
+		r := &reader{keyBytes: keyBytes}
+		at := 0 // position of the cut in the ladder
+		for _, st := range all {
+			if string(st.SortKey()) < cut {
+				at++
+			}
+		}
+		if got := int(s.base) + s.search(cut); got != at {
+			t.Fatalf("position of the cut is %d, want %d", got, at)
+		}
+		for i := -2; i <= len(s.keys)+2; i++ {
+			for n := range 8 {
+				from := int(s.base) + i
+				got, ok, err := s.standings(r, i, n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					asked := from >= max(at-above, 0) && from+n <= at+below
+					if n > 0 && asked {
+						t.Fatalf("no answer for %d standings from %d, although %d above and %d below %d were requested", n, from, above, below, at)
+					}
+					continue
+				}
+				if n == 0 || from < 0 {
+					continue
+				}
+				want := all[min(from, len(all)):min(from+n, len(all))]
+				if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
+					t.Fatalf("%d from %d (-want +got)\n%s", n, from, diff)
+				}
+			}
+		}
+	})
+}

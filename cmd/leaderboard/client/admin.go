@@ -1,0 +1,342 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+// BoardName returns board, or the name of the default board if board is empty.
+func BoardName(board string) string {
+	if board == "" {
+		return string(leaderboard.DefaultBoard)
+	}
+	return board
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func banCommand(app *cli.App) *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use: "ban USER", Short: "Hide a user from every board", Args: cli.Exactly("USER"),
+		Long: `Hide a user from every board. The server keeps the user's results and accepts new
+ones. The command unban shows the user again.`,
+		Example: `  leaderboard ban mallory --reason "speed hack, ticket 4711"`,
+	}
+	cmd.Flags().StringVar(&why, "reason", "", "`reason` for the ban, for operators")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Reason: why})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { fmt.Fprintf(c.Stdout, "%s is banned\n", res.GetUserId()) })
+	})
+}
+
+func unbanCommand(app *cli.App) *cobra.Command {
+	return jsonCommand(app, &cobra.Command{
+		Use: "unban USER", Short: "Lift a ban", Args: cli.Exactly("USER"),
+		Example: "  leaderboard unban mallory",
+	}, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0]})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { fmt.Fprintf(c.Stdout, "%s is not banned\n", res.GetUserId()) })
+	})
+}
+
+func eraseCommand(app *cli.App) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "erase USER", Short: "Delete all data of a user", Args: cli.Exactly("USER"),
+		Example: "  leaderboard erase mallory",
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		if err := app.Confirm(yes, fmt.Sprintf("Permanently delete all data of user %s, on every board?", args[0]), args[0]); err != nil {
+			return err
+		}
+		res, err := c.Scores.EraseUser(ctx, &pb.EraseUserRequest{UserId: args[0]})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { fmt.Fprintf(c.Stdout, "%s is erased\n", res.GetUserId()) })
+	})
+}
+
+func seasonCommand(app *cli.App) *cobra.Command {
+	return cli.Parent("season", "List seasons", "  leaderboard season list --board cup", seasonListCommand(app))
+}
+
+func seasonListCommand(app *cli.App) *cobra.Command {
+	var board string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the seasons of a board, newest first", Args: cli.Exactly(),
+		Example: "  leaderboard season list --board cup",
+	}
+	AddBoardFlag(cmd, &board)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		res, err := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(board)})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() {
+			t := cli.NewTable(table.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended"}, "entries", "amended")
+			for _, s := range res.GetData().GetSeasons() {
+				status := s.GetStatus()
+				if s.GetId() == res.GetData().GetCurrent() {
+					status += ", current"
+				}
+				entries := "-"
+				if s.Entrants != nil {
+					entries = fmt.Sprint(s.GetEntrants())
+				}
+				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments())})
+			}
+			cli.WriteTable(c.Stdout, t)
+		})
+	})
+}
+
+func keyCommand(app *cli.App) *cobra.Command {
+	return cli.Parent("key", "Create, list and revoke API keys", `  leaderboard key create --name arena-eu --scope submit
+  leaderboard key list`,
+		keyCreateCommand(app), keyListCommand(app), keyRevokeCommand(app))
+}
+
+func keyCreateCommand(app *cli.App) *cobra.Command {
+	var name string
+	var scopes []string
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use: "create", Short: "Create an API key, and print it once", Args: cli.Exactly(),
+		Long: `Create an API key and print it. The server stores only a hash of the key, so it
+cannot show the key again. A key of scope read may read ranks; one of scope submit
+may also submit results; one of scope admin may do everything.`,
+		Example: `  leaderboard key create --name arena-eu --scope submit
+  leaderboard key create --name website --scope read --expires-in 8760h`,
+	}
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the holder, for operators (required)")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scope` of the key: read, submit or admin (required)")
+	cmd.Flags().DurationVar(&expires, "expires-in", 0, "how long the key is valid (if omitted, forever)")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		switch {
+		case name == "":
+			return cli.Usagef("--name is missing; name the holder of the key")
+		case len(scopes) == 0:
+			return cli.Usagef("--scope is missing; choose read, submit or admin")
+		case expires < 0:
+			return cli.Usagef("--expires-in %v is in the past", expires)
+		}
+		req := &pb.CreateKeyRequest{Name: name, Scopes: scopes}
+		if expires > 0 {
+			req.ExpiresAt = timestamppb.New(time.Now().Add(expires))
+		}
+		res, err := c.Admin.CreateKey(ctx, req)
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() {
+			fmt.Fprintln(c.Stdout, res.GetSecret())
+			fmt.Fprintf(c.Stderr, "created key %s for %s, scope %s; save it now, because it is not shown again\n", res.GetKey().GetKeyId(), res.GetKey().GetName(), strings.Join(res.GetKey().GetScopes(), ", "))
+		})
+	})
+}
+
+func keyListCommand(app *cli.App) *cobra.Command {
+	return jsonCommand(app, &cobra.Command{
+		Use: "list", Short: "List API keys, without their secrets", Args: cli.Exactly(),
+		Example: "  leaderboard key list",
+	}, func(ctx context.Context, c *Client, _ []string) error {
+		res, err := c.Admin.ListKeys(ctx, &pb.ListKeysRequest{})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() {
+			t := cli.NewTable(table.Row{"id", "name", "scopes", "created (UTC)", "expires (UTC)"})
+			for _, k := range res.GetKeys() {
+				expires := "never"
+				if k.GetExpiresAt() != nil {
+					expires = formatTime(k.GetExpiresAt())
+				}
+				t.AppendRow(table.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), formatTime(k.GetCreatedAt()), expires})
+			}
+			cli.WriteTable(c.Stdout, t)
+		})
+	})
+}
+
+func keyRevokeCommand(app *cli.App) *cobra.Command {
+	return jsonCommand(app, &cobra.Command{
+		Use: "revoke ID", Short: "Revoke an API key", Args: cli.Exactly("ID"),
+		Example: "  leaderboard key revoke 3f0c9a51d2e84b76",
+	}, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Admin.RevokeKey(ctx, &pb.RevokeKeyRequest{KeyId: args[0]})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { fmt.Fprintf(c.Stdout, "key %s is revoked\n", args[0]) })
+	})
+}
+
+func backupCommand(app *cli.App) *cobra.Command {
+	return jsonCommand(app, &cobra.Command{
+		Use: "backup [NAME]", Short: "Back up the store of a running server", Args: cli.Between(0, "NAME"),
+		Long: `Make a consistent copy of the embedded store in the server's backup folder, which the
+setting backup_dir names. To restore a backup, stop the server, copy the backup, and
+start the server with --data and the name of the copy.`,
+		Example: `  leaderboard backup
+  leaderboard backup before-upgrade`,
+	}, func(ctx context.Context, c *Client, args []string) error {
+		req := &pb.BackupRequest{}
+		if len(args) > 0 {
+			req.Name = args[0]
+		}
+		res, err := c.Admin.Backup(ctx, req)
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { fmt.Fprintf(c.Stdout, "backup %s is complete\n", res.GetName()) })
+	})
+}
+
+// ErrDifferences is the error of a verify that found differences and did not repair
+// all of them.
+var ErrDifferences = errors.New("verify found differences; leaderboard verify --repair repairs them")
+
+func verifyCommand(app *cli.App) *cobra.Command {
+	var board, season string
+	var repair bool
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Compare results, entries and ranks, and report every difference", Args: cli.Exactly(),
+		Long: `Recompute every entry from its results. Compare it with the stored entry and with the
+ranks, and report every difference. The exit code is 3 if differences remain, and 1 if
+the command failed.`,
+		Example: `  leaderboard verify
+  leaderboard verify --board cup --repair`,
+	}
+	cmd.Flags().StringVarP(&board, "board", "b", "", "`board` (if omitted, all boards)")
+	annotate(cmd.Flags(), "board", boardValues)
+	addAllSeasonsFlag(cmd, &season)
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		stream, err := c.Admin.Verify(ctx, &pb.VerifyRequest{Board: board, Season: season, Repair: repair})
+		if err != nil {
+			return err
+		}
+		p := app.NewProgress("verifying")
+		defer p.End()
+		var left int64
+		for {
+			res, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if res.GetProgress() != nil {
+				showProgress(p, res.GetProgress())
+			}
+			if res.GetDifference() != nil || res.GetSummary() != nil {
+				p.End()
+				if err := c.print(res, func() { writeVerify(c.Stdout, res) }); err != nil {
+					return err
+				}
+			}
+			left += res.GetSummary().GetDifferences() - res.GetSummary().GetRepaired()
+		}
+		if left > 0 {
+			return ErrDifferences
+		}
+		return nil
+	})
+}
+
+// writeVerify prints a difference or the summary.
+func writeVerify(w io.Writer, res *pb.VerifyResponse) {
+	if d := res.GetDifference(); d != nil {
+		repaired := ""
+		if d.GetRepaired() {
+			repaired = " (repaired)"
+		}
+		where := d.GetBoard() + "/" + d.GetSeason()
+		if d.GetDivision() != "" {
+			where += "/" + d.GetDivision()
+		}
+		if d.GetUserId() != "" {
+			where += " " + d.GetUserId()
+		}
+		fmt.Fprintf(w, "%s %s: %s%s\n", d.GetKind(), where, d.GetDetail(), repaired)
+		return
+	}
+	s := res.GetSummary()
+	fmt.Fprintf(w, "compared %s in %s with %s: %s, %d repaired\n", cli.Plural(s.GetUsers(), "entry", "entries"),
+		cli.Plural(s.GetSeasons(), "season", "seasons"), cli.Plural(s.GetResults(), "result", "results"),
+		cli.Plural(s.GetDifferences(), "difference", "differences"), s.GetRepaired())
+}
+
+func addAllSeasonsFlag(cmd *cobra.Command, season *string) {
+	cmd.Flags().StringVarP(season, "season", "s", "", "`season` (if omitted, all seasons)")
+	annotate(cmd.Flags(), "season", seasonValues)
+}
+
+func rebuildCommand(app *cli.App) *cobra.Command {
+	var board, season string
+	cmd := &cobra.Command{
+		Use: "rebuild", Short: "Recompute entries from results, and ranks from entries", Args: cli.Exactly(),
+		Long:    "Recompute everything that is derived from the results. Reads and writes continue.",
+		Example: "  leaderboard rebuild --board cup",
+	}
+	cmd.Flags().StringVarP(&board, "board", "b", "", "`board` (if omitted, all boards)")
+	annotate(cmd.Flags(), "board", boardValues)
+	addAllSeasonsFlag(cmd, &season)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		stream, err := c.Admin.Rebuild(ctx, &pb.RebuildRequest{Board: board, Season: season})
+		if err != nil {
+			return err
+		}
+		p := app.NewProgress("rebuilding")
+		defer p.End()
+		for {
+			res, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if res.GetProgress() != nil {
+				showProgress(p, res.GetProgress())
+			}
+			if s := res.GetSummary(); s != nil {
+				p.End()
+				if err := c.print(res, func() {
+					fmt.Fprintf(c.Stdout, "rebuilt %s\n", cli.Plural(s.GetUsers(), "entry", "entries"))
+				}); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// showProgress shows how far an operation of the server is.
+func showProgress(p *cli.Progress, at *pb.Progress) {
+	p.Show(at.GetBoard(), at.GetSeason(), at.GetDone())
+}

@@ -1,0 +1,400 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+func boardCommand(app *cli.App) *cobra.Command {
+	return cli.Parent("board", "Create, show, change and delete boards", `  leaderboard board list
+  leaderboard board create marathon --policy best --order lower-first --unit s --division gender`,
+		boardListCommand(app), boardShowCommand(app), boardCreateCommand(app), boardUpdateCommand(app), boardDeleteCommand(app))
+}
+
+func boardListCommand(app *cli.App) *cobra.Command {
+	return jsonCommand(app, &cobra.Command{
+		Use: "list", Short: "List boards", Args: cli.Exactly(),
+		Example: "  leaderboard board list",
+	}, func(ctx context.Context, c *Client, _ []string) error {
+		res, err := c.Scores.ListBoards(ctx, &pb.ListBoardsRequest{})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() {
+			t := cli.NewTable(table.Row{"board", "title", "policy", "order", "season", "divisions"})
+			for _, b := range res.GetBoards() {
+				t.AppendRow(table.Row{b.GetBoardId(), b.GetTitle(), b.GetPolicy().String(), b.GetOrder().String(), b.GetSeason().GetSchedule().String(), strings.Join(b.GetDivisions(), ",")})
+			}
+			cli.WriteTable(c.Stdout, t)
+		})
+	})
+}
+
+func boardShowCommand(app *cli.App) *cobra.Command {
+	return jsonCommand(app, &cobra.Command{
+		Use: "show BOARD", Short: "Show a board's rules", Args: cli.Exactly("BOARD"),
+		Example: `  leaderboard board show marathon
+  leaderboard board show marathon --json > marathon.json`,
+	}, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: args[0]})
+		if err != nil {
+			return err
+		}
+		return c.print(res.GetBoard(), func() { writeBoard(c.Stdout, res.GetBoard()) })
+	})
+}
+
+func writeBoard(w io.Writer, b *pb.Board) {
+	t := cli.NewTable(table.Row{"rule", "value"})
+	row := func(name string, value any) { t.AppendRow(table.Row{name, value}) }
+	row("board", b.GetBoardId())
+	row("title", b.GetTitle())
+	row("policy", b.GetPolicy())
+	if b.GetHalfLife() != nil {
+		row("half-life", b.GetHalfLife().AsDuration())
+	}
+	row("order", b.GetOrder())
+	for _, tb := range b.GetTieBreakers() {
+		row("tie-breaker", fmt.Sprintf("%s %s", tb.GetName(), tb.GetOrder()))
+	}
+	row("unit", b.GetUnit())
+	row("decimals", b.GetDecimals())
+	row("season", b.GetSeason().GetSchedule())
+	row("time zone", b.GetSeason().GetTimeZone())
+	row("grace", b.GetSeason().GetGrace().AsDuration())
+	for _, win := range b.GetSeason().GetWindows() {
+		row("window", fmt.Sprintf("%s  %s to %s", win.GetId(), formatTime(win.GetStart()), formatTime(win.GetEnd())))
+	}
+	row("divisions", strings.Join(b.GetDivisions(), ", "))
+	for name, v := range map[string]*int64{"min": b.MinScore, "max": b.MaxScore, "floor": b.Floor} {
+		if v != nil {
+			row(name, *v)
+		}
+	}
+	if b.GetRetention() != nil {
+		row("retention", b.GetRetention().AsDuration())
+	}
+	row("created", formatTime(b.GetCreatedAt()))
+	cli.WriteTable(w, t)
+}
+
+// boardFlags are the flags that describe a board.
+type boardFlags struct {
+	file                                         string
+	title, order, policy, unit, season, timeZone string
+	tieBreakers, divisions, windows              []string
+	decimals                                     int32
+	halfLife, grace, retention                   time.Duration
+	min, max, floor                              int64
+}
+
+// addFixed adds the flags of the rules that cannot change.
+func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
+	fs.StringVar(&f.policy, "policy", "best", "`policy` that makes a score from a user's results: best, sum, latest or decay")
+	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
+	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: time after which points count half")
+	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat it for more, the most important first")
+	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks")
+	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, or explicit with --window")
+	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
+	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that take a sum below this `score`")
+}
+
+// addSettings adds the flags of the settings that can change.
+func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
+	fs.StringVarP(&f.file, "file", "f", "", "`file` with the board as JSON or YAML, instead of flags; - is standard input")
+	fs.StringVar(&f.title, "title", "", "`title` to display")
+	fs.StringVar(&f.unit, "unit", "", "`unit` to display, such as points or s")
+	fs.Int32Var(&f.decimals, "decimals", 0, "number of `decimals` to display: with 2, a score of 1234 is 12.34")
+	fs.DurationVar(&f.grace, "grace", 24*time.Hour, "how long after its end a season accepts late results")
+	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`: 2026=2026-01-01/2027-01-01; repeat it for more")
+	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
+	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
+	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
+}
+
+// board returns a board from the flags that were given, or from the file, and the
+// paths of the fields that they set.
+func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
+	if f.file != "" {
+		return f.fromFile(app, id, fs)
+	}
+	b := &pb.Board{BoardId: id, Season: &pb.Board_Schedule{}}
+	var paths []string
+	var err error
+	set := func(flag, path string, take func()) {
+		if fl := fs.Lookup(flag); fl != nil && fl.Changed {
+			take()
+			paths = append(paths, path)
+		}
+	}
+	set("title", "title", func() { b.Title = f.title })
+	set("unit", "unit", func() { b.Unit = f.unit })
+	set("decimals", "decimals", func() { b.Decimals = f.decimals })
+	set("min", "min_score", func() { b.MinScore = &f.min })
+	set("max", "max_score", func() { b.MaxScore = &f.max })
+	set("floor", "floor", func() { b.Floor = &f.floor })
+	set("grace", "season.grace", func() { b.Season.Grace = durationpb.New(f.grace) })
+	set("retention", "retention", func() { b.Retention = durationpb.New(f.retention) })
+	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
+	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
+	set("division", "divisions", func() { b.Divisions = f.divisions })
+	set("policy", "policy", func() { b.Policy, err = enum[pb.Board_Policy](err, "policy", f.policy, pb.Board_Policy_value) })
+	set("order", "order", func() { b.Order, err = enum[pb.Board_Order](err, "order", f.order, pb.Board_Order_value) })
+	set("season", "season.schedule", func() {
+		b.Season.Schedule, err = enum[pb.Board_Schedule_Kind](err, "season", f.season, pb.Board_Schedule_Kind_value)
+	})
+	set("tie-breaker", "tie_breakers", func() {
+		for _, tb := range f.tieBreakers {
+			name, order, _ := strings.Cut(tb, ":")
+			column := &pb.Board_TieBreaker{Name: name, Order: pb.Board_HIGHER_FIRST}
+			if order != "" {
+				column.Order, err = enum[pb.Board_Order](err, "tie-breaker", order, pb.Board_Order_value)
+			}
+			b.TieBreakers = append(b.TieBreakers, column)
+		}
+	})
+	set("window", "season.windows", func() {
+		for _, text := range f.windows {
+			window, werr := parseWindow(text)
+			if err == nil {
+				err = werr
+			}
+			b.Season.Windows = append(b.Season.Windows, window)
+		}
+	})
+	return b, paths, err
+}
+
+// enum returns the value of a name such as lower-first. The parameter before is the
+// error of an earlier flag. If it is not nil, enum returns it as its own error.
+func enum[E ~int32](before error, flag, name string, values map[string]int32) (E, error) {
+	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
+	if before == nil && (!ok || v == 0) {
+		var known []string
+		for value := int32(1); len(known) < len(values)-1; value++ {
+			for n, v := range values {
+				if v == value {
+					known = append(known, strings.ToLower(strings.ReplaceAll(n, "_", "-")))
+				}
+			}
+		}
+		before = cli.Usagef("--%s %q is not one of %s", flag, name, strings.Join(known, ", "))
+	}
+	return E(v), before
+}
+
+func parseWindow(text string) (*pb.Board_Schedule_Window, error) {
+	id, span, ok := strings.Cut(text, "=")
+	from, to, ok2 := strings.Cut(span, "/")
+	start, err1 := parseTime(from)
+	end, err2 := parseTime(to)
+	if !ok || !ok2 || err1 != nil || err2 != nil {
+		return nil, cli.Usagef("--window %q is not of the form id=start/end, such as 2026=2026-01-01/2027-01-01", text)
+	}
+	return &pb.Board_Schedule_Window{Id: id, Start: timestamppb.New(start), End: timestamppb.New(end)}, nil
+}
+
+// parseTime reads a date, which means midnight UTC, or an instant in RFC 3339.
+func parseTime(s string) (time.Time, error) {
+	if t, err := time.Parse(time.DateOnly, s); err == nil {
+		return t, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		err = fmt.Errorf("%q is not a time such as 2026-11-20T10:00:00Z or a date such as 2026-11-20", s)
+	}
+	return t, err
+}
+
+// fromFile does the work of board if the flag --file is set.
+func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
+	var other string
+	fs.Visit(func(fl *pflag.Flag) {
+		if isBoardFlag(fl.Name) {
+			other = fl.Name
+		}
+	})
+	if other != "" {
+		return nil, nil, cli.Usagef("--file and --%s cannot be combined; set the field in the file", other)
+	}
+	data, err := readAll(app, f.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, paths, err := decodeBoard(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", f.file, err)
+	}
+	if b.GetBoardId() == "" {
+		b.BoardId = id
+	}
+	if id != "" && b.GetBoardId() != id {
+		return nil, nil, cli.Usagef("%s describes board %q, not %q", f.file, b.GetBoardId(), id)
+	}
+	return b, paths, nil
+}
+
+// isBoardFlag reports whether a flag describes a board.
+func isBoardFlag(name string) bool {
+	var f boardFlags
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.addFixed(fs)
+	f.addSettings(fs)
+	return name != "file" && fs.Lookup(name) != nil
+}
+
+// readAll reads a file of at most 1 MiB, or standard input for "-".
+func readAll(app *cli.App, path string) ([]byte, error) {
+	from := app.Stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		from = file
+	}
+	const limit = 1 << 20
+	data, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if len(data) > limit {
+		err = fmt.Errorf("%s is larger than 1 MiB", path)
+	}
+	return data, err
+}
+
+// decodeBoard reads a board as JSON or YAML. It returns the paths of the fields that
+// the data sets.
+func decodeBoard(data []byte) (*pb.Board, []string, error) {
+	var fields map[string]any
+	if err := yaml.Unmarshal(data, &fields); err != nil { // JSON is YAML
+		return nil, nil, err
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &pb.Board{}
+	if err := restjson.Decode(body, b); err != nil {
+		return nil, nil, err
+	}
+	var paths []string
+	for name, value := range fields {
+		if season, ok := value.(map[string]any); ok && name == "season" {
+			for part := range season {
+				paths = append(paths, "season."+part)
+			}
+			continue
+		}
+		paths = append(paths, name)
+	}
+	return b, paths, nil
+}
+
+func boardCreateCommand(app *cli.App) *cobra.Command {
+	var f boardFlags
+	cmd := &cobra.Command{
+		Use: "create [BOARD]", Short: "Create a board", Args: cli.Between(0, "BOARD"),
+		Long: `Create a board from flags, or from a file that holds the API's Board. If the board
+exists with the same rules, the command changes nothing and succeeds.`,
+		Example: `  leaderboard board create arena --policy sum --unit points --season monthly
+  leaderboard board create marathon --policy best --order lower-first --unit s --division gender --division country
+  leaderboard board create cup --policy sum --tie-breaker wins --season explicit --window 2026=2026-01-01/2027-01-01
+  leaderboard board create -f board.yaml`,
+	}
+	f.addFixed(cmd.Flags())
+	f.addSettings(cmd.Flags())
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		id := ""
+		if len(args) > 0 {
+			id = args[0]
+		}
+		b, _, err := f.board(app, id, cmd.Flags())
+		if err != nil {
+			return err
+		}
+		if b.GetBoardId() == "" {
+			return cli.Usagef("BOARD is missing; see leaderboard board create --help")
+		}
+		res, err := c.Scores.CreateBoard(ctx, &pb.CreateBoardRequest{Board: b})
+		if err != nil {
+			return err
+		}
+		return c.print(res.GetBoard(), func() { writeBoard(c.Stdout, res.GetBoard()) })
+	})
+}
+
+// mutable holds the fields of a board that can change.
+var mutable = map[string]bool{
+	"title": true, "unit": true, "decimals": true, "min_score": true, "max_score": true,
+	"season.grace": true, "season.windows": true, "retention": true,
+}
+
+func boardUpdateCommand(app *cli.App) *cobra.Command {
+	var f boardFlags
+	cmd := &cobra.Command{
+		Use: "update BOARD", Short: "Change a board's settings", Args: cli.Exactly("BOARD"),
+		Long: `Change the settings that the flags or the file contain. The order, policy, tie-breakers,
+divisions, floor and season schedule of a board cannot change, and the command ignores
+them in a file; create a new board instead.`,
+		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
+  leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,
+	}
+	f.addSettings(cmd.Flags())
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		b, paths, err := f.board(app, args[0], cmd.Flags())
+		if err != nil {
+			return err
+		}
+		var changed []string
+		for _, p := range paths {
+			if mutable[p] {
+				changed = append(changed, p)
+			}
+		}
+		if len(changed) == 0 {
+			return cli.Usagef("no setting to change; see leaderboard board update --help")
+		}
+		res, err := c.Scores.UpdateBoard(ctx, &pb.UpdateBoardRequest{Board: b, UpdateMask: &fieldmaskpb.FieldMask{Paths: changed}})
+		if err != nil {
+			return err
+		}
+		return c.print(res.GetBoard(), func() { writeBoard(c.Stdout, res.GetBoard()) })
+	})
+}
+
+func boardDeleteCommand(app *cli.App) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "delete BOARD", Short: "Delete a board with all its results", Args: cli.Exactly("BOARD"),
+		Example: "  leaderboard board delete marathon",
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		if err := app.Confirm(yes, fmt.Sprintf("Permanently delete board %s with all its results?", args[0]), args[0]); err != nil {
+			return err
+		}
+		res, err := c.Scores.DeleteBoard(ctx, &pb.DeleteBoardRequest{Board: args[0]})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { fmt.Fprintf(c.Stdout, "board %s is deleted\n", args[0]) })
+	})
+}

@@ -1,0 +1,206 @@
+// Package client holds the commands that call a server: they submit results, read
+// ranks, and administer boards, users and keys. It imports the messages of the API, but
+// no code of the server.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+	"github.com/open-leaderboard/leaderboard/internal/config"
+)
+
+// maxAnswerBytes is the greatest size of a message from the server.
+const maxAnswerBytes = 64 << 20
+
+// Client is a connection to a server, with the input and output of the command that
+// uses it.
+type Client struct {
+	*cli.App
+	Server string // host:port
+	JSON   bool   // answers are printed as the API's JSON, one object per line
+	Scores pb.LeaderboardServiceClient
+	Admin  pb.AdminServiceClient
+}
+
+// Connection holds the settings of the connection to a server.
+type Connection struct {
+	Server            string // host:port of gRPC
+	Key               string // API key or token; if empty, calls carry no credentials
+	CA, Cert, CertKey string // files in PEM
+	TLS, Plaintext    bool
+	Timeout           time.Duration // of a call that is not a stream
+}
+
+// addFlags adds the flags of a connection to cmd.
+func (o *Connection) addFlags(cmd *cobra.Command) {
+	f := pflag.NewFlagSet("connection", pflag.ContinueOnError)
+	f.StringVar(&o.Server, "server", "", "`host:port` of the server's gRPC ($"+config.EnvPrefix+"SERVER, default "+config.Default().GRPC+")")
+	f.StringVar(&o.Key, "key", "", "API `key` or token; prefer $"+config.EnvPrefix+"KEY, because other users of this machine can see flags")
+	f.BoolVar(&o.TLS, "tls", false, "use TLS for a server on this machine too; for other machines it is the default")
+	f.BoolVar(&o.Plaintext, "plaintext", false, "do not use TLS, even for other machines; the key crosses the network unencrypted")
+	f.StringVar(&o.CA, "ca", "", "`file` of the certificate authorities that the server's certificate is checked against; implies --tls ($"+config.EnvPrefix+"CA)")
+	f.StringVar(&o.Cert, "cert", "", "`file` of the client certificate; implies --tls")
+	f.StringVar(&o.CertKey, "cert-key", "", "`file` of the private key of --cert")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for each answer")
+	cli.MarkConnection(f)
+	cmd.Flags().AddFlagSet(f)
+}
+
+// Command gives cmd the flags of a connection and makes it call run with a client.
+func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {
+	var o Connection
+	o.addFlags(cmd)
+	addCompletion(app, cmd, &o)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, closeConn, err := Dial(app, o)
+		if err != nil {
+			return err
+		}
+		defer closeConn()
+		return c.WrapError(run(cmd.Context(), c, args))
+	}
+	return cmd
+}
+
+// jsonCommand is [Command] with the flag --json.
+func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {
+	asJSON := cmd.Flags().Bool("json", false, "print the API's JSON, for scripts")
+	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		c.JSON = *asJSON
+		return run(ctx, c, args)
+	})
+}
+
+// Dial returns a client. If o has no server, key or certificate authorities, Dial takes
+// them from the environment. It does not wait for the server. The caller must call
+// closeConn.
+func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
+	for _, setting := range []struct {
+		value              *string
+		variable, fallback string
+	}{{&o.Server, "SERVER", config.Default().GRPC}, {&o.Key, "KEY", ""}, {&o.CA, "CA", ""}} {
+		if *setting.value == "" {
+			*setting.value = app.Getenv(config.EnvPrefix + setting.variable)
+		}
+		if *setting.value == "" {
+			*setting.value = setting.fallback
+		}
+	}
+	if _, _, err := net.SplitHostPort(o.Server); err != nil || strings.Contains(o.Server, "/") {
+		return nil, nil, cli.Usagef("server %q is not of the form host:port; give the address of gRPC, such as %s", o.Server, config.Default().GRPC)
+	}
+	transport, err := o.credentials()
+	if err != nil {
+		return nil, nil, err
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
+		grpc.WithUserAgent("leaderboard/" + cli.ReadVersion().Version),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+			defer cancel()
+			return invoke(ctx, method, req, reply, conn, opts...)
+		}),
+	}
+	if key := strings.TrimSpace(o.Key); key != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer(key)))
+	}
+	conn, err := grpc.NewClient("dns:///"+o.Server, options...)
+	if err != nil {
+		return nil, nil, cli.Usagef("server %q: %w", o.Server, err)
+	}
+	c = &Client{
+		App: app, Server: o.Server,
+		Scores: pb.NewLeaderboardServiceClient(conn), Admin: pb.NewAdminServiceClient(conn),
+	}
+	return c, func() { _ = conn.Close() }, nil
+}
+
+// credentials returns the transport security of the connection. A connection to
+// another machine uses TLS unless --plaintext is set, so that a key never crosses
+// the network unencrypted by default.
+func (o *Connection) credentials() (credentials.TransportCredentials, error) {
+	switch {
+	case o.Plaintext && (o.TLS || o.Cert != ""):
+		return nil, cli.Usagef("--plaintext cannot be combined with --tls or --cert")
+	case (o.Cert == "") != (o.CertKey == ""):
+		return nil, cli.Usagef("--cert and --cert-key must be given together")
+	case o.Timeout <= 0:
+		return nil, cli.Usagef("--timeout %v is not positive", o.Timeout)
+	}
+	if o.Plaintext || isLoopback(o.Server) && !o.TLS && o.CA == "" && o.Cert == "" {
+		return insecure.NewCredentials(), nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, cli.Usagef("--ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, cli.Usagef("--ca: %s holds no certificate in PEM format", o.CA)
+		}
+	}
+	if o.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(o.Cert, o.CertKey)
+		if err != nil {
+			return nil, cli.Usagef("--cert: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return credentials.NewTLS(c), nil
+}
+
+// isLoopback reports whether a server, host:port, is on this machine's loopback
+// interface.
+func isLoopback(server string) bool {
+	host, _, err := net.SplitHostPort(server)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// bearer is a key that is sent with every call. [Connection.credentials] decides
+// whether the connection is secure enough for a key.
+type bearer string
+
+// GetRequestMetadata implements [credentials.PerRPCCredentials].
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity implements [credentials.PerRPCCredentials].
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// print prints an answer as JSON if --json is set. Otherwise it calls human, which
+// prints the answer for people.
+func (c *Client) print(answer proto.Message, human func()) error {
+	if !c.JSON {
+		human()
+		return nil
+	}
+	line, err := restjson.Append(nil, answer)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.Stdout, "%s\n", line)
+	return err
+}

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+const (
+	// completionTimeout bounds a call of the server, because the user waits for the
+	// completion at the prompt.
+	completionTimeout = 2 * time.Second
+	// completionEntries is the number of entries from which divisions are collected.
+	completionEntries = 1000
+)
+
+// kindOf is the annotation of a flag that has the kind of the flag's values, for
+// completion.
+const kindOf = "values"
+
+// The kinds of values that a server completes.
+const (
+	boardValues    = "board"
+	seasonValues   = "season"
+	divisionValues = "division"
+	methodValues   = "method"
+)
+
+func annotate(f *pflag.FlagSet, flag, kind string) {
+	_ = f.SetAnnotation(flag, kindOf, []string{kind}) // fails for an unknown flag only
+}
+
+// addCompletion completes the annotated flags and the arguments of cmd with values
+// from the server. If no server answers, it completes nothing.
+func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
+	complete := func(kind string) cobra.CompletionFunc {
+		return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return completeFrom(app, cmd, *o, kind, prefix), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if kind := f.Annotations[kindOf]; len(kind) == 1 {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete(kind[0])) // fails for an unknown flag only
+		}
+	})
+	_, arguments, _ := strings.Cut(cmd.Use, " ")
+	switch {
+	case cmd.ValidArgsFunction != nil, len(cmd.ValidArgs) > 0:
+	case strings.Trim(arguments, "[]") == "BOARD":
+		boards := complete(boardValues)
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return boards(cmd, args, prefix)
+		}
+	case !strings.Contains(arguments, "FILE"):
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+}
+
+// completeFrom returns the values of a kind that begin with prefix.
+func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix string) []cobra.Completion {
+	if kind == methodValues {
+		return []cobra.Completion{"competition\t1-2-2-4", "dense\t1-2-2-3", "ordinal\t1-2-3-4"}
+	}
+	o.Timeout = min(o.Timeout, completionTimeout)
+	c, closeConn, err := Dial(app, o)
+	if err != nil {
+		return nil
+	}
+	defer closeConn()
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	flag := func(name string) string {
+		if f := cmd.Flags().Lookup(name); f != nil {
+			return f.Value.String()
+		}
+		return ""
+	}
+	var values []cobra.Completion
+	switch kind {
+	case boardValues:
+		res, _ := c.Scores.ListBoards(ctx, &pb.ListBoardsRequest{})
+		for _, b := range res.GetBoards() {
+			values = append(values, cobra.CompletionWithDesc(b.GetBoardId(), b.GetTitle()))
+		}
+	case seasonValues:
+		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(flag("board"))})
+		for _, s := range res.GetData().GetSeasons() {
+			values = append(values, cobra.CompletionWithDesc(s.GetId(), s.GetStatus()))
+		}
+		values = append(values, "latest\tthe newest season with entries")
+	case divisionValues:
+		values = c.divisions(ctx, flag("board"), flag("season"))
+	}
+	return slices.DeleteFunc(values, func(v cobra.Completion) bool { return !strings.HasPrefix(v, prefix) })
+}
+
+// divisions returns the divisions of the first entries of a season.
+func (c *Client) divisions(ctx context.Context, board, season string) []cobra.Completion {
+	limit := int32(completionEntries)
+	res, _ := c.Scores.ListScores(ctx, &pb.ListScoresRequest{Board: board, Season: season, Limit: &limit, IncludeMetadata: true})
+	var divisions []cobra.Completion
+	for _, e := range res.GetData().GetLeaderboard() {
+		divisions = append(divisions, e.GetDivisions()...)
+	}
+	slices.Sort(divisions)
+	return slices.Compact(divisions)
+}

@@ -1,0 +1,132 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// callError is an error of a command that uses a server.
+type callError struct {
+	err    error
+	server string
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+// WrapError adds the server's address to err, for [Explain]. It returns nil for nil.
+func (c *Client) WrapError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &callError{err, c.Server}
+}
+
+// Explain returns a text that states what went wrong and what to do next. If
+// [Client.WrapError] has not wrapped err, the text is err.Error().
+func Explain(err error) string {
+	var call *callError
+	if !errors.As(err, &call) {
+		return err.Error()
+	}
+	var coded interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &coded) {
+		if errors.Is(err, context.Canceled) {
+			return "interrupted"
+		}
+		return err.Error()
+	}
+	s := coded.GRPCStatus()
+	message := s.Message()
+	switch s.Code() {
+	case codes.Unavailable:
+		return explainUnavailable(message, call.server)
+	case codes.Unauthenticated:
+		return fmt.Sprintf("the server %s requires a valid key; set LEADERBOARD_KEY to one (leaderboard key create creates it)", call.server)
+	case codes.PermissionDenied:
+		return message + "; use a key that has it (leaderboard key create --scope creates one)"
+	case codes.ResourceExhausted:
+		if wait := RetryDelay(err); wait > 0 && !strings.Contains(message, "try again") {
+			return fmt.Sprintf("%s; try again in %v", message, wait)
+		}
+		return message
+	case codes.DeadlineExceeded:
+		return fmt.Sprintf("the server %s did not answer in time; try again, with a longer --timeout if it is busy", call.server)
+	case codes.Canceled:
+		return "interrupted"
+	case codes.Unimplemented:
+		return fmt.Sprintf("the server %s does not support this (%s); it may be older than this command: compare its version with leaderboard version", call.server, message)
+	case codes.NotFound:
+		return message + notFoundAdvice(s)
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return fmt.Sprintf("the server failed (%s); see its log for the cause", message)
+	}
+	return message
+}
+
+// notFoundAdvice returns the advice to list the existing boards, seasons, users or
+// keys. The kind depends on what the server did not find.
+func notFoundAdvice(s *status.Status) string {
+	switch reason(s) {
+	case "BOARD_NOT_FOUND":
+		return "; leaderboard board list shows the existing boards"
+	case "SEASON_NOT_FOUND":
+		return "; leaderboard season list shows the existing seasons"
+	case "ENTRY_NOT_FOUND":
+		return "; leaderboard user shows the boards where a user has scores"
+	case "API_KEY_NOT_FOUND":
+		return "; leaderboard key list shows the existing keys"
+	}
+	return ""
+}
+
+func explainUnavailable(message, server string) string {
+	switch {
+	case strings.Contains(message, "first record does not look like a TLS handshake"):
+		return fmt.Sprintf("the server %s does not use TLS; configure a certificate there, or use --plaintext if the network is trusted", server)
+	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
+		return fmt.Sprintf("the server %s requires a client certificate that it accepts; name one with --cert and --cert-key", server)
+	case strings.Contains(message, "broken pipe"), strings.Contains(message, "connection reset by peer"):
+		// A server that requires TLS or a client certificate may also end a connection this
+		// way: its alert is lost if the client is still writing when the connection closes.
+		return fmt.Sprintf("the server %s closed the connection; use --tls if it requires TLS, --cert if it requires a client certificate, and try again otherwise", server)
+	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):
+		return fmt.Sprintf("the server at %s does not speak plain gRPC; use --tls, or check that the port is gRPC's and not HTTP's", server)
+	case strings.Contains(message, "x509:"), strings.Contains(message, "tls:"):
+		_, cause, _ := strings.Cut(message, "authentication handshake failed: ")
+		return fmt.Sprintf("TLS with %s failed (%s); name its certificate authority with --ca, and a client certificate with --cert if it requires one", server, strings.Trim(cause, `"`))
+	case strings.Contains(message, "no such host"), strings.Contains(message, "produced zero addresses"), strings.Contains(message, "name resolver error"):
+		return fmt.Sprintf("the host of %s is unknown; check --server", server)
+	case strings.Contains(message, "connection refused"), strings.Contains(message, "i/o timeout"), strings.Contains(message, "no route to host"):
+		return fmt.Sprintf("no server answers at %s; start it with leaderboard serve, or name another one with --server", server)
+	}
+	return fmt.Sprintf("the server %s is unavailable (%s); try again later", server, message)
+}
+
+// reason returns the machine-readable reason of an error of the API.
+func reason(s *status.Status) string {
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// RetryDelay returns the delay before a retry that the server asks for. It returns 0 if
+// err has no such delay.
+func RetryDelay(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}

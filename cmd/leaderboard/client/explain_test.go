@@ -1,0 +1,26 @@
+package client
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A server that requires TLS ends a plain connection in one of several ways. Which one
+// the client sees depends on whether it was still writing.
+func TestExplainNamesTLSHoweverTheConnectionEnds(t *testing.T) {
+	c := &Client{Server: "127.0.0.1:7777"}
+	for _, message := range []string{
+		`connection error: desc = "error reading server preface: EOF"`,
+		`connection error: desc = "error reading server preface: read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer"`,
+		`connection error: desc = "transport: failed to write client preface: write tcp 127.0.0.1:1->127.0.0.1:2: write: broken pipe"`,
+		`last connection error: connection closed before server preface received`,
+	} {
+		got := Explain(c.WrapError(status.Error(codes.Unavailable, message)))
+		if !strings.Contains(got, "use --tls") || !strings.Contains(got, c.Server) {
+			t.Errorf("Explain(%s) = %q, want the server's address and \"use --tls\"", message, got)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package client
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+type exportOptions struct {
+	query
+	output, format string
+}
+
+func exportCommand(app *cli.App) *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use: "export (entries | results)", Short: "Export the entries or the results of a board", Args: cli.Exactly("entries or results"), ValidArgs: []string{"entries", "results"},
+		Long: `Export to CSV or NDJSON, compressed with gzip if the name of the file ends in .gz.
+
+entries writes the entries in the order of their ranks. results writes the current
+revision of every match result and every retraction. From that file, the command
+import fills a board equal to this one.`,
+		Example: `  leaderboard export entries --board marathon --division gender:F -o women.csv
+  leaderboard export results --board arena -o arena.ndjson.gz
+  leaderboard export results --board arena | leaderboard import - --board arena --server other:50051`,
+	}
+	o.addFlags(cmd)
+	cmd.Flags().StringVarP(&o.output, "output", "o", "-", "`file` to write; - is standard output")
+	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default from the file's name, else ndjson)")
+	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		if o.format == "" {
+			if o.format = "ndjson"; strings.HasSuffix(strings.TrimSuffix(strings.ToLower(o.output), ".gz"), ".csv") {
+				o.format = "csv"
+			}
+		}
+		if o.format != "csv" && o.format != "ndjson" {
+			return cli.Usagef("--format %q is not one of csv, ndjson", o.format)
+		}
+		switch args[0] {
+		case "entries":
+			return c.export(ctx, o, c.exportEntries)
+		case "results":
+			if o.division != "" || o.method != "" {
+				return cli.Usagef("export results has no --division and no --method; use export entries")
+			}
+			return c.export(ctx, o, c.exportResults)
+		}
+		return cli.Usagef("%q is neither entries nor results", args[0])
+	})
+}
+
+// exportTable writes the rows of an export.
+type exportTable interface {
+	// row writes one row. It calls only fields for CSV, and only object for JSON.
+	row(fields func() []string, object func() ([]byte, error)) error
+	flush() error
+}
+
+type csvTable struct{ *csv.Writer }
+
+func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
+	return t.Write(fields())
+}
+func (t csvTable) flush() error { t.Flush(); return t.Error() }
+
+type jsonTable struct{ *bufio.Writer }
+
+func (t jsonTable) row(_ func() []string, object func() ([]byte, error)) error {
+	b, err := object()
+	if err == nil {
+		_, err = t.Write(append(b, '\n'))
+	}
+	return err
+}
+func (t jsonTable) flush() error { return t.Flush() }
+
+// export opens the output and calls write to fill it. An output file has a temporary
+// name until it is complete.
+func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (int64, error)) error {
+	got, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
+	if err != nil {
+		return err
+	}
+	out, finish, err := c.create(o.output)
+	if err != nil {
+		return err
+	}
+	var t exportTable = jsonTable{bufio.NewWriter(out)}
+	if o.format == "csv" {
+		t = csvTable{csv.NewWriter(out)}
+	}
+	begun := time.Now()
+	n, err := write(ctx, o, got.GetBoard(), t)
+	if err == nil {
+		err = t.flush()
+	}
+	if err = finish(err); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Stderr, "exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(begun)))
+	return nil
+}
+
+// create creates a file under a temporary name. The caller must call finish. With nil,
+// finish renames the file to path. With an error, finish removes the file and returns
+// the error.
+func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
+	if path == "-" {
+		return c.Stdout, func(err error) error { return err }, nil
+	}
+	part := path + ".part"
+	file, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	out = file
+	var zipped *gzip.Writer
+	if strings.HasSuffix(path, ".gz") {
+		zipped = gzip.NewWriter(file)
+		out = zipped
+	}
+	return out, func(err error) error {
+		if err == nil && zipped != nil {
+			err = zipped.Close()
+		}
+		if err == nil {
+			err = file.Sync()
+		}
+		if err = errors.Join(err, file.Close()); err == nil {
+			return os.Rename(part, path)
+		}
+		return errors.Join(err, os.Remove(part))
+	}, nil
+}
+
+func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (int64, error) {
+	limit := int32(1000)
+	req := &pb.ListScoresRequest{Board: o.board, Season: o.season, Division: o.division, Method: o.method, Limit: &limit, IncludeMetadata: true}
+	p := c.NewProgress("exporting")
+	defer p.End()
+	header := []string{"rank", "user_id", "score"}
+	for _, tb := range b.GetTieBreakers() {
+		header = append(header, "tie_breakers."+tb.GetName())
+	}
+	header = append(header, "achieved_at", "match_id", "divisions")
+	if _, ok := t.(csvTable); ok {
+		if err := t.row(func() []string { return header }, nil); err != nil {
+			return 0, err
+		}
+	}
+	n := int64(0)
+	for {
+		res, err := c.Scores.ListScores(ctx, req)
+		if err != nil {
+			return n, err
+		}
+		d := res.GetData()
+		if d.GetDegraded() {
+			return n, errors.New("ranks are unavailable now; try again once the server has filled its index")
+		}
+		for _, e := range d.GetLeaderboard() {
+			if err := t.row(func() []string { return entryFields(e, len(b.GetTieBreakers())) }, func() ([]byte, error) { return restjson.Append(nil, e) }); err != nil {
+				return n, err
+			}
+			n++
+		}
+		p.Show(d.GetBoard(), d.GetSeason(), n)
+		if req.PageToken = d.GetNextPageToken(); req.PageToken == "" {
+			return n, nil
+		}
+		req.Season = d.GetSeason() // all pages are of one season, even if the next season begins during the export
+	}
+}
+
+func entryFields(e *pb.Entry, ties int) []string {
+	fields := []string{strconv.FormatInt(e.GetRank(), 10), e.GetUserId(), strconv.FormatInt(e.GetScore(), 10)}
+	for i := range ties {
+		v := int64(0)
+		if i < len(e.GetTieBreakers()) {
+			v = e.GetTieBreakers()[i]
+		}
+		fields = append(fields, strconv.FormatInt(v, 10))
+	}
+	return append(fields, instant(e.GetAchievedAt()), e.GetMatchId(), jsonText(e.GetDivisions()))
+}
+
+func instant(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().Format(time.RFC3339Nano)
+}
+
+// jsonText returns v as JSON for a CSV field, or "" if v is empty.
+func jsonText[V []string | []int64 | map[string]string](v V) string {
+	if len(v) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "" // cannot happen: every value of these types has a JSON form
+	}
+	return string(b)
+}
+
+var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "revision", "achieved_at", "attributes", "metadata", "season", "retracted"}
+
+func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (int64, error) {
+	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season})
+	if err != nil {
+		return 0, err
+	}
+	p := c.NewProgress("exporting")
+	defer p.End()
+	if _, ok := t.(csvTable); ok {
+		header := append([]string{}, resultHeader...)
+		if b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY {
+			header[2] = "points"
+		}
+		if err := t.row(func() []string { return header }, nil); err != nil {
+			return 0, err
+		}
+	}
+	for n := int64(0); ; n++ {
+		res, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		if err := t.row(func() []string { return resultFields(res) }, func() ([]byte, error) { return resultObject(res) }); err != nil {
+			return n, err
+		}
+		if n%1000 == 0 {
+			p.Show(BoardName(o.board), res.GetSeason(), n)
+		}
+	}
+}
+
+func resultFields(res *pb.ExportResultsResponse) []string {
+	r := res.GetResult()
+	score, metadata, achieved := "", "", instant(r.GetAchievedAt())
+	for _, v := range []*int64{r.Score, r.Points} {
+		if v != nil && !res.GetRetracted() {
+			score = strconv.FormatInt(*v, 10)
+		}
+	}
+	if r.GetMetadata() != nil {
+		if b, err := restjson.Append(nil, r.GetMetadata()); err == nil {
+			metadata = string(b)
+		}
+	}
+	return []string{
+		r.GetUserId(), r.GetMatchId(), score, jsonText(r.GetTieBreakers()), strconv.FormatInt(r.GetRevision(), 10),
+		achieved, jsonText(r.GetAttributes()), metadata, res.GetSeason(), strconv.FormatBool(res.GetRetracted()),
+	}
+}
+
+// resultObject returns the API's Result with two more fields: season and, if it is
+// true, retracted.
+func resultObject(res *pb.ExportResultsResponse) ([]byte, error) {
+	b, err := restjson.Append(nil, res.GetResult())
+	if err != nil {
+		return nil, err
+	}
+	season, err := json.Marshal(res.GetSeason())
+	if err != nil {
+		return nil, err
+	}
+	b = append(append(b[:len(b)-1], `,"season":`...), season...)
+	if res.GetRetracted() {
+		b = append(b, `,"retracted":true`...)
+	}
+	return append(b, '}'), nil
+}

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+// UnitOf returns the unit of a board's scores.
+func UnitOf(b *pb.Board) cli.Unit {
+	return cli.Unit{Name: b.GetUnit(), Decimals: int(b.GetDecimals())}
+}
+
+// formatTime returns an instant in UTC, because seasons are in UTC, or "" for nil.
+func formatTime(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().Format("2006-01-02 15:04:05")
+}
+
+// EntryTable shows the entries of a board as a table.
+type EntryTable struct {
+	Unit        cli.Unit
+	TieBreakers []string         // names, in the board's order
+	Colors      bool             // as [cli.App.Colors] returns it
+	drawn       map[string]int64 // the ranks of users in the last Draw; nil before the first Draw
+}
+
+// table returns the entries as a table.
+func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
+	header := table.Row{"", "rank", "user", t.Unit.Header()}
+	for _, name := range t.TieBreakers {
+		header = append(header, name)
+	}
+	w := cli.NewTable(append(header, "achieved (UTC)"), append([]string{"rank", t.Unit.Header()}, t.TieBreakers...)...)
+	if t.Colors {
+		w.Style().Color.Header = text.Colors{text.Bold}
+	}
+	for _, e := range entries {
+		row := table.Row{t.paint(t.mark(e)), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
+		for i := range t.TieBreakers {
+			if i < len(e.GetTieBreakers()) {
+				row = append(row, e.GetTieBreakers()[i])
+			} else {
+				row = append(row, 0)
+			}
+		}
+		w.AppendRow(append(row, formatTime(e.GetAchievedAt())))
+	}
+	return w
+}
+
+// paint colors a mark.
+func (t *EntryTable) paint(mark string) string {
+	for prefix, color := range map[string]text.Color{"▶": text.FgCyan, "★": text.FgYellow, "▲": text.FgGreen, "▼": text.FgRed} {
+		if t.Colors && strings.HasPrefix(mark, prefix) {
+			return text.Colors{color, text.Bold}.Sprint(mark)
+		}
+	}
+	return mark
+}
+
+// mark returns the mark of an entry: ▶ for the requested user; ★, ▲ and ▼ for an
+// entry that is new or has moved since the last Draw.
+func (t *EntryTable) mark(e *pb.Entry) string {
+	if e.GetIsCurrentUser() {
+		return "▶"
+	}
+	if t.drawn == nil || e.Rank == nil {
+		return ""
+	}
+	before, ok := t.drawn[e.GetUserId()]
+	switch {
+	case !ok:
+		return "★"
+	case before > e.GetRank():
+		return fmt.Sprintf("▲%d", before-e.GetRank())
+	case before < e.GetRank():
+		return fmt.Sprintf("▼%d", e.GetRank()-before)
+	}
+	return ""
+}
+
+// Draw draws a list on a screen, below the caption if there is one. On a terminal, Draw
+// omits entries that do not fit, and cuts lines to the terminal's width. Otherwise the
+// next Draw would not know how many lines to replace.
+func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
+	columns, rows := s.Size()
+	entries, footer := d.GetLeaderboard(), describe(d)
+	if s.InPlace() {
+		caption, footer = text.Trim(caption, columns), cli.Fold(footer, separator, columns)
+		if room := rows - 3 - strings.Count(footer+"\n", "\n"); len(entries) > room {
+			entries = entries[:max(room, 1)]
+		}
+	}
+	w := t.table(entries)
+	if s.InPlace() {
+		w.SetAllowedRowLength(columns)
+	}
+	if caption != "" {
+		caption += "\n"
+	}
+	s.Draw(caption + w.Render() + "\n" + footer + "\n")
+	t.drawn = make(map[string]int64, len(d.GetLeaderboard()))
+	for _, e := range d.GetLeaderboard() {
+		t.drawn[e.GetUserId()] = e.GetRank()
+	}
+}
+
+// Reset makes the next Draw mark no entry.
+func (t *EntryTable) Reset() { t.drawn = nil }
+
+// formatRank returns a rank, or "-" if the rank is unavailable.
+func formatRank(rank *int64) string {
+	if rank == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*rank, 10)
+}
+
+// separator separates the parts of a line.
+const separator = " · "
+
+// describe returns the line below a list: its board, season, division, size,
+// method of ranking, and the time of its last change.
+func describe(d *pb.Leaderboard) string {
+	parts := []string{"board " + d.GetBoard(), "season " + d.GetSeason()}
+	if d.GetDivision() != "" {
+		parts = append(parts, d.GetDivision())
+	}
+	if d.Total != nil {
+		parts = append(parts, cli.Plural(d.GetTotal(), "entry", "entries"))
+	}
+	parts = append(parts, d.GetMethod()+" ranks")
+	if d.GetAsOf() != nil {
+		parts = append(parts, "as of "+formatTime(d.GetAsOf()))
+	}
+	if d.GetSealed() {
+		parts = append(parts, "final")
+	}
+	if d.GetDegraded() {
+		parts = append(parts, "ranks unavailable now")
+	}
+	return strings.Join(parts, separator)
+}

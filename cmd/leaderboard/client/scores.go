@@ -1,0 +1,370 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+// query holds the flags that commands which read a ranking share.
+type query struct{ board, season, division, method string }
+
+// AddBoardFlag adds the flag --board. Without the flag, a command uses the default board.
+func AddBoardFlag(cmd *cobra.Command, board *string) {
+	cmd.Flags().StringVarP(board, "board", "b", "", "`board` (if omitted, the default board)")
+	annotate(cmd.Flags(), "board", boardValues)
+}
+
+func addSeasonFlag(cmd *cobra.Command, season *string) {
+	cmd.Flags().StringVarP(season, "season", "s", "", "`season`: 202611, 20261120, 2026W47, all, the id of an explicit season, or latest, the newest with entries (if omitted, the current one)")
+	annotate(cmd.Flags(), "season", seasonValues)
+}
+
+func (q *query) addFlags(cmd *cobra.Command) {
+	AddBoardFlag(cmd, &q.board)
+	addSeasonFlag(cmd, &q.season)
+	cmd.Flags().StringVarP(&q.division, "division", "d", "", "division, as `attribute:value`, such as gender:F (if omitted, overall)")
+	cmd.Flags().StringVarP(&q.method, "method", "m", "", "`method` of ranking: competition (1-2-2-4), dense (1-2-2-3) or ordinal (1-2-3-4); if omitted, competition")
+	annotate(cmd.Flags(), "division", divisionValues)
+	annotate(cmd.Flags(), "method", methodValues)
+}
+
+// scoreFlag adds a flag whose value is a score or points.
+func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
+	f.Func(name, usage, func(text string) (err error) {
+		if *dst, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return errors.New("scores and points are whole numbers in the board's smallest unit: on a board with 2 decimals, 12.50 is 1250")
+		}
+		return nil
+	})
+}
+
+// entryTable returns a table for the entries of a board. It reads the unit of the scores
+// and the tie-breakers from the server. If the caller may not read the board, the
+// table shows bare numbers.
+func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
+	if c.JSON {
+		return &EntryTable{}
+	}
+	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(board)})
+	if err != nil {
+		return &EntryTable{Colors: c.Colors()}
+	}
+	t := &EntryTable{Unit: UnitOf(res.GetBoard()), Colors: c.Colors()}
+	for _, tb := range res.GetBoard().GetTieBreakers() {
+		t.TieBreakers = append(t.TieBreakers, tb.GetName())
+	}
+	return t
+}
+
+func submitCommand(app *cli.App) *cobra.Command {
+	var board, match, at, meta string
+	var score, points, revision int64
+	var ties []int64
+	var attributes map[string]string
+	var noWait bool
+	cmd := &cobra.Command{
+		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: cli.Exactly("USER"),
+		Long: `Submit one match result. Sum and decay boards take --points, best and latest boards
+take --score. Both are whole numbers in the board's smallest unit. With --match a
+repeated submit counts once; without it, the server generates a match id and returns
+it.`,
+		Example: `  leaderboard submit ada --points 3 --match final-2026
+  leaderboard submit b2014-3416 --board marathon --score 11546 --match boston --attribute gender=M
+  leaderboard submit ada --points 1 --match final-2026 --revision 1   # a correction
+  leaderboard submit ada --points 3 --match final-2027 --no-wait`,
+	}
+	AddBoardFlag(cmd, &board)
+	f := cmd.Flags()
+	scoreFlag(f, &points, "points", "`points` to add, on sum and decay boards")
+	scoreFlag(f, &score, "score", "`score`, on best and latest boards")
+	f.StringVar(&match, "match", "", "`id` of the match; a repeated submit with the same id counts once")
+	f.Int64Var(&revision, "revision", 0, "`revision`; the highest revision of a match counts")
+	f.StringVar(&at, "achieved-at", "", "`time` of the event, such as 2026-11-20T10:00:00Z (if omitted, now)")
+	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
+	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
+	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
+	f.BoolVar(&noWait, "no-wait", false, "return once the result is stored safely, even if it is applied later")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
+		switch given := f.Changed("points"); {
+		case given == f.Changed("score"):
+			return cli.Usagef("give either --points (sum and decay boards) or --score (best and latest boards)")
+		case given:
+			r.Points = &points
+		default:
+			r.Score = &score
+		}
+		if at != "" {
+			t, err := parseTime(at)
+			if err != nil {
+				return cli.Usagef("--achieved-at: %w", err)
+			}
+			r.AchievedAt = timestamppb.New(t)
+		}
+		if meta != "" {
+			r.Metadata = &structpb.Struct{}
+			if err := restjson.Decode([]byte(meta), r.Metadata); err != nil {
+				return cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
+			}
+		}
+		res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait})
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, board)
+		return c.print(res, func() {
+			fmt.Fprintf(c.Stdout, "%s: %s\n", strings.ToLower(res.GetStatus().String()), standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
+			fmt.Fprintf(c.Stdout, "match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
+		})
+	})
+}
+
+// standing returns a sentence with a user's score and rank.
+func standing(user string, score, rank *int64, u cli.Unit) string {
+	switch {
+	case score == nil:
+		return user + ": the score is unavailable now"
+	case rank == nil:
+		return fmt.Sprintf("%s has %s, rank unavailable now", user, u.FormatWithUnit(*score))
+	}
+	return fmt.Sprintf("%s has %s, rank %d", user, u.FormatWithUnit(*score), *rank)
+}
+
+func topCommand(app *cli.App) *cobra.Command {
+	var q query
+	var limit int32
+	var from int64
+	var token string
+	var metadata bool
+	cmd := &cobra.Command{
+		Use: "top", Short: "Show the top of a board, or another page of it", Args: cli.Exactly(),
+		Example: `  leaderboard top
+  leaderboard top --board marathon --division gender:F --limit 25
+  leaderboard top --board cup --season 2026 --from 101 --limit 100 --json`,
+	}
+	q.addFlags(cmd)
+	f := cmd.Flags()
+	f.Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
+	f.Int64Var(&from, "from", 1, "first `position` to show")
+	f.StringVar(&token, "page-token", "", "`token` that the previous page ended with")
+	f.BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of each entry")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		req := &pb.ListScoresRequest{
+			Board: q.board, Season: q.season, Division: q.division, Method: q.method,
+			Limit: &limit, PageToken: token, IncludeMetadata: metadata,
+		}
+		if f.Changed("from") {
+			req.StartRank = &from
+		}
+		res, err := c.Scores.ListScores(ctx, req)
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, q.board)
+		return c.print(res, func() {
+			d := res.GetData()
+			if len(d.GetLeaderboard()) == 0 {
+				fmt.Fprintln(c.Stdout, "no entries yet; leaderboard submit adds a result")
+			} else {
+				cli.WriteTable(c.Stdout, t.table(d.GetLeaderboard()))
+			}
+			fmt.Fprintln(c.Stdout, describe(d))
+			if d.GetNextPageToken() != "" {
+				fmt.Fprintf(c.Stdout, "next page: --page-token %s\n", d.GetNextPageToken())
+			}
+		})
+	})
+}
+
+func rankCommand(app *cli.App) *cobra.Command {
+	var q query
+	var neighbors int32
+	var metadata bool
+	cmd := &cobra.Command{
+		Use: "rank USER", Short: "Show a user's rank and neighbors", Args: cli.Exactly("USER"),
+		Example: `  leaderboard rank ada
+  leaderboard rank b2014-3416 --board marathon --neighbors 2 --method ordinal`,
+	}
+	q.addFlags(cmd)
+	cmd.Flags().Int32Var(&neighbors, "neighbors", 4, "`number` of entries above and below, 0 to 50")
+	cmd.Flags().BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of the user")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Scores.GetUserScore(ctx, &pb.GetUserScoreRequest{
+			UserId: args[0], Board: q.board, Season: q.season, Division: q.division, Method: q.method,
+			Neighbors: &neighbors, IncludeMetadata: metadata,
+		})
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, q.board)
+		return c.print(res, func() {
+			d := res.GetData()
+			cli.WriteTable(c.Stdout, t.table(d.GetNeighbors()))
+			line := standing(d.GetUserId(), &d.Score, d.Rank, t.Unit)
+			if d.Total != nil {
+				line += " of " + strconv.FormatInt(d.GetTotal(), 10)
+			}
+			if d.Percentile != nil {
+				line += fmt.Sprintf(", ahead of %.1f %%", d.GetPercentile())
+			}
+			fmt.Fprintln(c.Stdout, line)
+			fmt.Fprintln(c.Stdout, describe(&pb.Leaderboard{
+				Board: d.GetBoard(), Season: d.GetSeason(), Division: d.GetDivision(), Method: d.GetMethod(),
+				AsOf: d.GetAsOf(), Sealed: d.GetSealed(), Degraded: d.GetDegraded(),
+			}))
+		})
+	})
+}
+
+func userCommand(app *cli.App) *cobra.Command {
+	var method string
+	cmd := &cobra.Command{
+		Use: "user USER", Short: "Show a user's scores on every board", Args: cli.Exactly("USER"),
+		Example: "  leaderboard user ada",
+	}
+	cmd.Flags().StringVarP(&method, "method", "m", "", "`method` of ranking: competition, dense or ordinal; if omitted, competition")
+	annotate(cmd.Flags(), "method", methodValues)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Scores.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: args[0], Method: method})
+		if err != nil {
+			return err
+		}
+		units := map[string]cli.Unit{}
+		for _, s := range res.GetData().GetScores() {
+			if _, ok := units[s.GetBoard()]; !ok {
+				units[s.GetBoard()] = c.entryTable(ctx, s.GetBoard()).Unit
+			}
+		}
+		return c.print(res, func() {
+			d := res.GetData()
+			switch {
+			case d.GetBanned():
+				fmt.Fprintf(c.Stdout, "%s is banned and hidden from every board; leaderboard unban lifts the ban\n", d.GetUserId())
+				return
+			case len(d.GetScores()) == 0:
+				fmt.Fprintf(c.Stdout, "%s has no score on any board\n", d.GetUserId())
+				return
+			}
+			t := cli.NewTable(table.Row{"board", "season", "rank", "of", "score", "achieved (UTC)"}, "rank", "of", "score")
+			for _, s := range d.GetScores() {
+				total := "-"
+				if s.Total != nil {
+					total = strconv.FormatInt(s.GetTotal(), 10)
+				}
+				t.AppendRow(table.Row{s.GetBoard(), s.GetSeason(), formatRank(s.Rank), total, units[s.GetBoard()].FormatWithUnit(s.GetScore()), formatTime(s.GetAchievedAt())})
+			}
+			cli.WriteTable(c.Stdout, t)
+		})
+	})
+}
+
+func resultCommand(app *cli.App) *cobra.Command {
+	var board, season string
+	var revision int64
+	cmd := &cobra.Command{
+		Use: "result USER MATCH", Short: "Show the status of a result", Args: cli.Exactly("USER", "MATCH"),
+		Example: `  leaderboard result ada final-2026
+  leaderboard result ada final-2026 --board cup --season 2026 --revision 0`,
+	}
+	AddBoardFlag(cmd, &board)
+	addSeasonFlag(cmd, &season)
+	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current one)")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season}
+		if cmd.Flags().Changed("revision") {
+			req.Revision = &revision
+		}
+		res, err := c.Scores.GetResult(ctx, req)
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, board)
+		return c.print(res, func() { writeResult(c, res, t) })
+	})
+}
+
+// writeResult prints a result as a table.
+func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
+	t := cli.NewTable(table.Row{"field", "value"})
+	row := func(name string, value any) { t.AppendRow(table.Row{name, value}) }
+	r := res.GetResult()
+	row("status", strings.ToLower(res.GetStatus().String()))
+	if res.GetReason() != "" {
+		row("reason", res.GetReason())
+	}
+	row("board", res.GetBoard())
+	row("season", res.GetSeason())
+	row("user", res.GetUserId())
+	row("match", res.GetMatchId())
+	row("revision", res.GetRevision())
+	for name, v := range map[string]*int64{"score": r.Score, "points": r.Points} {
+		if v != nil {
+			row(name, entries.Unit.Format(*v))
+		}
+	}
+	for i, v := range r.GetTieBreakers() {
+		name := fmt.Sprintf("tie-breaker %d", i+1)
+		if i < len(entries.TieBreakers) {
+			name = entries.TieBreakers[i]
+		}
+		row(name, v)
+	}
+	if r.GetAchievedAt() != nil {
+		row("achieved (UTC)", formatTime(r.GetAchievedAt()))
+	}
+	for _, k := range sortedKeys(r.GetAttributes()) {
+		row("attribute "+k, r.GetAttributes()[k])
+	}
+	if r.GetMetadata() != nil {
+		if b, err := restjson.Append(nil, r.GetMetadata()); err == nil {
+			row("metadata", string(b))
+		}
+	}
+	cli.WriteTable(c.Stdout, t)
+}
+
+func retractCommand(app *cli.App) *cobra.Command {
+	var board, season string
+	var revision int64
+	cmd := &cobra.Command{
+		Use: "retract USER MATCH", Short: "Undo a result", Args: cli.Exactly("USER", "MATCH"),
+		Long: `Undo a match result. The user's entry then follows from the other results. To add the
+match again, submit it with a higher revision.`,
+		Example: "  leaderboard retract ada final-2026",
+	}
+	AddBoardFlag(cmd, &board)
+	addSeasonFlag(cmd, &season)
+	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` of the retraction (if omitted, the next one)")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		req := &pb.RetractResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season}
+		if cmd.Flags().Changed("revision") {
+			req.Revision = &revision
+		}
+		res, err := c.Scores.RetractResult(ctx, req)
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, board)
+		return c.print(res, func() {
+			line := standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit)
+			if res.NewScore == nil {
+				line = res.GetUserId() + " has no result left"
+			}
+			fmt.Fprintf(c.Stdout, "%s: %s (match %s, revision %d, season %s)\n",
+				strings.ToLower(res.GetStatus().String()), line, res.GetMatchId(), res.GetRevision(), res.GetSeason())
+		})
+	})
+}

@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+func friendsCommand(app *cli.App) *cobra.Command {
+	var q query
+	cmd := &cobra.Command{
+		Use: "friends USER...", Short: "Compare some users with each other",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("USER is missing; see %s --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		Long: `Show the entries of up to 5000 users in order, each with its rank among these users
+and its rank on the whole board.`,
+		Example: `  leaderboard friends ada bob cyd
+  leaderboard friends ada bob --board marathon --season latest --json`,
+	}
+	q.addFlags(cmd)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Scores.LookupScores(ctx, &pb.LookupScoresRequest{
+			Board: q.board, Season: q.season, Division: q.division, Method: q.method, UserIds: args,
+		})
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, q.board)
+		return c.print(res, func() {
+			d := res.GetData()
+			w := cli.NewTable(table.Row{"place", "rank", "user", t.Unit.Header(), "achieved (UTC)"}, "place", "rank", t.Unit.Header())
+			for _, e := range d.GetLeaderboard() {
+				w.AppendRow(table.Row{formatRank(e.ListRank), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore()), formatTime(e.GetAchievedAt())})
+			}
+			if len(d.GetLeaderboard()) > 0 {
+				cli.WriteTable(c.Stdout, w)
+			}
+			if len(d.GetMissing()) > 0 {
+				fmt.Fprintf(c.Stdout, "without an entry: %s\n", strings.Join(d.GetMissing(), ", "))
+			}
+			fmt.Fprintln(c.Stdout, describe(d))
+		})
+	})
+}
+
+// barColumns is the width of the longest bar of a histogram.
+const barColumns = 40
+
+func statsCommand(app *cli.App) *cobra.Command {
+	var q query
+	var rank, score int64
+	var buckets int32
+	cmd := &cobra.Command{
+		Use: "stats", Short: "Show the distribution of the scores on a board", Args: cli.Exactly(),
+		Example: `  leaderboard stats
+  leaderboard stats --board marathon --season latest --buckets 20
+  leaderboard stats --rank 100
+  leaderboard stats --score 5000`,
+	}
+	q.addFlags(cmd)
+	f := cmd.Flags()
+	f.Int32Var(&buckets, "buckets", 10, "largest `number` of bars in the histogram, 0 to 100")
+	f.Int64Var(&rank, "rank", 0, "show the score at this `position`")
+	scoreFlag(f, &score, "score", "show the rank that this `score` would have")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		req := &pb.GetStatsRequest{Board: q.board, Season: q.season, Division: q.division, Method: q.method, Buckets: &buckets}
+		if f.Changed("rank") {
+			req.Rank = &rank
+		}
+		if f.Changed("score") {
+			req.Score = &score
+		}
+		res, err := c.Scores.GetStats(ctx, req)
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, q.board)
+		return c.print(res, func() { writeStats(c, req, res.GetData(), t.Unit) })
+	})
+}
+
+// writeStats prints statistics as tables.
+func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats, unit cli.Unit) {
+	if d.BestScore == nil {
+		fmt.Fprintln(c.Stdout, "no entries yet; leaderboard submit adds a result")
+	} else {
+		w := cli.NewTable(table.Row{"", unit.Header()}, unit.Header())
+		w.AppendRow(table.Row{"best", unit.Format(d.GetBestScore())})
+		for _, p := range d.GetPercentiles() {
+			w.AppendRow(table.Row{fmt.Sprintf("not worse than %g %%", p.GetPercentile()), unit.Format(p.GetScore())})
+		}
+		w.AppendRow(table.Row{"worst", unit.Format(d.GetWorstScore())})
+		cli.WriteTable(c.Stdout, w)
+	}
+	if len(d.GetHistogram()) > 0 {
+		most := int64(1)
+		for _, b := range d.GetHistogram() {
+			most = max(most, b.GetCount())
+		}
+		w := cli.NewTable(table.Row{"from", "to", "entries", ""}, "from", "to", "entries")
+		for _, b := range d.GetHistogram() {
+			w.AppendRow(table.Row{unit.Format(b.GetLower()), unit.Format(b.GetUpper()), b.GetCount(), strings.Repeat("█", int(b.GetCount()*barColumns/most))})
+		}
+		fmt.Fprintln(c.Stdout)
+		cli.WriteTable(c.Stdout, w)
+		fmt.Fprintln(c.Stdout)
+	}
+	switch {
+	case req.Rank == nil:
+	case d.ScoreAtRank == nil:
+		fmt.Fprintf(c.Stdout, "no entry is at position %d\n", req.GetRank())
+	default:
+		fmt.Fprintf(c.Stdout, "position %d has %s\n", req.GetRank(), unit.FormatWithUnit(d.GetScoreAtRank()))
+	}
+	if req.Score != nil {
+		fmt.Fprintf(c.Stdout, "%s would have rank %s\n", unit.FormatWithUnit(req.GetScore()), formatRank(d.RankOfScore))
+	}
+	fmt.Fprintln(c.Stdout, describe(&pb.Leaderboard{
+		Board: d.GetBoard(), Season: d.GetSeason(), Division: d.GetDivision(), Method: d.GetMethod(), Total: &d.Total, AsOf: d.GetAsOf(), Sealed: d.GetSealed(),
+	}))
+}

@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+// reconnectDelay is the time between two attempts to resume a watch.
+const reconnectDelay = time.Second
+
+// ErrInterrupted ends a command that runs until it is interrupted. It is not a
+// failure.
+var ErrInterrupted = errors.New("interrupted")
+
+func watchCommand(app *cli.App) *cobra.Command {
+	var q query
+	var limit int32
+	cmd := &cobra.Command{
+		Use: "watch", Short: "Show the top of a board as it changes", Args: cli.Exactly(),
+		Long: `Show the top of a board now and after every change, until the command is
+interrupted. On a terminal each table replaces the one before, and marks show what
+changed: ▲ up, ▼ down, ★ new.`,
+		Example: `  leaderboard watch
+  leaderboard watch --board cup --season 2026 --limit 20
+  leaderboard watch --json | jq .leaderboard[0]`,
+	}
+	q.addFlags(cmd)
+	cmd.Flags().Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		return c.watch(ctx, &pb.WatchScoresRequest{Board: BoardName(q.board), Season: q.season, Division: q.division, Method: q.method, Limit: &limit})
+	})
+}
+
+// watch shows each list that the server sends. It returns ErrInterrupted once ctx is
+// done. If the connection is lost after the first list, watch reconnects.
+func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
+	t := c.entryTable(ctx, req.GetBoard())
+	screen := c.NewScreen()
+	connected := false
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := c.receive(ctx, req, func(d *pb.Leaderboard) error {
+			connected = true
+			return c.print(d, func() { t.Draw(screen, d, "") })
+		})
+		if !connected || status.Code(err) != codes.Unavailable && !errors.Is(err, io.EOF) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(reconnectDelay)), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(error, time.Duration) {
+			fmt.Fprintln(c.Stderr, "connection lost, reconnecting")
+			screen.Keep()
+		}))
+	if ctx.Err() != nil {
+		return ErrInterrupted
+	}
+	return err
+}
+
+// receive calls each for every list of one stream. It never returns nil.
+func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, each func(*pb.Leaderboard) error) error {
+	stream, err := c.Scores.WatchScores(ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		res, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if res.GetData() == nil {
+			continue // a heartbeat
+		}
+		if err := each(res.GetData()); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,168 @@
+// Package importer imports match results from CSV and newline-delimited JSON into
+// a server. An import can be interrupted and repeated: each result counts once.
+package importer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+	"github.com/open-leaderboard/leaderboard/internal/records"
+)
+
+// options are the flags of an import.
+type options struct {
+	mapping
+	board, format, delimiter string
+	rejects, state           string
+	batch, inFlight          int
+	dryRun                   bool
+	file                     string // - is stdin
+}
+
+// Command returns the command import.
+func Command(app *cli.App) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use: "import FILE", Short: "Import results from CSV or NDJSON", Args: cli.Exactly("FILE"),
+		Long: `Import match results from a CSV file with a header, or from newline-delimited JSON
+(NDJSON). The file may be compressed with gzip; - is standard input. Without flags
+the columns are the fields of the API's Result, as the command export writes them.
+
+An import can be interrupted and repeated safely, because each match counts once. A
+row without a match id gets one from the file's content and the row's line. A state
+file beside the input records the progress: after an interruption, the same command
+continues there. Rejected rows are written to a file with their line and the reason.
+
+The command sends several batches of results concurrently. The results of one user
+keep the order of the file. With --in-flight 1, all results keep it: use that flag if
+rows have no time, because the time of arrival then decides who reached a score first.`,
+		Example: `  leaderboard import results.csv --board arena
+  leaderboard import boston.csv.gz --board marathon --score finish_s --filter category=run --attribute gender=gender
+  leaderboard import races.ndjson --board cup --match race.id --achieved-at date --time-format 02.01.2006
+  zcat events.gz | leaderboard import - --board arena --match event_id --format ndjson`,
+	}
+	client.AddBoardFlag(cmd, &o.board)
+	f := cmd.Flags()
+	o.addFlags(f)
+	f.StringVar(&o.format, "format", "", "`format`: csv or ndjson (default from the file's name or content)")
+	f.StringVar(&o.delimiter, "delimiter", "", "`character` between CSV columns (default a comma, a tab for .tsv)")
+	f.IntVar(&o.batch, "batch", maxBatch, "maximum number of `results` in one call, 1 to 5000")
+	f.IntVar(&o.inFlight, "in-flight", 4, "number of concurrent `calls`, 1 to 64")
+	f.StringVar(&o.rejects, "rejects", "", "`file` for rejected rows (default FILE.rejected.csv)")
+	f.StringVar(&o.state, "state", "", "`file` that records the progress (default FILE.import-state.json)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "read and check the rows, but send none")
+	asJSON := f.Bool("json", false, "print the summary as JSON, for scripts")
+	client.Command(app, cmd, func(ctx context.Context, c *client.Client, args []string) error {
+		o.file, c.JSON = args[0], *asJSON
+		return run(ctx, c, o, f)
+	})
+	timeout := f.Lookup("timeout") // a batch takes longer than other calls
+	timeout.DefValue = "1m"
+	_ = timeout.Value.Set(timeout.DefValue) // cannot fail for a constant
+	return cmd
+}
+
+func (o *options) check() error {
+	switch {
+	case o.batch < 1 || o.batch > maxBatch:
+		return cli.Usagef("--batch %d is not between 1 and %d", o.batch, maxBatch)
+	case o.inFlight < 1 || o.inFlight > 64:
+		return cli.Usagef("--in-flight %d is not between 1 and 64", o.inFlight)
+	case o.file == "-" && o.state != "":
+		return cli.Usagef("--state requires a file, because an import of standard input cannot be continued")
+	case o.format != "" && o.format != "csv" && o.format != "ndjson":
+		return cli.Usagef("--format %q is not one of csv, ndjson", o.format)
+	case len(o.delimiter) > 1 && o.delimiter != `\t`, o.delimiter == `"`, o.delimiter == "\n", o.delimiter == "\r":
+		return cli.Usagef(`--delimiter %q is not a single character, or is a quote or a line end; \t is a tab`, o.delimiter)
+	}
+	return nil
+}
+
+// recordOptions returns how the input is read.
+func (o *options) recordOptions() records.Options {
+	r := records.Options{Name: o.file, Format: o.format}
+	switch {
+	case o.delimiter == `\t`:
+		r.Delimiter = '\t'
+	case o.delimiter != "":
+		r.Delimiter = o.delimiter[0]
+	}
+	return r
+}
+
+// run imports the input of o. flags are those of the command.
+func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	started := time.Now()
+	im, err := newImporter(ctx, c, o, flags)
+	if err != nil {
+		return err
+	}
+	defer im.input.Close()
+	err = im.run(ctx)
+	_ = im.bar.Finish()
+	err = errors.Join(err, im.rejects.close())
+	if err != nil {
+		return im.stopped(ctx, err)
+	}
+	im.removeState()
+	return im.report(time.Since(started))
+}
+
+// stopped returns the error of an import that ended before the end of its input. The
+// error states how to continue.
+func (im *importer) stopped(ctx context.Context, err error) error {
+	rows := cli.Plural(im.counts.Rows, "row", "rows")
+	var broken *records.BrokenError
+	if errors.As(err, &broken) {
+		return fmt.Errorf("stopped after %s: %w", rows, err)
+	}
+	if ctx.Err() != nil {
+		err = context.Canceled
+	}
+	next := "run the same command again to continue"
+	if im.file == "-" {
+		next = "send the input again; results that were sent already count once"
+	}
+	return fmt.Errorf("stopped after %s: %s; %s", rows, client.Explain(im.WrapError(err)), next)
+}
+
+// report prints the counts of a complete import. It returns an error if rows were
+// not applied.
+func (im *importer) report(took time.Duration) error {
+	c := im.counts
+	if im.JSON {
+		if err := json.NewEncoder(im.Stdout).Encode(c); err != nil {
+			return err
+		}
+	} else if im.dryRun {
+		fmt.Fprintf(im.Stdout, "%s read: %d would be sent, %d filtered out, %d rejected; nothing was sent\n",
+			cli.Plural(c.Rows, "row", "rows"), c.Rows-c.Filtered-c.Rejected, c.Filtered, c.Rejected)
+	} else {
+		fmt.Fprintf(im.Stdout, "%s in %s (%.0f per second): %d applied, %d duplicates, %d superseded", cli.Plural(c.Rows, "row", "rows"),
+			cli.ShortDuration(took), float64(c.Rows-im.resumedRows)/max(took.Seconds(), 1e-3), c.Applied, c.Duplicate, c.Superseded)
+		for _, more := range []struct {
+			n    int64
+			what string
+		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
+			if more.n > 0 {
+				fmt.Fprintf(im.Stdout, ", %d %s", more.n, more.what)
+			}
+		}
+		fmt.Fprintln(im.Stdout)
+	}
+	if n := c.Rejected + c.Conflict; n > 0 {
+		return fmt.Errorf("%s not applied as given; %s lists them with the reasons", cli.Plural(n, "row was", "rows were"), im.rejects.path)
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/internal/records"
+)
+
+const (
+	maxBatch      = 5000    // results that a server accepts in one call
+	maxBatchBytes = 4 << 20 // in one call; a server accepts several times as much
+	// maxRejected is the number of rejected rows after which an import stops if no row
+	// has been applied: the mapping of columns is then probably wrong.
+	maxRejected = 1000
+)
+
+// counts are the numbers of rows by their outcome.
+type counts struct {
+	Rows       int64 `json:"rows"`
+	Filtered   int64 `json:"filtered"`
+	Applied    int64 `json:"applied"`
+	Duplicate  int64 `json:"duplicate"`
+	Superseded int64 `json:"superseded"`
+	Accepted   int64 `json:"accepted"`
+	Conflict   int64 `json:"conflict"`
+	Rejected   int64 `json:"rejected"`
+}
+
+// importer is an import in progress.
+type importer struct {
+	*client.Client
+	options
+	input       io.ReadCloser
+	records     records.Reader
+	bar         *progressbar.ProgressBar
+	matchPrefix string // of generated match ids
+	counts      counts
+	rejects     *rejectFile
+	identity    string // identifies the import in the state file
+	skipTo      int64  // the interrupted import has sent all records before this offset
+	resumedRows int64  // the number of rows that the interrupted import has read
+}
+
+// newImporter opens the input, reads the board, and binds the mapping to both. The
+// caller must close the input.
+func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) (im *importer, err error) {
+	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: client.BoardName(o.board)})
+	if err != nil {
+		return nil, err
+	}
+	im = &importer{Client: c, options: o}
+	if err := im.open(ctx, res.GetBoard()); err != nil {
+		return nil, err
+	}
+	im.needMatch = im.matchPrefix == ""
+	if im.records, err = records.Open(io.TeeReader(im.input, im.bar), o.recordOptions()); err != nil {
+		im.input.Close()
+		return nil, fmt.Errorf("%s: %w", o.file, err)
+	}
+	if err := im.bind(flags, res.GetBoard(), im.records.Header()); err != nil {
+		im.input.Close()
+		return nil, err
+	}
+	return im, nil
+}
+
+// open opens the input. For a file, it resumes an interrupted import of the same
+// content.
+func (im *importer) open(ctx context.Context, b *pb.Board) error {
+	im.matchPrefix = im.MatchPrefix
+	if im.file == "-" {
+		im.input, im.bar = io.NopCloser(im.Stdin), im.NewBar("importing", -1, true)
+		im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "stdin.rejected.csv")}
+		return nil
+	}
+	file, err := os.Open(im.file)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", im.file)
+	}
+	var sum string
+	if err == nil {
+		sum, err = im.contentSum(ctx, file, info.Size())
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	im.matchPrefix = cmp.Or(im.matchPrefix, sum[:16])
+	im.state = cmp.Or(im.state, im.file+".import-state.json")
+	resumed := im.resume(sum, b)
+	im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, im.file+".rejected.csv"), appendTo: resumed}
+	im.input, im.bar = file, im.NewBar("importing", info.Size(), true)
+	return nil
+}
+
+// chunk is a part of the input that is sent in one round, as several concurrent
+// batches. Each batch is one lane of the chunk. All items of a user are in the same
+// lane, in the order of the input. The next round starts after the batches are answered.
+type chunk struct {
+	lanes    [][]item
+	sizes    []int // bytes by lane
+	full     bool
+	rejected []rejection
+	rows     int64
+	filtered int64
+	end      int64 // offset after the chunk
+}
+
+// run sends the input chunk by chunk. It reads the next chunk while it sends one.
+func (im *importer) run(ctx context.Context) error {
+	type step struct {
+		chunk *chunk
+		err   error
+	}
+	steps, done := make(chan step), make(chan struct{})
+	defer close(done)
+	// run does not wait for this goroutine, because a read of standard input may
+	// block forever.
+	go func() {
+		for {
+			c, err := im.read()
+			select {
+			case steps <- step{c, err}:
+			case <-done:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		var next step
+		select {
+		case next = <-steps:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if next.chunk != nil {
+			if err := im.send(ctx, next.chunk); err != nil {
+				return err
+			}
+			if err := im.saveState(next.chunk.end); err != nil {
+				return err
+			}
+		}
+		if n := im.counts.Rejected; n >= maxRejected && n == im.counts.Rows-im.counts.Filtered {
+			return fmt.Errorf("all of the first %d rows were rejected, the last because: %s; check the flags that name the columns", n, im.rejects.lastReason)
+		}
+		if errors.Is(next.err, io.EOF) {
+			return nil
+		}
+		if next.err != nil {
+			return next.err
+		}
+	}
+}
+
+// read reads one chunk. It returns the last chunk together with io.EOF.
+func (im *importer) read() (*chunk, error) {
+	c := &chunk{lanes: make([][]item, im.inFlight), sizes: make([]int, im.inFlight)}
+	var err error
+	for !c.full && c.rows < int64(maxBatch*im.inFlight) {
+		var r records.Record
+		if r, err = im.records.Next(); err != nil {
+			break
+		}
+		if im.records.Offset() <= im.skipTo {
+			continue
+		}
+		c.rows++
+		im.add(c, r)
+	}
+	c.end = im.records.Offset()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", im.file, err)
+	}
+	return c, err
+}
+
+// add adds a record to c as an item in the lane of its user. If the record is invalid
+// or filtered out, add records that instead.
+func (im *importer) add(c *chunk, r records.Record) {
+	if r.Err != nil {
+		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
+		return
+	}
+	if !im.matches(r) {
+		c.filtered++
+		return
+	}
+	it, err := im.item(r, im.matchPrefix)
+	if err != nil {
+		c.rejected = append(c.rejected, rejection{r.Line, strings.ReplaceAll(err.Error(), "\n", "; "), string(r.Raw)})
+		return
+	}
+	lane := laneOf(it.result.UserId, len(c.lanes))
+	c.lanes[lane] = append(c.lanes[lane], it)
+	c.sizes[lane] += len(r.Raw) + proto.Size(it.result)
+	c.full = len(c.lanes[lane]) >= im.batch || c.sizes[lane] >= maxBatchBytes
+}
+
+func laneOf(user string, lanes int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(user))
+	return int(h.Sum32() % uint32(lanes))
+}
+
+// send sends the lanes of c concurrently, and counts the outcomes.
+func (im *importer) send(ctx context.Context, c *chunk) error {
+	outcomes := make([][]*pb.Outcome, len(c.lanes))
+	if !im.dryRun {
+		g, ctx := errgroup.WithContext(ctx)
+		for i, lane := range c.lanes {
+			g.Go(func() (err error) {
+				outcomes[i], err = im.sendLane(ctx, lane)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	im.counts.Rows += c.rows
+	im.counts.Filtered += c.filtered
+	im.counts.Rejected += int64(len(c.rejected))
+	for i, lane := range outcomes {
+		for j, o := range lane {
+			if r, ok := im.counts.add(o, c.lanes[i][j]); ok {
+				c.rejected = append(c.rejected, r)
+			}
+		}
+	}
+	slices.SortFunc(c.rejected, func(x, y rejection) int { return cmp.Compare(x.line, y.line) })
+	return im.rejects.write(c.rejected)
+}
+
+const conflictReason = "CONFLICT: the server has other content under this match id and revision; the contents alone decide which of the two counts"
+
+// add counts an outcome. It returns a rejection and true if the row belongs in the
+// reject file.
+func (t *counts) add(o *pb.Outcome, it item) (rejection, bool) {
+	switch o.GetStatus() {
+	case pb.Outcome_APPLIED:
+		t.Applied++
+	case pb.Outcome_DUPLICATE:
+		t.Duplicate++
+	case pb.Outcome_SUPERSEDED:
+		t.Superseded++
+	case pb.Outcome_ACCEPTED:
+		t.Accepted++
+	case pb.Outcome_CONFLICT:
+		t.Conflict++
+		return rejection{it.line, conflictReason, it.raw}, true
+	default:
+		t.Rejected++
+		reason := o.GetReason()
+		if o.GetDetail() != "" {
+			reason += ": " + o.GetDetail()
+		}
+		return rejection{it.line, reason, it.raw}, true
+	}
+	return rejection{}, false
+}

@@ -1,0 +1,379 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+	"github.com/open-leaderboard/leaderboard/internal/records"
+)
+
+// mapping maps the columns of an input to the fields of a result. By default the
+// columns are those that leaderboard export writes: the fields of the API's Result.
+// The state file identifies an import by the exported fields.
+type mapping struct {
+	User, Score, Match, Revision, AchievedAt string // columns
+	ScoreFormat, TimeFormat, TimeZone        string
+	MatchPrefix                              string
+	Attributes, TieBreakers, Metadata        map[string]string // names to columns
+	Constants                                []string          // field=value
+	Filters                                  []string          // column=value or column!=value
+
+	usesPoints  bool // the board adds up points
+	unit        cli.Unit
+	tieBreakers []string // names, in the board's order
+	location    *time.Location
+	constants   map[string]string // by field
+	conditions  []condition
+	needMatch   bool // the input must have match ids, because the import cannot generate them
+}
+
+// condition is a filter: the text of a column must equal value, or must differ from it.
+type condition struct {
+	column, value string
+	not           bool
+}
+
+func (m *mapping) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
+	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score, or points on sum and decay boards)")
+	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API, or decimal, in the board's unit: 12.34 or h:mm:ss")
+	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; if absent, ids are generated from the file's content and the line")
+	f.StringVar(&m.MatchPrefix, "match-prefix", "", "generate match ids from this `text` and the line, instead of from the file's content")
+	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
+	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; if absent, the server uses its own time")
+	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format` of times: rfc3339 (or a date without a time), unix, unix_ms, or a Go layout such as 2006-01-02 15:04:05")
+	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times without a zone")
+	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute, which places the user in divisions")
+	f.StringToStringVar(&m.TieBreakers, "tie-breaker", nil, "`name=column` of a tie-breaker of the board")
+	f.StringToStringVar(&m.Metadata, "metadata", nil, "`name=column` of metadata to store with the result")
+	f.StringArrayVar(&m.Constants, "const", nil, "`field=value` for every row: revision=1, achieved_at=…, attributes.gender=F, tie_breakers.wins=1, metadata.source=…")
+	f.StringArrayVar(&m.Filters, "filter", nil, "import only rows with `column=value` or column!=value; if repeated, all filters must match")
+}
+
+// bind completes m from the rules of a board. It returns an error if m does not fit
+// these rules or the header of the input. The header is nil for JSON.
+func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
+	m.usesPoints = b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY
+	switch m.ScoreFormat {
+	case "integer":
+	case "decimal":
+		m.unit = client.UnitOf(b)
+	default:
+		return cli.Usagef("--score-format %q is not one of integer, decimal", m.ScoreFormat)
+	}
+	for _, tb := range b.GetTieBreakers() {
+		m.tieBreakers = append(m.tieBreakers, tb.GetName())
+	}
+	for name := range m.TieBreakers {
+		if !slices.Contains(m.tieBreakers, name) {
+			return cli.Usagef("--tie-breaker %s: the board has no such tie-breaker, only [%s]", name, strings.Join(m.tieBreakers, ", "))
+		}
+	}
+	var err error
+	if m.location, err = time.LoadLocation(m.TimeZone); err != nil {
+		return cli.Usagef("--time-zone: %w", err)
+	}
+	if m.Score == "" {
+		if m.Score = "score"; m.usesPoints {
+			m.Score = "points"
+		}
+	}
+	if err := m.bindConstants(); err != nil {
+		return err
+	}
+	for _, f := range m.Filters {
+		column, value, ok := strings.Cut(f, "=")
+		c := condition{column: strings.TrimSuffix(column, "!"), value: value, not: strings.HasSuffix(column, "!")}
+		if !ok || c.column == "" {
+			return cli.Usagef("--filter %q is not of the form column=value or column!=value", f)
+		}
+		m.conditions = append(m.conditions, c)
+	}
+	return m.bindHeader(flags, header)
+}
+
+// bindConstants reads the flags --const.
+func (m *mapping) bindConstants() error {
+	m.constants = map[string]string{}
+	for _, text := range m.Constants {
+		field, value, ok := strings.Cut(text, "=")
+		group, name, _ := strings.Cut(field, ".")
+		known := name == "" && slices.Contains([]string{"user_id", "score", "points", "match_id", "revision", "achieved_at"}, field) ||
+			name != "" && (group == "attributes" || group == "metadata" || group == "tie_breakers" && slices.Contains(m.tieBreakers, name))
+		if !ok || !known {
+			return cli.Usagef("--const %q does not set a field of a result; the fields are revision, achieved_at, attributes.NAME, tie_breakers.NAME, metadata.NAME, user_id, score, points and match_id", text)
+		}
+		if field == "points" || field == "score" {
+			field = "score"
+		}
+		m.constants[field] = value
+	}
+	return nil
+}
+
+// bindHeader returns an error unless header has every column that a flag names and
+// every column that a result needs.
+func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
+	required := map[string]bool{}
+	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
+		if flags.Changed(flag) || flag == "user" && m.constants["user_id"] == "" || flag == "score" && m.constants["score"] == "" {
+			required[column] = true
+		}
+	}
+	if m.needMatch && m.constants["match_id"] == "" {
+		required[m.Match] = true
+		if header != nil && !slices.Contains(header, m.Match) {
+			return cli.Usagef("standard input has no column %q; name one with --match, or generate ids from --match-prefix and the line", m.Match)
+		}
+	}
+	for _, columns := range []map[string]string{m.Attributes, m.TieBreakers, m.Metadata} {
+		for _, column := range columns {
+			required[column] = true
+		}
+	}
+	for _, c := range m.conditions {
+		required[c.column] = true
+	}
+	if header == nil {
+		return nil
+	}
+	for _, column := range slices.Sorted(maps.Keys(required)) {
+		switch n := count(header, column); {
+		case n == 0:
+			return cli.Usagef("the input has no column %q; its columns are %s; map them with --user, --score and so on", column, strings.Join(header, ", "))
+		case n > 1:
+			return cli.Usagef("the input has %d columns named %q; rename all but one", n, column)
+		}
+	}
+	return nil
+}
+
+func count(list []string, s string) int {
+	n := 0
+	for _, e := range list {
+		if e == s {
+			n++
+		}
+	}
+	return n
+}
+
+// matches reports whether a record passes the filters.
+func (m *mapping) matches(r records.Record) bool {
+	for _, c := range m.conditions {
+		have, _ := r.Column(c.column)
+		if (have.Text == c.value) == c.not {
+			return false
+		}
+	}
+	return true
+}
+
+// item is a submit or a retraction, made from one record.
+type item struct {
+	line    int64
+	raw     string
+	result  *pb.Result
+	retract bool
+	season  string // the season of a retraction; empty means the current season
+}
+
+// item returns the item of a record. If the record has no match id, item generates one:
+// matchPrefix followed by the line number. The error joins the errors of all fields.
+func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
+	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
+	var errs []error
+	field := func(name, column string) string {
+		text, err := m.scalar(r, name, column)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return text
+	}
+	integer := func(name, text string) int64 {
+		if text == "" {
+			return 0
+		}
+		n, err := cli.Unit{}.Parse(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+		return n
+	}
+	if it.result.UserId = field("user_id", m.User); it.result.UserId == "" {
+		errs = append(errs, fmt.Errorf("%s: is empty", m.User))
+	}
+	switch it.result.MatchId = field("match_id", m.Match); {
+	case it.result.MatchId != "":
+	case m.needMatch:
+		errs = append(errs, fmt.Errorf("%s: is empty", m.Match))
+	default:
+		it.result.MatchId = matchPrefix + ":" + strconv.FormatInt(r.Line, 10)
+	}
+	it.result.Revision = integer(m.Revision, field("revision", m.Revision))
+	switch retracted := field("", "retracted"); retracted {
+	case "", "false":
+	case "true":
+		it.retract = true
+		it.season = field("", "season")
+		return it, errors.Join(errs...)
+	default:
+		errs = append(errs, fmt.Errorf("retracted: %.40q is not true or false", retracted))
+	}
+	if text := field("score", m.Score); text == "" {
+		errs = append(errs, fmt.Errorf("%s: is empty", m.Score))
+	} else if score, err := m.unit.Parse(text); err != nil {
+		errs = append(errs, fmt.Errorf("%s: %w", m.Score, err))
+	} else if m.usesPoints {
+		it.result.Points = &score
+	} else {
+		it.result.Score = &score
+	}
+	if text := field("achieved_at", m.AchievedAt); text != "" {
+		t, err := m.parseTime(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.AchievedAt, err))
+		}
+		it.result.AchievedAt = timestamppb.New(t)
+		if err == nil && it.result.AchievedAt.CheckValid() != nil {
+			errs = append(errs, fmt.Errorf("%s: %.40q is outside the years 1 to 9999", m.AchievedAt, text))
+		}
+	}
+	errs = append(errs, m.setTieBreakers(r, it.result, field, integer), m.setAttributes(r, it.result, field), m.setMetadata(r, it.result, field))
+	return it, errors.Join(errs...)
+}
+
+// scalar returns the constant of a field if there is one, and the text of the field's
+// column otherwise. It returns "" if the field has neither.
+func (m *mapping) scalar(r records.Record, name, column string) (string, error) {
+	if value, ok := m.constants[name]; ok && name != "" {
+		return value, nil
+	}
+	c, ok := r.Column(column)
+	switch {
+	case !ok:
+		return "", nil
+	case c.Composite:
+		return "", fmt.Errorf("%s: is a JSON array or object, but must be a single value", column)
+	case c.Err != nil:
+		return "", fmt.Errorf("%s: %w", column, c.Err)
+	}
+	return c.Text, nil
+}
+
+// decodeColumn decodes the JSON of a column into v. It does nothing if the column
+// is empty.
+func decodeColumn(r records.Record, column string, v any) error {
+	c, ok := r.Column(column)
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(c.Text), v); err != nil {
+		return fmt.Errorf("%s: is not valid JSON for this field: %.60s", column, c.Text)
+	}
+	return nil
+}
+
+func (m *mapping) setTieBreakers(r records.Record, res *pb.Result, field func(name, column string) string, integer func(name, text string) int64) error {
+	var listed []json.Number
+	err := decodeColumn(r, "tie_breakers", &listed)
+	values := make([]int64, max(len(m.tieBreakers), len(listed)))
+	given := len(listed)
+	for i, n := range listed {
+		values[i] = integer("tie_breakers", n.String())
+	}
+	for i, name := range m.tieBreakers {
+		column := m.TieBreakers[name]
+		if _, constant := m.constants["tie_breakers."+name]; column != "" || constant {
+			values[i] = integer("tie_breakers."+name, field("tie_breakers."+name, column))
+			given = max(given, i+1)
+		}
+	}
+	res.TieBreakers = values[:given]
+	return err
+}
+
+func (m *mapping) setAttributes(r records.Record, res *pb.Result, field func(name, column string) string) error {
+	all := map[string]string{}
+	err := decodeColumn(r, "attributes", &all)
+	m.forEachNamed("attributes", m.Attributes, field, func(name, text string) { all[name] = text })
+	if len(all) > 0 {
+		res.Attributes = all
+	}
+	return err
+}
+
+func (m *mapping) setMetadata(r records.Record, res *pb.Result, field func(name, column string) string) error {
+	s := &structpb.Struct{}
+	if c, ok := r.Column("metadata"); ok {
+		if err := restjson.Decode([]byte(c.Text), s); err != nil {
+			return fmt.Errorf("metadata: is not a JSON object that can be stored: %.60s: %w", c.Text, err)
+		}
+	}
+	if s.Fields == nil {
+		s.Fields = map[string]*structpb.Value{}
+	}
+	m.forEachNamed("metadata", m.Metadata, field, func(name, text string) { s.Fields[name] = structpb.NewStringValue(text) })
+	if len(s.Fields) > 0 {
+		res.Metadata = s
+	}
+	return nil
+}
+
+// forEachNamed calls set for each member of a group, such as attributes, that has a
+// text in a column or a constant.
+func (m *mapping) forEachNamed(group string, columns map[string]string, field func(name, column string) string, set func(name, text string)) {
+	for name, column := range columns {
+		if text := field(group+"."+name, column); text != "" {
+			set(name, text)
+		}
+	}
+	for key, value := range m.constants {
+		if name, ok := strings.CutPrefix(key, group+"."); ok && columns[name] == "" {
+			set(name, value)
+		}
+	}
+}
+
+// parseTime reads a time in the format of the flags.
+func (m *mapping) parseTime(text string) (time.Time, error) {
+	switch m.TimeFormat {
+	case "rfc3339":
+		if t, err := time.ParseInLocation(time.DateOnly, text, m.location); err == nil {
+			return t, nil
+		}
+		t, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			err = fmt.Errorf("%.40q is not a time such as 2026-11-20T10:00:00Z; name another format with --time-format", text)
+		}
+		return t, err
+	case "unix", "unix_ms":
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("%.40q is not a number, which --time-format %s requires", text, m.TimeFormat)
+		}
+		if m.TimeFormat == "unix_ms" {
+			return time.UnixMilli(n), nil
+		}
+		return time.Unix(n, 0), nil
+	}
+	t, err := time.ParseInLocation(m.TimeFormat, text, m.location)
+	if err != nil {
+		err = fmt.Errorf("%.40q is not a time in the format of --time-format %q", text, m.TimeFormat)
+	}
+	return t, err
+}

@@ -1,0 +1,58 @@
+package importer
+
+import (
+	"encoding/csv"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// rejection is one row of the reject file.
+type rejection struct {
+	line   int64
+	reason string
+	raw    string
+}
+
+// rejectFile is the file of rejected rows. The first rejection creates the file.
+type rejectFile struct {
+	path       string
+	appendTo   bool // append to an existing file instead of replacing its rows
+	file       *os.File
+	csv        *csv.Writer
+	lastReason string
+}
+
+func (f *rejectFile) write(rows []rejection) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if f.file == nil {
+		flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+		if f.appendTo {
+			flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
+		}
+		var err error
+		if f.file, err = os.OpenFile(f.path, flags, 0o600); err != nil {
+			return fmt.Errorf("cannot write the file of rejected rows (%w); name another one with --rejects", err)
+		}
+		f.csv = csv.NewWriter(f.file)
+		if info, err := f.file.Stat(); err == nil && info.Size() == 0 {
+			_ = f.csv.Write([]string{"line", "reason", "row"}) // Flush reports the error
+		}
+	}
+	for _, r := range rows {
+		_ = f.csv.Write([]string{strconv.FormatInt(r.line, 10), r.reason, strings.ToValidUTF8(r.raw, "\uFFFD")})
+		f.lastReason = r.reason
+	}
+	f.csv.Flush()
+	return f.csv.Error()
+}
+
+func (f *rejectFile) close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}

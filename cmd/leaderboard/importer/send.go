@@ -1,0 +1,129 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+)
+
+// sendLane sends items in their order: consecutive submits as one batch, and
+// retractions one by one.
+func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
+	outcomes := make([]*pb.Outcome, 0, len(items))
+	for len(items) > 0 {
+		n := 0
+		for n < len(items) && !items[n].retract {
+			n++
+		}
+		var got []*pb.Outcome
+		var err error
+		if n > 0 {
+			got, err = im.submit(ctx, items[:n])
+		} else {
+			n = 1
+			got, err = im.retract(ctx, items[0])
+		}
+		if err != nil {
+			return nil, err
+		}
+		outcomes, items = append(outcomes, got...), items[n:]
+	}
+	return outcomes, nil
+}
+
+// submit sends items as one batch. If the server could not apply some results, submit
+// retries only those.
+func (im *importer) submit(ctx context.Context, items []item) ([]*pb.Outcome, error) {
+	results := make([]*pb.Result, len(items))
+	pending := make([]int, len(items))
+	for i, it := range items {
+		results[i], pending[i] = it.result, i
+	}
+	outcomes := make([]*pb.Outcome, len(items))
+	err := retry(ctx, func() error {
+		batch := make([]*pb.Result, len(pending))
+		for i, at := range pending {
+			batch[i] = results[at]
+		}
+		res, err := im.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: im.board, Results: batch})
+		if err != nil {
+			return err
+		}
+		if len(res.GetOutcomes()) != len(batch) {
+			return fmt.Errorf("the server returned %d outcomes for %d results", len(res.GetOutcomes()), len(batch))
+		}
+		var failed []int
+		for i, o := range res.GetOutcomes() {
+			outcomes[pending[i]] = o
+			if o.GetStatus() == pb.Outcome_FAILED {
+				failed = append(failed, pending[i])
+			}
+		}
+		if pending = failed; len(failed) > 0 {
+			return status.Errorf(codes.Unavailable, "the server could not apply %d results: %s", len(failed), outcomes[failed[0]].GetDetail())
+		}
+		return nil
+	})
+	return outcomes, err
+}
+
+func (im *importer) retract(ctx context.Context, it item) ([]*pb.Outcome, error) {
+	outcome := &pb.Outcome{}
+	err := retry(ctx, func() error {
+		res, err := im.Scores.RetractResult(ctx, &pb.RetractResultRequest{
+			Board: client.BoardName(im.board), UserId: it.result.GetUserId(), MatchId: it.result.GetMatchId(), Season: it.season, Revision: &it.result.Revision,
+		})
+		switch status.Code(err) {
+		case codes.OK:
+			outcome.Status = res.GetStatus()
+			return nil
+		case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound:
+			outcome.Status, outcome.Reason, outcome.Detail = pb.Outcome_REJECTED, "INVALID", status.Convert(err).Message()
+			return nil
+		}
+		return err
+	})
+	return []*pb.Outcome{outcome}, err
+}
+
+// retryFor is how long a call is retried.
+const retryFor = 2 * time.Minute
+
+// retry calls f until f succeeds, f returns an error that a retry cannot fix, or
+// retryFor has passed. A retry does not count a result twice, because every item has a
+// match id.
+func retry(ctx context.Context, f func() error) error {
+	delays := &serverDelays{ExponentialBackOff: backoff.ExponentialBackOff{
+		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 5 * time.Second,
+	}}
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := f()
+		switch status.Code(err) {
+		case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Aborted:
+			delays.least = client.RetryDelay(err)
+		default:
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(delays), backoff.WithMaxElapsedTime(retryFor))
+	return err
+}
+
+// serverDelays is an exponential backoff that waits at least as long as the server
+// asks for.
+type serverDelays struct {
+	backoff.ExponentialBackOff
+	least time.Duration
+}
+
+// NextBackOff implements [backoff.BackOff].
+func (b *serverDelays) NextBackOff() time.Duration {
+	return max(b.ExponentialBackOff.NextBackOff(), b.least)
+}

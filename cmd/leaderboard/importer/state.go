@@ -1,0 +1,104 @@
+package importer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+	"github.com/open-leaderboard/leaderboard/internal/records"
+)
+
+// state is the content of the state file.
+type state struct {
+	Identity string `json:"identity"` // a hash of content, mapping, server and board
+	Offset   int64  `json:"offset"`   // in the decompressed input; the server has acknowledged everything before it
+	Counts   counts `json:"counts"`
+}
+
+// contentSum returns the hash of the decompressed content of a file, in
+// hexadecimal, and rewinds the file.
+func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (string, error) {
+	bar := im.NewBar("reading", size, true)
+	defer func() { _ = bar.Clear() }()
+	content, err := records.Decompress(io.TeeReader(file, bar))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", im.file, err)
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, &contextReader{ctx, content}); err != nil {
+		if ctx.Err() == nil {
+			err = &records.BrokenError{Err: err}
+		}
+		return "", fmt.Errorf("%s: %w", im.file, err)
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// contextReader is a reader that fails once ctx is done.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements [io.Reader].
+func (r *contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// resume reads the state file and reports whether this import continues the
+// interrupted one. It does so only if the content, the mapping, the server and the
+// board are the same. A board that was deleted and created again is another board.
+func (im *importer) resume(sum string, b *pb.Board) bool {
+	h := sha256.New()
+	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
+	im.identity = hex.EncodeToString(h.Sum(nil))
+	data, err := os.ReadFile(im.state)
+	if err != nil || im.dryRun {
+		return false
+	}
+	var s state
+	if json.Unmarshal(data, &s) != nil || s.Identity != im.identity {
+		fmt.Fprintf(im.Stderr, "%s belongs to another import; starting at the first row\n", im.state)
+		return false
+	}
+	im.counts, im.skipTo, im.resumedRows = s.Counts, s.Offset, s.Counts.Rows
+	fmt.Fprintf(im.Stderr, "continuing after %s\n", cli.Plural(s.Counts.Rows, "row", "rows"))
+	return true
+}
+
+// saveState replaces the state file atomically.
+func (im *importer) saveState(offset int64) error {
+	if im.state == "" || im.dryRun {
+		return nil
+	}
+	data, err := json.Marshal(state{im.identity, offset, im.counts})
+	if err != nil {
+		return err
+	}
+	next := im.state + ".new"
+	err = os.WriteFile(next, data, 0o600)
+	if err == nil {
+		err = os.Rename(next, im.state)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the state file (%w); name another one with --state", err)
+	}
+	return nil
+}
+
+// removeState removes the state file of a complete import.
+func (im *importer) removeState() {
+	if im.state != "" && !im.dryRun {
+		_ = os.Remove(im.state) // if the file remains, the next import skips every row
+	}
+}

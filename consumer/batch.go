@@ -1,0 +1,325 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+)
+
+// item is one message of a batch, with the state of its processing.
+type item struct {
+	message *sarama.ConsumerMessage
+	readAt  time.Time
+	record  *pb.MatchResultRecord
+	board   *leaderboard.Board // nil until resolved
+	result  leaderboard.MatchResult
+	outcome leaderboard.Outcome
+	before  leaderboard.RankKey // the user's rank key before the batch
+	covered bool                // another notification of the batch reports the same entry
+	// cause is the reason why the message becomes a dead letter. It is empty for a
+	// valid result.
+	cause      cause
+	detail     error // set with cause
+	deadLetter *sarama.ProducerMessage
+}
+
+// applyBatch resolves the messages of a batch, and applies those that are valid
+// results. It retries while a server is unavailable.
+// Errors: the error of session, if session ends first; errStuck.
+func (c *Consumer) applyBatch(session context.Context, items []*item) error {
+	for _, i := range items {
+		c.countMisplaced(i.message)
+	}
+	for len(items) > 0 {
+		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
+			return err
+		}
+		n := prefixBeforeRetry(items)
+		pending := slices.DeleteFunc(slices.Clone(items[:n]), func(i *item) bool { return i.cause != "" })
+		for len(pending) > 0 {
+			if err := c.retry(session, func(ctx context.Context) (err error) {
+				pending, err = c.applyLimited(ctx, pending)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		items = items[n:]
+		for _, i := range items {
+			i.board = nil // resolve the rest again, because the applied prefix may decide its season
+		}
+	}
+	c.batchLimit.Store(min(2*c.batchLimit.Load(), int64(c.o.BatchResults)))
+	return nil
+}
+
+// prefixBeforeRetry returns how many of items can be applied now. The prefix ends
+// before the first repeated message whose season depends on an item of the prefix.
+//
+// A producer may send a result that has no time of its own in two messages. If a
+// season ends between the two messages, the times of the messages select different
+// seasons. The result belongs to the season of the first message. The service knows
+// that season once the first message is applied.
+func prefixBeforeRetry(items []*item) int {
+	first := map[leaderboard.ResultKey]leaderboard.SeasonID{} // the keys have no season
+	for n, i := range items {
+		if i.cause != "" || !i.result.Assigned {
+			continue
+		}
+		match := i.result.ResultKey
+		match.Season = ""
+		if season, ok := first[match]; ok && season != i.result.Season {
+			return n
+		}
+		first[match] = i.result.Season
+	}
+	return len(items)
+}
+
+// countMisplaced counts a message that is not on its user's partition. The message
+// is applied nevertheless: results may be applied in any order, and one partition
+// per user only saves work.
+func (c *Consumer) countMisplaced(m *sarama.ConsumerMessage) {
+	partitions, err := c.client.Partitions(m.Topic)
+	if err != nil || len(partitions) == 0 {
+		return
+	}
+	want, err := kafka.PartitionOf(m.Key, int32(len(partitions)))
+	if err == nil && (len(m.Key) == 0 || want != m.Partition) {
+		c.metrics.misplaced.Inc()
+	}
+}
+
+// resolve decodes the messages of items and sets their boards and results. If a
+// message is not a valid result, resolve sets the item's cause instead. It loads
+// each board once, and calls the service concurrently. Items that an earlier attempt
+// has resolved stay unchanged.
+func (c *Consumer) resolve(ctx context.Context, items []*item) error {
+	byBoard := map[leaderboard.BoardID][]*item{}
+	for _, i := range items {
+		if i.board != nil || i.cause != "" {
+			continue
+		}
+		var err error
+		if i.record, err = decode(i.message); err != nil {
+			i.cause, i.detail = causeForm, err
+			if errors.Is(err, leaderboard.ErrInvalid) {
+				i.cause = causeInvalid
+			}
+			continue
+		}
+		id := cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
+		byBoard[id] = append(byBoard[id], i)
+	}
+	type onBoard struct {
+		item  *item
+		board *leaderboard.Board
+	}
+	var mu sync.Mutex
+	var found []onBoard
+	boardErr := forEach(slices.Collect(maps.Keys(byBoard)), func(id leaderboard.BoardID) error {
+		board, err := c.service.Board(ctx, id)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, i := range byBoard[id] {
+			switch {
+			case err == nil:
+				found = append(found, onBoard{i, &board})
+			case errors.Is(err, leaderboard.ErrInvalid): // the id is not valid
+				i.cause, i.detail = causeBoard, err
+			case !i.fail(err):
+				return err
+			}
+		}
+		return nil
+	})
+	resultErr := forEach(found, func(on onBoard) error {
+		i := on.item
+		result, err := c.result(ctx, on.board, i)
+		if err == nil {
+			i.board, i.result = on.board, result
+		} else if !i.fail(err) {
+			return err
+		}
+		return nil
+	})
+	return cmp.Or(boardErr, resultErr)
+}
+
+// result returns the complete result of i's record. It ignores the season that a
+// record names, unless the record is a retraction or a notification.
+func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
+	r, err := toResult(b, i.record, i.message.Timestamp)
+	if err != nil {
+		return r, err
+	}
+	season := leaderboard.SeasonID(i.record.GetSeason())
+	if season == "" || !r.Retracted && !i.record.GetNotification() {
+		return c.service.Complete(ctx, b, r)
+	}
+	in, err := b.Season.ByID(season)
+	r.Board, r.Season = b.ID, in.ID
+	return r, err
+}
+
+// applyLimited applies at most batchLimit items, and returns the items that are
+// still pending. After a timeout, applyLimited lowers batchLimit. With an unchanged
+// limit, a batch that is too large for a slow store would time out at every retry,
+// and each retry would add to the load.
+func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
+	n := min(len(items), int(c.batchLimit.Load()))
+	pending, err = c.apply(ctx, items[:n])
+	if err != nil && ctx.Err() != nil {
+		c.batchLimit.Store(int64(max(1, n/4)))
+	}
+	return append(pending, items[n:]...), err
+}
+
+// apply applies items. It returns the items to retry, and why.
+func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
+	byBoard := map[leaderboard.BoardID][]*item{}
+	var notifications []*item
+	for _, i := range items {
+		if i.record.GetNotification() {
+			notifications = append(notifications, i)
+		} else {
+			byBoard[i.board.ID] = append(byBoard[i.board.ID], i)
+		}
+	}
+	pending, err = c.refresh(ctx, notifications)
+	for _, items := range byBoard {
+		unapplied, aerr := c.applyResults(ctx, items)
+		pending = append(pending, unapplied...)
+		err = cmp.Or(aerr, err)
+	}
+	return pending, err
+}
+
+// applyResults applies items that are results of one board. It returns the items to
+// retry, and why. If a user's stored data cannot be decoded, that user's
+// items become dead letters; the others are applied.
+func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*item, err error) {
+	results := make([]leaderboard.MatchResult, len(items))
+	for n, i := range items {
+		results[n] = i.result
+	}
+	report, err := c.service.Apply(ctx, items[0].board, results)
+	if cause := permanentCause(err); cause != "" && cause != causeBoard {
+		// The error may concern a single entry. The results for other entries may be valid.
+		if groups := slices.Collect(maps.Values(groupByEntry(items))); len(groups) > 1 {
+			return c.applyEach(ctx, groups)
+		}
+	}
+	if err != nil {
+		return unlessPermanent(items, err)
+	}
+	before := map[leaderboard.EntryKey]leaderboard.RankKey{}
+	for _, change := range report.Changes {
+		before[leaderboard.EntryKey{SeasonKey: change.Before.SeasonKey, User: change.Before.User}] = rankedKey(&change.Before)
+	}
+	for n, i := range items {
+		i.outcome = report.Outcomes[n]
+		if fault := i.outcome.Err; fault != nil {
+			if !i.fail(fault) {
+				pending, err = append(pending, i), fault
+			}
+			continue
+		}
+		var changed bool
+		if i.before, changed = before[leaderboard.EntryKey{SeasonKey: i.result.SeasonKey, User: i.result.User}]; !changed {
+			i.before = rankedKey(&i.outcome.Entry)
+		}
+	}
+	return pending, err
+}
+
+// unlessPermanent returns items and err, so that the items are retried. If err is
+// permanent, it makes the items dead letters instead and returns nil.
+func unlessPermanent(items []*item, err error) ([]*item, error) {
+	for _, i := range items {
+		if !i.fail(err) {
+			return items, err
+		}
+	}
+	return nil, nil
+}
+
+// groupByEntry returns items grouped by the entry that they change. The items of a
+// group keep their order.
+func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
+	groups := map[leaderboard.EntryKey][]*item{}
+	for _, i := range items {
+		e := leaderboard.EntryKey{SeasonKey: i.result.SeasonKey, User: i.result.User}
+		groups[e] = append(groups[e], i)
+	}
+	return groups
+}
+
+// applyEach applies groups of one board, each group in a separate call. It returns the
+// items to retry, and why.
+func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*item, err error) {
+	var mu sync.Mutex
+	err = forEach(groups, func(items []*item) error {
+		unapplied, err := c.applyResults(ctx, items)
+		mu.Lock()
+		defer mu.Unlock()
+		pending = append(pending, unapplied...)
+		return err
+	})
+	return pending, err
+}
+
+// refresh derives the entry that each notification names again from the store. It
+// derives each entry once, and several entries concurrently. It returns the
+// notifications to retry, and why.
+func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending []*item, err error) {
+	var mu sync.Mutex
+	err = forEach(slices.Collect(maps.Values(groupByEntry(notifications))), func(items []*item) error {
+		first := items[0]
+		change, err := c.service.Refresh(ctx, first.board, first.result.Season, first.result.User)
+		if err != nil {
+			unapplied, err := unlessPermanent(items, err)
+			mu.Lock()
+			defer mu.Unlock()
+			pending = append(pending, unapplied...)
+			return err
+		}
+		first.before, first.outcome = rankedKey(&change.Before), leaderboard.Outcome{Status: leaderboard.Applied, Entry: change.After}
+		for _, i := range items[1:] {
+			i.covered = true
+		}
+		return nil
+	})
+	return pending, err
+}
+
+// rankedKey returns the rank key of e, or "" if e is not in the ladders.
+func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
+	if !e.Ranked() {
+		return ""
+	}
+	return e.Key
+}
+
+// forEach calls f for every element, several concurrently. An error does not stop
+// the other calls. forEach returns the first error.
+func forEach[T any](elements []T, f func(T) error) error {
+	const concurrency = 32 // each call sends one request to the store, or a few
+	var calls errgroup.Group
+	calls.SetLimit(concurrency)
+	for _, x := range elements {
+		calls.Go(func() error { return f(x) })
+	}
+	return calls.Wait()
+}

@@ -1,0 +1,151 @@
+package consumer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// cause is the reason why a message is not a valid result, or why it can never be
+// applied. It is a header of the dead letter and a label of a metric.
+type cause string
+
+const (
+	causeForm    cause = "form"    // the value cannot be decoded
+	causeInvalid cause = "invalid" // a field is outside its limits
+	causeBoard   cause = "board"   // the board does not exist
+	causeSeason  cause = "season"  // the board has no season for the result
+	causeDamaged cause = "damaged" // stored data of the user or board cannot be decoded
+)
+
+const (
+	// maxDeadLetterBytes bounds a whole dead letter. By default, producers and brokers
+	// accept 1 MiB, which includes a small overhead of Kafka.
+	maxDeadLetterBytes = 1_000_000
+	// minDeadLetterBytes is the smallest limit that sendOneByOne tries.
+	minDeadLetterBytes = 4 << 10
+	// maxPartBytes bounds the key of a dead letter, and separately the sum of the
+	// headers copied from the message. So most of the space remains for the value. A
+	// dead letter with a low limit has a smaller bound: the limit divided by
+	// partsPerLimit.
+	maxPartBytes  = 64 << 10
+	partsPerLimit = 15
+	// maxDetailBytes bounds the description of a fault, which may quote the message.
+	maxDetailBytes = 4 << 10
+)
+
+// permanentCause returns the cause for an error that no retry can remedy. For any
+// other error it returns "", because an operator may remedy that error, for example by
+// granting a missing permission.
+func permanentCause(err error) cause {
+	switch {
+	case errors.Is(err, leaderboard.ErrUnavailable):
+		return ""
+	case errors.Is(err, leaderboard.ErrBoardNotFound):
+		return causeBoard
+	case errors.Is(err, leaderboard.ErrSeasonNotFound):
+		return causeSeason
+	case errors.Is(err, leaderboard.ErrFormat):
+		return causeDamaged
+	case errors.Is(err, leaderboard.ErrInvalid):
+		return causeInvalid
+	}
+	return ""
+}
+
+// fail makes i a dead letter if err is permanent. It reports whether err is permanent.
+func (i *item) fail(err error) bool {
+	if cause := permanentCause(err); cause != "" {
+		i.cause, i.detail = cause, err
+		return true
+	}
+	return false
+}
+
+// newDeadLetter returns a message of at most limit bytes that preserves the message
+// of i. Additional headers record the cause and the origin. newDeadLetter cuts a key
+// or value that does not fit, and omits the message's headers if they do not fit. In
+// these cases, a further header records the original size.
+//
+// A dead letter must never exceed limit: Kafka would reject it at every retry, and
+// the partition of i would wait forever.
+func newDeadLetter(topic string, i *item, limit int) *sarama.ProducerMessage {
+	m := i.message
+	part := min(maxPartBytes, limit/partsPerLimit)
+	d := &sarama.ProducerMessage{Topic: topic}
+	add := func(key, value string) {
+		d.Headers = append(d.Headers, sarama.RecordHeader{Key: []byte(key), Value: []byte(value)})
+	}
+	add("cause", string(i.cause))
+	add("detail", truncate(i.detail.Error(), min(part, maxDetailBytes)))
+	add("origin-topic", m.Topic)
+	add("origin-partition", strconv.Itoa(int(m.Partition)))
+	add("origin-offset", strconv.FormatInt(m.Offset, 10))
+	add("origin-timestamp", m.Timestamp.UTC().Format(time.RFC3339Nano))
+	if key := m.Key; key != nil {
+		if len(key) > part {
+			add("origin-key-bytes", strconv.Itoa(len(key)))
+			key = key[:part]
+		}
+		d.Key = sarama.ByteEncoder(key)
+	}
+	size := d.ByteSize(2)
+	before := d.Headers
+	for _, h := range m.Headers {
+		d.Headers = append(d.Headers, *h)
+	}
+	if n := d.ByteSize(2) - size; n > part {
+		d.Headers = before
+		add("origin-headers-bytes", strconv.Itoa(n))
+	}
+	value := m.Value
+	if len(value) > limit-d.ByteSize(2) {
+		sum := sha256.Sum256(value)
+		add("origin-value-bytes", strconv.Itoa(len(value)))
+		add("origin-value-sha256", hex.EncodeToString(sum[:]))
+		value = value[:limit-d.ByteSize(2)]
+	}
+	d.Value = sarama.ByteEncoder(value)
+	return d
+}
+
+// truncate returns at most limit bytes of text, for a log line or a header.
+func truncate(text string, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// sendOneByOne sends messages separately, after Kafka has rejected one of them as
+// too large. The size limit of the dead-letter topic is unknown. So sendOneByOne
+// halves the limit of the dead letters until Kafka accepts them.
+func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
+	limit := maxDeadLetterBytes
+	for _, m := range messages {
+		at := slices.IndexFunc(items, func(i *item) bool { return i.deadLetter == m })
+		for {
+			if at >= 0 {
+				m = newDeadLetter(c.o.Topics.DeadLetters(), items[at], limit)
+			}
+			err := c.sender.Send(ctx, []*sarama.ProducerMessage{m})
+			if err == nil {
+				break
+			}
+			if at < 0 || limit/2 < minDeadLetterBytes || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+				return err
+			}
+			limit /= 2
+		}
+	}
+	return nil
+}

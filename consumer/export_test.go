@@ -1,0 +1,13 @@
+package consumer
+
+import "time"
+
+// Service is the part of the ranking service that the consumer needs.
+type Service = service
+
+// WithTopicPoll returns o with another interval at which a session looks for new and
+// recreated topics.
+func (o Options) WithTopicPoll(interval time.Duration) Options {
+	o.topicPoll = interval
+	return o
+}

@@ -1,0 +1,385 @@
+package consumer_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/producer"
+	realcluster "github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+)
+
+func TestMain(m *testing.M) { os.Exit(realcluster.Main(m)) }
+
+const partitions = 4
+
+// cluster is a Kafka cluster with the service's topics, and a producer on it.
+type cluster struct {
+	t       *testing.T
+	brokers []string
+	topics  kafka.Topics
+	admin   sarama.ClusterAdmin
+	*producer.Producer
+}
+
+// start starts an in-process cluster with the service's topics and others.
+func start(t *testing.T, topics ...string) *cluster {
+	t.Helper()
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
+}
+
+// startReal creates topics with a prefix of their own on a real Kafka cluster. The
+// test skips if there is none.
+func startReal(t *testing.T) *cluster {
+	t.Helper()
+	return startOn(t, realcluster.Kafka(t, 1), kafka.Topics{Prefix: "consumer-" + rand.Text() + "-"})
+}
+
+// startOn creates the service's topics and others on brokers.
+func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, brokers: brokers, topics: names}
+	var err error
+	if c.admin, err = sarama.NewClusterAdmin(c.brokers, kafka.Config("test")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.admin.Close() })
+	for _, topic := range append(topics, names.Results(), names.Updates(), names.DeadLetters()) {
+		if err := c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Producer, err = producer.New(c.brokers, kafka.Config("test")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Producer.Close() })
+	return c
+}
+
+// group returns the name of the consumer group, which has the prefix of the topics.
+func (c *cluster) group() string { return c.topics.Prefix + "leaderboard" }
+
+func (c *cluster) send(messages ...*sarama.ProducerMessage) {
+	c.t.Helper()
+	if err := c.Send(c.t.Context(), messages); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// read returns the first n messages that arrive from a topic, read from the oldest
+// message of each partition.
+func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
+	c.t.Helper()
+	reader, err := sarama.NewConsumer(c.brokers, kafka.Config("reader"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer reader.Close()
+	all := make(chan *sarama.ConsumerMessage)
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	for p := range int32(partitions) {
+		pc, err := reader.ConsumePartition(topic, p, sarama.OffsetOldest)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		done.Go(func() {
+			defer pc.Close()
+			for {
+				select {
+				case m := <-pc.Messages():
+					select {
+					case all <- m:
+					case <-stop:
+						return
+					}
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	var messages []*sarama.ConsumerMessage
+	deadline := time.After(5 * time.Minute)
+	for len(messages) < n {
+		select {
+		case m := <-all:
+			messages = append(messages, m)
+		case <-deadline:
+			c.t.Fatalf("%s has %d messages, want %d", topic, len(messages), n)
+		}
+	}
+	close(stop)
+	done.Wait()
+	return messages
+}
+
+// members returns the ids of the group's members, or none during a rebalance.
+func (c *cluster) members() []string {
+	c.t.Helper()
+	var groups []*sarama.GroupDescription
+	eventually(c.t, "answer of the group's coordinator", func() (ok bool) {
+		var err error
+		groups, err = c.admin.DescribeConsumerGroups([]string{c.group()})
+		return err == nil
+	})
+	var ids []string
+	if groups[0].State == "Stable" {
+		for id := range groups[0].Members {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// committed returns the group's committed offset of each partition of the results
+// topic, or 0 if it has none.
+func (c *cluster) committed() [partitions]int64 {
+	c.t.Helper()
+	all := []int32{0, 1, 2, 3}
+	var got *sarama.OffsetFetchResponse
+	eventually(c.t, "answer of the group's coordinator", func() (ok bool) {
+		var err error
+		got, err = c.admin.ListConsumerGroupOffsets(c.group(), map[string][]int32{c.topics.Results(): all})
+		return err == nil && got.Err == sarama.ErrNoError
+	})
+	var offsets [partitions]int64
+	for _, p := range all {
+		if b := got.GetBlock(c.topics.Results(), p); b != nil && b.Err == sarama.ErrNoError {
+			offsets[p] = max(b.Offset, 0)
+		}
+	}
+	return offsets
+}
+
+// allCommitted returns the sum of the group's committed offsets: the number of
+// messages committed, in topics that start at offset 0.
+func (c *cluster) allCommitted() int {
+	c.t.Helper()
+	sum := int64(0)
+	for _, offset := range c.committed() {
+		sum += offset
+	}
+	return int(sum)
+}
+
+// results returns one message for each match with a number from the parameter from to
+// to-1. Each result has one point, and the results are spread over the given number
+// of users.
+func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
+	var messages []*sarama.ProducerMessage
+	for i := from; i < to; i++ {
+		m := message(points(fmt.Sprint("u", i%users), fmt.Sprint("m", i), 1))
+		m.Topic = c.topics.Results()
+		messages = append(messages, m)
+	}
+	return messages
+}
+
+// points returns the record of a result of board b.
+func points(user, match string, n int64) *pb.MatchResultRecord {
+	return &pb.MatchResultRecord{BoardId: "b", Result: &pb.Result{UserId: user, MatchId: match, Points: &n}}
+}
+
+// message returns a message with record, for topics without a prefix.
+func message(record *pb.MatchResultRecord) *sarama.ProducerMessage {
+	value, err := proto.Marshal(record)
+	if err != nil {
+		panic(err)
+	}
+	return &sarama.ProducerMessage{Topic: kafka.Topics{}.Results(), Key: sarama.StringEncoder(record.GetResult().GetUserId()), Value: sarama.ByteEncoder(value)}
+}
+
+func headers(m *sarama.ConsumerMessage) map[string]string {
+	h := map[string]string{}
+	for _, x := range m.Headers {
+		h[string(x.Key)] = string(x.Value)
+	}
+	return h
+}
+
+// newService returns a service over the embedded engine, with board b.
+func newService(t *testing.T, o ranking.Options) (*ranking.Service, leaderboard.Store) {
+	t.Helper()
+	s, store, _ := newServiceIndex(t, o)
+	return s, store
+}
+
+func newServiceIndex(t *testing.T, o ranking.Options) (*ranking.Service, leaderboard.Store, leaderboard.Index) {
+	t.Helper()
+	store, index := embedded.Open(t)
+	s := ranking.New(store, index, o)
+	if _, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "b", Policy: leaderboard.Sum}); err != nil {
+		t.Fatal(err)
+	}
+	return s, store, index
+}
+
+// boardB returns board b.
+func boardB(t *testing.T, s *ranking.Service) *leaderboard.Board {
+	t.Helper()
+	b, err := s.Board(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// board returns the lines of board b, as "user score", in the order of users.
+func board(t *testing.T, s *ranking.Service) []string {
+	t.Helper()
+	page, err := s.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{}
+	for _, l := range page.Lines {
+		lines = append(lines, fmt.Sprintf("%s %d", l.User, l.Score))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// consume runs a consumer with default options until stop is called or the test
+// ends.
+func (c *cluster) consume(s consumer.Service) (stop func()) {
+	c.t.Helper()
+	return c.join(s, consumer.Options{}).stop
+}
+
+// member is a running consumer. It stops when stop is called or the test ends.
+type member struct {
+	*consumer.Consumer
+	t       *testing.T
+	metrics *prometheus.Registry
+	stop    func()
+}
+
+// join runs a consumer of the cluster's topics and group.
+func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
+	c.t.Helper()
+	m := &member{t: c.t, metrics: prometheus.NewRegistry()}
+	o.Brokers, o.Topics, o.Group, o.Registerer = c.brokers, c.topics, c.group(), m.metrics
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
+	}
+	con, err := consumer.New(o, s, c.Producer)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if m.Consumer = con; con.Joined() {
+		c.t.Error("Joined() = true before Run")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- con.Run(ctx) }()
+	m.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("Run: %v", err)
+		}
+	})
+	c.t.Cleanup(m.stop)
+	return m
+}
+
+// count returns the value of one of the consumer's counters or gauges.
+func (m *member) count(name string) int {
+	m.t.Helper()
+	all, err := m.metrics.Gather()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "leaderboard_consumer_"+name {
+			m := f.GetMetric()[0]
+			return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+		}
+	}
+	m.t.Fatalf("metric %q does not exist", name)
+	return 0
+}
+
+// gate is a service that calls its function before every Apply, fails with the
+// function's error, and records the matches that it applied.
+type gate struct {
+	*ranking.Service
+	before func(ctx context.Context, results []leaderboard.MatchResult) error
+
+	mu      sync.Mutex
+	applied map[leaderboard.MatchID]int
+}
+
+func newGate(s *ranking.Service, before func(context.Context, []leaderboard.MatchResult) error) *gate {
+	return &gate{Service: s, before: before, applied: map[leaderboard.MatchID]int{}}
+}
+
+func (g *gate) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	if err := g.before(ctx, results); err != nil {
+		return leaderboard.ApplyReport{}, err
+	}
+	report, err := g.Service.Apply(ctx, b, results)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range report.Outcomes {
+		if err == nil && report.Outcomes[i].Err == nil {
+			g.applied[results[i].Match]++
+		}
+	}
+	return report, err
+}
+
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.applied)
+}
+
+func (g *gate) has(m string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.applied[leaderboard.MatchID(m)] > 0
+}
+
+// pass lets every Apply through a gate.
+func pass(context.Context, []leaderboard.MatchResult) error { return nil }
+
+// eventually waits until ok returns true. what describes the condition, for the
+// failure message.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	const timeout = 5 * time.Minute
+	deadline := time.After(timeout)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("timed out after %v waiting for: %s", timeout, what)
+		}
+	}
+}

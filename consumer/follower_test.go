@@ -1,0 +1,141 @@
+package consumer_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/producer"
+)
+
+var updatesTopic = kafka.Topics{}.Updates()
+
+// followed is an updates topic with a follower.
+type followed struct {
+	t       *testing.T
+	brokers []string
+	admin   sarama.ClusterAdmin
+	got     chan string // match ids of the updates delivered
+}
+
+func follow(t *testing.T) *followed {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	f := &followed{t: t, brokers: fake.ListenAddrs(), got: make(chan string, 1000)}
+	if f.admin, err = sarama.NewClusterAdmin(f.brokers, kafka.Config("test")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.admin.Close() })
+	f.createTopic()
+	conf := kafka.Config("test")
+	conf.Metadata.RefreshFrequency = 50 * time.Millisecond
+	follower, err := consumer.Follow(f.brokers, conf, kafka.Topics{}, slog.New(slog.NewTextHandler(t.Output(), nil)), func(u *pb.LeaderboardUpdate) error {
+		f.got <- u.GetMatchId()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := follower.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// createTopic creates the topic with one partition.
+func (f *followed) createTopic() {
+	f.t.Helper()
+	if err := f.admin.CreateTopic(updatesTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// send publishes updates on a partition, one for each match.
+func (f *followed) send(partition int32, matches ...string) {
+	f.t.Helper()
+	var messages []*sarama.ProducerMessage
+	for _, match := range matches {
+		value, err := proto.Marshal(&pb.LeaderboardUpdate{MatchId: match})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		messages = append(messages, &sarama.ProducerMessage{Topic: updatesTopic, Partition: partition, Value: sarama.ByteEncoder(value)})
+	}
+	conf := kafka.Config("test")
+	conf.Producer.Partitioner = sarama.NewManualPartitioner
+	p, err := producer.New(f.brokers, conf) // a new one, which has not cached a deleted topic
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Send(f.t.Context(), messages); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// wait reports whether the update of match is delivered in time.
+func (f *followed) wait(match string) bool {
+	for deadline := time.After(10 * time.Second); ; {
+		select {
+		case got := <-f.got:
+			if got == match {
+				return true
+			}
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+// If the offset of a follower is no longer in the log, it continues at the newest
+// update.
+func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
+	f := follow(t)
+	before := make([]string, 1000) // more than the recreated topic will have
+	before[len(before)-1] = "last"
+	f.send(0, before...)
+	if !f.wait("last") {
+		t.Fatal("the updates were not delivered")
+	}
+	if err := f.admin.DeleteTopic(updatesTopic); err != nil {
+		t.Fatal(err)
+	}
+	f.createTopic()
+	sent := 0
+	for deadline := time.Now().Add(10 * time.Second); len(f.got) == 0; sent++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("none of %d updates was delivered", sent)
+		}
+		f.send(0, fmt.Sprint("n", sent))
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A follower reads partitions that are added later, from their oldest update.
+func TestFollowerFindsPartitions(t *testing.T) {
+	f := follow(t)
+	if err := f.admin.CreatePartitions(updatesTopic, 2, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	f.send(1, "m")
+	if !f.wait("m") {
+		t.Error("the update on the added partition was not delivered")
+	}
+	f.send(0, "m0")
+	if !f.wait("m0") {
+		t.Error("an update on the first partition was not delivered")
+	}
+}

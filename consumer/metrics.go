@@ -1,0 +1,49 @@
+package consumer
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	results      *prometheus.CounterVec
+	deadLetters  *prometheus.CounterVec
+	retries      prometheus.Counter
+	stuck        prometheus.Counter
+	sessions     prometheus.Counter
+	misplaced    prometheus.Counter
+	offsetResets prometheus.Counter
+	applyTime    prometheus.Histogram
+	batch        prometheus.Histogram
+	delay        *prometheus.GaugeVec
+	partitions   prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) metrics {
+	f := promauto.With(reg)
+	const namespace, subsystem = "leaderboard", "consumer"
+	return metrics{
+		results: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "results_total",
+			Help: "Results applied and reported, by status."}, []string{"status"}),
+		deadLetters: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "dead_letters_total",
+			Help: "Messages moved to the dead-letter topic, by cause."}, []string{"cause"}),
+		retries: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "retries_total",
+			Help: "Retries of a batch after a failed attempt to apply or report it."}),
+		stuck: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "stuck_total",
+			Help: "Times that the consumer rejoined the group because a batch made no progress while all servers were available."}),
+		sessions: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "sessions_total",
+			Help: "Sessions of the consumer group that this consumer has joined; each rebalance starts one."}),
+		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
+			Help: "Messages on another partition than the one that the murmur2 hash of their user selects. Their producer partitions differently."}),
+		offsetResets: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "offset_resets_total",
+			Help: "Partitions whose offset was reset to the oldest message because the committed offset had expired or the topic was recreated."}),
+		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
+			Help: "Time from reading a batch until its outcomes are reported.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}),
+		batch: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "batch_results",
+			Help: "Messages in a batch.", Buckets: prometheus.ExponentialBuckets(1, 2, 12)}),
+		delay: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "delay_seconds",
+			Help: "Age of the first message of the last batch when the batch was read, by topic."}, []string{"topic"}),
+		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
+			Help: "Partitions of all topics that the group has assigned to this consumer."}),
+	}
+}

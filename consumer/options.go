@@ -1,0 +1,69 @@
+package consumer
+
+import (
+	"cmp"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+)
+
+// Options are the settings of a [Consumer].
+type Options struct {
+	Brokers []string
+	Topics  kafka.Topics
+	// Region is the name of the consumer's own region. The consumer ignores mirrors
+	// of its own region's topic, because it reads the topic itself.
+	Region string
+	// Group is the consumer group. Each region has its own group. Default "leaderboard".
+	Group string
+	// InstanceID makes the group membership static, unless InstanceID is empty. A
+	// process that restarts with the same id within SessionTimeout gets its partitions
+	// back without a rebalance.
+	InstanceID string
+	// SessionTimeout is how long a consumer may be silent before the group assigns
+	// its partitions to others. Default 10s.
+	SessionTimeout time.Duration
+	// BatchResults is the largest number of messages in a batch. Default 512.
+	BatchResults int
+	// ApplyTimeout bounds one attempt to apply a batch. A consumer that leaves the
+	// group may need that long. After a timeout, the store may still work on the
+	// attempt while the consumer retries the batch. A short timeout can therefore
+	// double the load on a slow store. Default 30s.
+	ApplyTimeout time.Duration
+	// StuckAfter is how long a batch may make no progress before its consumer gives
+	// up its partitions and rejoins the group. The time during which a server is
+	// unavailable does not count: a batch waits for servers without limit. Default 2m.
+	StuckAfter time.Duration
+	Log        *slog.Logger          // nil logs nothing
+	Registerer prometheus.Registerer // nil means a private registry
+
+	// topicPoll is the interval at which a session looks for new and recreated
+	// topics. Default 30s; tests set less.
+	topicPoll time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	o.Group = cmp.Or(o.Group, "leaderboard")
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 10*time.Second)
+	o.BatchResults = cmp.Or(o.BatchResults, 512)
+	o.ApplyTimeout = cmp.Or(o.ApplyTimeout, 30*time.Second)
+	o.StuckAfter = cmp.Or(o.StuckAfter, 2*time.Minute)
+	o.topicPoll = cmp.Or(o.topicPoll, 30*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	return o
+}
+
+// isMirror reports whether topic mirrors another region's results.
+func (o *Options) isMirror(topic string) bool {
+	region, ok := strings.CutSuffix(topic, "."+o.Topics.Results())
+	return ok && region != "" && region != o.Region && !strings.Contains(region, ".")
+}

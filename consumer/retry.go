@@ -1,0 +1,62 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// errStuck is the error of an operation that made no progress for StuckAfter.
+var errStuck = errors.New("no progress for too long")
+
+// retry calls f until f succeeds or session is done. The intervals between the calls
+// grow and have jitter.
+// Errors: the cause of session's end, if session ends before f succeeds; errStuck, if
+// a call of f does not return within StuckAfter, or if f keeps failing for StuckAfter
+// although the servers are available.
+func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
+	intervals := backoff.NewExponentialBackOff()
+	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second
+	stuckAt := time.Now().Add(c.o.StuckAfter)
+	_, err := backoff.Retry(session, func() (struct{}, error) {
+		err := c.attempt(session, f)
+		switch {
+		case err == nil:
+		case errors.Is(err, errStuck):
+			err = backoff.Permanent(err)
+		case errors.Is(err, leaderboard.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+			stuckAt = time.Now().Add(c.o.StuckAfter)
+		case time.Now().After(stuckAt):
+			err = backoff.Permanent(fmt.Errorf("%w: %w", errStuck, err))
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, in time.Duration) {
+		c.metrics.retries.Inc()
+		c.o.Log.WarnContext(session, "a batch failed and will be retried", "err", err, "in", in)
+	}))
+	return err
+}
+
+// attempt calls f with ApplyTimeout. The end of the session does not interrupt f,
+// because the next owner of the partition would have to repeat the work. If f does
+// not return within StuckAfter, attempt abandons the goroutine of f and returns
+// errStuck.
+func (c *Consumer) attempt(session context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), c.o.ApplyTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stuck := time.NewTimer(c.o.StuckAfter)
+	defer stuck.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-stuck.C:
+		return errStuck
+	}
+}

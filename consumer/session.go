@@ -1,0 +1,181 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// session consumes topics until the next rebalance, until the topics change or until
+// ctx is done. It returns nil in these cases.
+func (c *Consumer) session(ctx context.Context, topics map[string]string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		ticker := time.NewTicker(c.o.topicPoll)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if now, err := c.topics(); err == nil && !maps.Equal(now, topics) {
+					cancel()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	h := handler{Consumer: c, topics: topics, ended: new(error)}
+	err := c.group.Consume(ctx, slices.Sorted(maps.Keys(topics)), h)
+	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
+		return nil
+	}
+	if cause := *h.ended; err == nil && !errors.Is(cause, sarama.ErrRebalanceInProgress) && !errors.Is(cause, sarama.ErrSessionPartitionCountChanged) {
+		return cause
+	}
+	return err
+}
+
+// handler implements [sarama.ConsumerGroupHandler] for one session.
+type handler struct {
+	*Consumer
+	topics map[string]string // topic ids by topic name; the id is committed with every offset
+	ended  *error            // the cause of the session's end
+}
+
+// Setup runs at the start of a session, before any ConsumeClaim.
+func (h handler) Setup(s sarama.ConsumerGroupSession) error {
+	h.metrics.sessions.Inc()
+	partitions := 0
+	for _, claims := range s.Claims() {
+		partitions += len(claims)
+	}
+	h.metrics.partitions.Set(float64(partitions))
+	h.joined.Store(true)
+	if err := h.resetInvalidOffsets(s); err != nil {
+		h.o.Log.Warn("cannot compare committed offsets with the log", "err", err)
+	}
+	return nil
+}
+
+// Cleanup runs at the end of a session, after every ConsumeClaim. It does not
+// commit: sarama commits the marked offsets after Cleanup returns.
+func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
+	h.metrics.partitions.Set(0)
+	*h.ended = context.Cause(s.Context())
+	return nil
+}
+
+// ConsumeClaim applies the messages of one partition until the session ends. A second
+// goroutine reports the outcomes of a batch while ConsumeClaim applies the next batch.
+func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	ctx, cancel := context.WithCancelCause(s.Context())
+	defer cancel(nil)
+	applied := make(chan []*item)
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		if err := h.reportAndMark(s, applied); err != nil {
+			cancel(err)
+			for range applied { // drop the batches after the failed one: none of them may be marked
+			}
+		}
+	})
+	for {
+		batch := h.nextBatch(ctx, claim)
+		if len(batch) == 0 {
+			break
+		}
+		now := time.Now()
+		h.metrics.delay.WithLabelValues(claim.Topic()).Set(now.Sub(batch[0].Timestamp).Seconds())
+		items := make([]*item, len(batch))
+		for i, m := range batch {
+			items[i] = &item{message: m, readAt: now}
+		}
+		if err := h.applyBatch(s.Context(), items); err != nil {
+			cancel(fmt.Errorf("batch at offset %d: %w", batch[0].Offset, err))
+			break
+		}
+		applied <- items
+	}
+	close(applied)
+	reporting.Wait()
+	if err := context.Cause(ctx); err != nil && s.Context().Err() == nil {
+		h.metrics.stuck.Inc()
+		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
+	}
+	return nil // if the session ended, the next owner applies the unmarked messages again
+}
+
+// nextBatch waits for a message, and returns it together with the other messages
+// that have arrived. It returns nil when ctx is done or the claim has ended.
+func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim) []*sarama.ConsumerMessage {
+	var batch []*sarama.ConsumerMessage
+	select {
+	case m, ok := <-claim.Messages():
+		if !ok {
+			return nil
+		}
+		batch = append(batch, m)
+	case <-ctx.Done():
+		return nil
+	}
+	for len(batch) < h.o.BatchResults {
+		select {
+		case m, ok := <-claim.Messages():
+			if !ok {
+				return batch
+			}
+			batch = append(batch, m)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// syncPoll is the interval at which reportAndMark checks again whether the rank index
+// is synced.
+const syncPoll = 100 * time.Millisecond
+
+// reportAndMark reports the outcomes of applied batches one after another, and marks
+// the offset of each batch for commit.
+//
+// It marks an offset only while the rank index is synced. An index that is not synced
+// lacks an update that only this process has. If the process ends in that state, the
+// next owner of the partition must read the same messages again, to bring the index
+// up to date. Therefore their offset must not be committed. Once the index is synced,
+// reportAndMark marks the last reported batch, which covers every batch before it.
+func (h handler) reportAndMark(s sarama.ConsumerGroupSession, applied <-chan []*item) error {
+	var unmarked *sarama.ConsumerMessage // the last message reported, until it is marked
+	mark := func() {
+		if unmarked != nil && h.service.Synced() {
+			s.MarkMessage(unmarked, h.topics[unmarked.Topic])
+			unmarked = nil
+		}
+	}
+	tick := time.NewTicker(syncPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case items, ok := <-applied:
+			if !ok {
+				return nil
+			}
+			if err := h.report(s.Context(), items); err != nil {
+				return err
+			}
+			unmarked = items[len(items)-1].message
+			mark()
+			h.metrics.applyTime.Observe(time.Since(items[0].readAt).Seconds())
+			h.metrics.batch.Observe(float64(len(items)))
+		case <-tick.C:
+			mark()
+		}
+	}
+}

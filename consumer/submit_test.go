@@ -1,0 +1,143 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/producer"
+)
+
+// A submit through Kafka returns the new score once a consumer has applied the result.
+func TestSubmitThroughTheLog(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
+	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
+	applying := ranking.New(store, index, ranking.Options{})
+	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := follower.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.consume(applying)
+	result := func(match string, n leaderboard.Score) []leaderboard.MatchResult {
+		return []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: leaderboard.MatchID(match)}, Score: n}}
+	}
+	for i, want := range []leaderboard.Score{5, 10, 15} {
+		got, err := s.Submit(t.Context(), boardB(t, s), result(fmt.Sprint("m", i), 5))
+		if err != nil || got[0].Status != leaderboard.Applied || got[0].Score != want || got[0].Err != nil {
+			t.Fatalf("submit %d: %+v, %v; want %d", i, got, err, want)
+		}
+	}
+	got, err := s.Submit(t.Context(), boardB(t, s), result("m1", 5))
+	if err != nil || got[0].Status != leaderboard.Duplicate || got[0].Score != 15 {
+		t.Errorf("submit of a duplicate: %+v, %v", got, err)
+	}
+	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m0"}
+	if got, err := s.Retract(t.Context(), boardB(t, s), key, nil); err != nil || got.Status != leaderboard.Applied || got.Score != 10 {
+		t.Errorf("retract: %+v, %v", got, err)
+	}
+}
+
+// A process that starts while no broker is reachable fails to submit. Once a broker
+// is reachable, it submits, consumes and follows.
+func TestProcessStartsBeforeKafka(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	brokers := []string{l.Addr().String()}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var fake *kfake.Cluster
+	t.Cleanup(func() { // runs after the clients are closed
+		if fake != nil {
+			fake.Close()
+		}
+	})
+	p, err := producer.New(brokers, kafka.Config("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	submitter := producer.NewSubmitter(p, kafka.Topics{}, 5*time.Second)
+	follower, err := consumer.Follow(brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.NewTextHandler(t.Output(), nil)), submitter.Deliver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { follower.Close() })
+	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
+	c := &cluster{t: t, brokers: brokers, Producer: p}
+	c.consume(ranking.New(store, index, ranking.Options{}))
+	submit := func(match string) ([]ranking.Receipt, error) {
+		return s.Submit(t.Context(), boardB(t, s), []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: leaderboard.MatchID(match)}, Score: 1}})
+	}
+	if _, err := submit("m"); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("submit without Kafka: %v, want ErrUnavailable", err)
+	}
+	fake, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.GroupMinSessionTimeout(100*time.Millisecond),
+		kfake.SeedTopics(partitions, c.topics.Results(), c.topics.Updates(), c.topics.DeadLetters()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	eventually(t, "a submit is applied", func() bool {
+		n++
+		got, err := submit(fmt.Sprint("m", n))
+		return err == nil && got[0].Status == leaderboard.Applied
+	})
+}
+
+// Accept returns the status Accepted once Kafka has the result, without a consumer.
+// A consumer that starts later applies it.
+func TestAcceptDoesNotWait(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, time.Hour)
+	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
+	got, err := s.Accept(t.Context(), boardB(t, s), []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 7}})
+	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore || got[0].Err != nil {
+		t.Fatalf("accept: %+v, %v", got, err)
+	}
+	if _, err := s.Result(t.Context(), boardB(t, s), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
+		t.Errorf("result before it is applied: %v, want ErrResultNotFound", err)
+	}
+	c.consume(ranking.New(store, index, ranking.Options{}))
+	c.read(c.topics.Updates(), 1)
+	if diff := gocmp.Diff([]string{"ann 7"}, board(t, s)); diff != "" {
+		t.Errorf("board after the result is applied (-want +got):\n%s", diff)
+	}
+}
+
+// Without a consumer, a submit returns the status Accepted, never a false success.
+func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 50*time.Millisecond)
+	s, _ := newService(t, ranking.Options{Results: submitter})
+	got, err := s.Submit(t.Context(), boardB(t, s), []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 1}})
+	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore {
+		t.Errorf("submit: %+v, %v", got, err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Send(canceled, []*sarama.ProducerMessage{message(points("a", "m", 1))}); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("Send with a canceled context: %v, want ErrUnavailable", err)
+	}
+}

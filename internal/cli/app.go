@@ -1,0 +1,78 @@
+// Package cli holds the parts of a command line that need no server: the streams
+// of the process, usage errors and help, tables, progress bars, and the text form
+// of scores.
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// App holds the standard streams and the environment of a command.
+type App struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Environ        []string // as os.Environ returns it
+}
+
+// Getenv returns the value of an environment variable, or "" if it is not set.
+func (a *App) Getenv(name string) string {
+	for _, e := range a.Environ {
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// IsTerminal reports whether stream, an [io.Reader] or [io.Writer], is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// Colors reports whether output to stdout may have colors: stdout must be a
+// terminal that knows them, and NO_COLOR must be unset or empty.
+func (a *App) Colors() bool {
+	return IsTerminal(a.Stdout) && a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb"
+}
+
+// terminalSize returns the columns and rows of stdout, or 80 and 24 if stdout is
+// not a terminal.
+func (a *App) terminalSize() (columns, rows int) {
+	if file, ok := a.Stdout.(*os.File); ok {
+		if columns, rows, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 && rows > 0 {
+			return columns, rows
+		}
+	}
+	return 80, 24
+}
+
+// Confirm asks the user to confirm an operation that cannot be undone. The user must
+// type word. If yes is true, Confirm returns nil without asking. It returns an error
+// for any other answer, and a [UsageError] if stdin is not a terminal.
+func (a *App) Confirm(yes bool, question, word string) error {
+	if yes {
+		return nil
+	}
+	if !IsTerminal(a.Stdin) {
+		return Usagef("this cannot be undone; confirm it with --yes")
+	}
+	fmt.Fprintf(a.Stderr, "%s\nType %s to continue: ", question, word)
+	var line bytes.Buffer
+	for buf := make([]byte, 1); ; {
+		if n, err := a.Stdin.Read(buf); n == 0 || err != nil || buf[0] == '\n' {
+			break
+		}
+		line.WriteByte(buf[0])
+	}
+	if strings.TrimSpace(line.String()) != word {
+		return fmt.Errorf("nothing was done, because the answer was not %s", word)
+	}
+	return nil
+}

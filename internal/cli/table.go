@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// NewTable returns a table in the style of all commands, with a header and without
+// lines. right names the columns that are aligned to the right, such as numbers.
+func NewTable(header table.Row, right ...string) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.Style{
+		Name:   "plain",
+		Box:    table.BoxStyle{PaddingRight: "  ", MiddleVertical: ""},
+		Format: table.FormatOptions{Header: text.FormatUpper},
+		Title:  table.TitleOptionsDefault,
+	})
+	t.SuppressTrailingSpaces()
+	t.AppendHeader(header)
+	configs := make([]table.ColumnConfig, len(right))
+	for i, name := range right {
+		configs[i] = table.ColumnConfig{Name: name, Align: text.AlignRight, AlignHeader: text.AlignRight}
+	}
+	t.SetColumnConfigs(configs)
+	return t
+}
+
+// WriteTable writes t to w.
+func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
+
+// Fold breaks line into lines of at most columns columns. It breaks only at separators.
+// A part between two separators that is longer than columns has a line of its own.
+func Fold(line, separator string, columns int) string {
+	var folded strings.Builder
+	width := 0
+	for i, part := range strings.Split(line, separator) {
+		switch {
+		case i == 0:
+		case width+text.StringWidth(separator+part) > columns:
+			folded.WriteByte('\n')
+			width = 0
+		default:
+			folded.WriteString(separator)
+			width += text.StringWidth(separator)
+		}
+		folded.WriteString(part)
+		width += text.StringWidth(part)
+	}
+	return folded.String()
+}
+
+// Plural returns n and its noun: "1 row", "2 rows".
+func Plural(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// ShortDuration returns d rounded to seconds, or to milliseconds below one second.
+func ShortDuration(d time.Duration) string {
+	if d >= time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

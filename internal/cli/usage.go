@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// UsageError is a mistake in the command line or in the configuration.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a [UsageError] with the text of [fmt.Errorf].
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// connectionFlag annotates the flags that [MarkConnection] marks.
+const connectionFlag = "connection"
+
+// MarkConnection marks the flags of f as flags of the connection to a server. The help
+// of a command lists these flags after the command's own flags.
+func MarkConnection(f *pflag.FlagSet) {
+	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
+}
+
+// SetUp prepares a root command: it uses the app's streams, writes the help of
+// this package, and returns a [UsageError] for a wrong flag or an unknown command.
+func (a *App) SetUp(root *cobra.Command) {
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetUsageFunc(a.usage)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usagef("%w%s; see %s --help", err, nearestFlag(cmd, err), cmd.CommandPath())
+	})
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return unknownCommand(cmd, args[0])
+	}
+}
+
+// maxColumns is the greatest width of the help. Longer lines are hard to read.
+const maxColumns = 120
+
+// usage writes the help of a command, wrapped to the width of the terminal.
+func (a *App) usage(cmd *cobra.Command) error {
+	out := cmd.OutOrStderr()
+	fmt.Fprint(out, "Usage:\n")
+	if cmd.Runnable() && cmd.HasParent() && !cmd.HasSubCommands() {
+		fmt.Fprintf(out, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasSubCommands() {
+		fmt.Fprintf(out, "  %s COMMAND [flags]\n", cmd.CommandPath())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+	}
+	groups := cmd.Groups()
+	if len(groups) == 0 && cmd.HasSubCommands() {
+		groups = []*cobra.Group{{Title: "Commands:"}}
+	}
+	for _, g := range groups {
+		fmt.Fprintf(out, "\n%s\n", g.Title)
+		for _, c := range cmd.Commands() {
+			if c.GroupID == g.ID && (c.IsAvailableCommand() || c.Name() == "help") {
+				fmt.Fprintf(out, "  %-*s  %s\n", cmd.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	columns, _ := a.terminalSize()
+	own, connection := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if strings.HasPrefix(f.Value.Type(), "stringTo") {
+			f.DefValue = strings.TrimPrefix(f.DefValue, "[]") // pflag would show an empty map as a default
+		}
+		if _, ok := f.Annotations[connectionFlag]; ok {
+			connection.AddFlag(f)
+		} else {
+			own.AddFlag(f)
+		}
+	})
+	fmt.Fprintf(out, "\nFlags:\n%s", own.FlagUsagesWrapped(min(columns, maxColumns)))
+	if connection.HasFlags() {
+		fmt.Fprintf(out, "\nConnection:\n%s", connection.FlagUsagesWrapped(min(columns, maxColumns)))
+	}
+	if cmd.HasSubCommands() {
+		fmt.Fprintf(out, "\nRun %s COMMAND --help for the help of a command.\n", cmd.CommandPath())
+	}
+	return nil
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	suggestion := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		suggestion = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	}
+	return Usagef("%s has no command %q%s; see %s --help", cmd.CommandPath(), name, suggestion, cmd.CommandPath())
+}
+
+// nearestFlag returns a suggestion for the unknown flag that err names, or "".
+func nearestFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	// Cobra suggests commands only, so each flag becomes a command here.
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	near := flags.SuggestionsFor(unknown.GetSpecifiedName())
+	if len(near) == 0 {
+		return ""
+	}
+	return "; did you mean --" + strings.Join(near, " or --") + "?"
+}
+
+// Parent returns a command that only groups its child commands.
+func Parent(use, short, example string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Example: example, Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return Usagef("%s needs a command: %s; see %s --help", cmd.CommandPath(), childNames(cmd), cmd.CommandPath())
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+func childNames(cmd *cobra.Command) string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.Name() != "help" {
+			names = append(names, c.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Exactly accepts one argument for each of names.
+func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
+
+// Between accepts one argument for each of names. The number of required arguments is
+// least; the others may be omitted.
+func Between(least int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return Usagef("%s is missing; see %s --help", names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return Usagef("%q is one argument too many; see %s --help", args[len(names)], cmd.CommandPath())
+		}
+		return nil
+	}
+}

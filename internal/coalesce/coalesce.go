@@ -1,0 +1,88 @@
+// Package coalesce merges concurrent requests for the same key into one call.
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Group merges concurrent requests for the same key into one call. While a call
+// for a key is running, new requests for that key wait and are then passed to the
+// next call together. A busy key therefore causes fewer and larger calls, and a
+// request for an idle key is never delayed.
+//
+// Fields must be set before the first call of Do. A Group is safe for concurrent
+// use.
+type Group[K comparable, T any] struct {
+	// Call handles a batch of requests for one key. If it fails with an error other
+	// than [leaderboard.ErrUnavailable], each request of the batch is retried alone,
+	// so that one faulty request does not fail the others.
+	Call func(ctx context.Context, key K, batch []T) error
+	// MaxBatch is the largest number of requests in one call. Zero means no limit.
+	MaxBatch int
+
+	mu      sync.Mutex
+	waiting map[K][]request[T] // a key is present while a call for it is running
+}
+
+type request[T any] struct {
+	value T
+	done  chan error
+}
+
+// Do passes value to a call for key that starts after Do was called, and returns the
+// error of that call. If ctx is done before the call returns, Do returns the error of
+// ctx, but the call still takes place.
+func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
+	r := request[T]{value, make(chan error, 1)}
+	g.mu.Lock()
+	if g.waiting == nil {
+		g.waiting = map[K][]request[T]{}
+	}
+	waiting, busy := g.waiting[key]
+	if g.waiting[key] = append(waiting, r); !busy {
+		go g.run(context.WithoutCancel(ctx), key)
+	}
+	g.mu.Unlock()
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("coalesce: %w", ctx.Err())
+	}
+}
+
+// run handles the waiting requests for key until none is left.
+func (g *Group[K, T]) run(ctx context.Context, key K) {
+	for {
+		g.mu.Lock()
+		batch := g.waiting[key]
+		if len(batch) == 0 {
+			delete(g.waiting, key)
+			g.mu.Unlock()
+			return
+		}
+		if g.MaxBatch > 0 {
+			batch = batch[:min(g.MaxBatch, len(batch))]
+		}
+		g.waiting[key] = slices.Clone(g.waiting[key][len(batch):])
+		g.mu.Unlock()
+		values := make([]T, len(batch))
+		for i, r := range batch {
+			values[i] = r.value
+		}
+		err := g.Call(ctx, key, values)
+		for i, r := range batch {
+			if len(batch) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
+				r.done <- g.Call(ctx, key, values[i:i+1])
+			} else {
+				r.done <- err
+			}
+		}
+	}
+}

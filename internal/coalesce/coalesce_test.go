@@ -1,0 +1,119 @@
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// recorder is a Call that takes a second. It records its batches, and fails those
+// for which fail returns an error.
+type recorder struct {
+	mu      sync.Mutex
+	batches [][]int
+	fail    func(batch []int) error
+}
+
+func (r *recorder) call(_ context.Context, _ string, batch []int) error {
+	time.Sleep(time.Second)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches = append(r.batches, slices.Clone(batch))
+	if r.fail == nil {
+		return nil
+	}
+	return r.fail(batch)
+}
+
+// run passes 0 to an idle key and, while its call is running, 1 to 4. It returns
+// the errors of all five.
+func (r *recorder) run(t *testing.T, g *Group[string, int]) []error {
+	errs := make([]error, 5)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { errs[i] = g.Do(t.Context(), "key", i) })
+		synctest.Wait() // request i is with the group before the next one comes
+	}
+	wg.Wait()
+	return errs
+}
+
+func TestRequestsDuringACallShareTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		if err := errors.Join(r.run(t, &Group[string, int]{Call: r.call})...); err != nil {
+			t.Error(err)
+		}
+		if diff := gocmp.Diff([][]int{{0}, {1, 2, 3, 4}}, r.batches); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestBatchesHaveAtMostMaxBatchRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		if err := errors.Join(r.run(t, &Group[string, int]{Call: r.call, MaxBatch: 3})...); err != nil {
+			t.Error(err)
+		}
+		if diff := gocmp.Diff([][]int{{0}, {1, 2, 3}, {4}}, r.batches); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestFaultyRequestDoesNotFailTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errFaulty := errors.New("faulty")
+		r := &recorder{fail: func(batch []int) error {
+			if slices.Contains(batch, 3) {
+				return errFaulty
+			}
+			return nil
+		}}
+		for i, err := range r.run(t, &Group[string, int]{Call: r.call}) {
+			if errors.Is(err, errFaulty) != (i == 3) {
+				t.Errorf("request %d: %v", i, err)
+			}
+		}
+	})
+}
+
+func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{fail: func([]int) error { return leaderboard.ErrUnavailable }}
+		for i, err := range r.run(t, &Group[string, int]{Call: r.call}) {
+			if !errors.Is(err, leaderboard.ErrUnavailable) {
+				t.Errorf("request %d: %v, want %v", i, err, leaderboard.ErrUnavailable)
+			}
+		}
+		if len(r.batches) != 2 {
+			t.Errorf("batches %v, want 2", r.batches)
+		}
+	})
+}
+
+func TestCallContinuesAfterItsCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		g := &Group[string, int]{Call: r.call}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := g.Do(ctx, "key", 7); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Do = %v, want %v", err, context.DeadlineExceeded)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := gocmp.Diff([][]int{{7}}, r.batches); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Topics names the topics of one service. The zero value is usable.
+type Topics struct {
+	// Prefix starts every topic name, so that several services can share a Kafka
+	// cluster. It must not contain a dot.
+	Prefix string
+}
+
+// Results returns the name of the topic for match results. A mirror of another region's
+// topic has the region's name and a dot before this name.
+func (t Topics) Results() string { return t.Prefix + "match-results" }
+
+// DeadLetters returns the name of the topic for messages that are not valid match results.
+func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
+
+// Updates returns the name of the topic on which consumers publish the outcome of each result.
+func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
+
+// TopicOptions are the settings that [EnsureTopics] creates topics with.
+type TopicOptions struct {
+	Topics
+	// Partitions is the number of partitions of every topic. Choose a number that will
+	// always be enough: if it grows, users move to other partitions. Mirrored topics
+	// must have the same number.
+	Partitions int
+	// ReplicationFactor is the number of replicas of every topic. A majority of the
+	// replicas must acknowledge a message, for example 2 of 3.
+	ReplicationFactor int
+	// Retention is how long Kafka keeps messages. It must exceed the longest outage.
+	Retention time.Duration
+}
+
+// EnsureTopics creates the missing topics. It returns their names once every partition
+// of these topics has a leader. It also checks that existing topics have the required
+// number of replicas. With fewer replicas, the loss of a broker could lose acknowledged
+// results.
+func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (created []string, err error) {
+	admin, err := sarama.NewClusterAdmin(brokers, c)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: brokers %v: %w", brokers, Unavailable(err))
+	}
+	defer func() { err = errors.Join(err, admin.Close()) }()
+	existing, err := admin.ListTopics()
+	if err != nil {
+		return nil, fmt.Errorf("kafka: topics: %w", Unavailable(err))
+	}
+	retention, inSync := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.ReplicationFactor/2+1)
+	for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
+		if detail, ok := existing[topic]; ok {
+			if int(detail.ReplicationFactor) < o.ReplicationFactor {
+				return created, fmt.Errorf("kafka: topic %q has %d replicas, but %d are required: add replicas with kafka-reassign-partitions, or lower the replication factor",
+					topic, detail.ReplicationFactor, o.ReplicationFactor)
+			}
+			continue
+		}
+		err := admin.CreateTopic(topic, &sarama.TopicDetail{
+			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor),
+			ConfigEntries: map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync},
+		}, false)
+		switch {
+		case errors.Is(err, sarama.ErrTopicAlreadyExists): // another process created it after ListTopics
+		case err != nil:
+			return created, fmt.Errorf("kafka: topic %q: %w", topic, Unavailable(err))
+		default:
+			created = append(created, topic)
+		}
+	}
+	return created, awaitLeaders(ctx, brokers, c, created)
+}
+
+// awaitLeaders waits until every partition of topics has a leader that answers.
+func awaitLeaders(ctx context.Context, brokers []string, c *sarama.Config, topics []string) (err error) {
+	if len(topics) == 0 {
+		return nil
+	}
+	client, err := sarama.NewClient(brokers, c)
+	if err != nil {
+		return fmt.Errorf("kafka: brokers %v: %w", brokers, Unavailable(err))
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	const timeout, interval = time.Minute, 50 * time.Millisecond
+	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, checkLeaders(client, topics) },
+		backoff.WithBackOff(backoff.NewConstantBackOff(interval)), backoff.WithMaxElapsedTime(timeout))
+	return err
+}
+
+// checkLeaders asks for the newest offset of every partition. Only the leader of a
+// partition can answer.
+func checkLeaders(client sarama.Client, topics []string) error {
+	if err := client.RefreshMetadata(topics...); err != nil {
+		return fmt.Errorf("kafka: topics: %w", Unavailable(err))
+	}
+	for _, topic := range topics {
+		ids, err := client.Partitions(topic)
+		if err != nil {
+			return fmt.Errorf("kafka: topic %q: %w", topic, Unavailable(err))
+		}
+		for _, id := range ids {
+			if _, err := client.GetOffset(topic, id, sarama.OffsetNewest); err != nil {
+				return fmt.Errorf("kafka: partition %d of %q: %w", id, topic, Unavailable(err))
+			}
+		}
+	}
+	return nil
+}

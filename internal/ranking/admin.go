@@ -1,0 +1,141 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Admin administers boards, seasons and users.
+type Admin struct{ *shared }
+
+// CreateBoard creates a board and returns it as stored. It does not set defaults:
+// a grace of 0, for example, means no grace. Errors: [leaderboard.FieldError],
+// [leaderboard.ErrBoardExists].
+func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
+	b.CreatedAt = leaderboard.Truncate(a.now())
+	if err := b.Validate(); err != nil {
+		return leaderboard.Board{}, err
+	}
+	err := a.store.CreateBoard(ctx, b)
+	if errors.Is(err, leaderboard.ErrBoardExists) {
+		return leaderboard.Board{}, a.explainExists(ctx, &b, err)
+	}
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	a.forgetBoard(b.ID)
+	return a.Board(ctx, b.ID)
+}
+
+// explainExists returns err with the rules in which the stored board differs from b.
+func (a *Admin) explainExists(ctx context.Context, b *leaderboard.Board, err error) error {
+	have, readErr := a.store.Board(ctx, b.ID)
+	if readErr != nil {
+		return err
+	}
+	if differences := have.Differences(b); len(differences) > 0 {
+		err = fmt.Errorf("ranking: board %q differs in %s: %w", b.ID, strings.Join(differences, ", "), leaderboard.ErrBoardExists)
+	}
+	return err
+}
+
+// EnsureDefaultBoard creates the default board unless it exists. Its order is
+// higher first, its policy sum, and its seasons are the months in UTC.
+func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
+	if _, err := a.store.Board(ctx, leaderboard.DefaultBoard); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
+	_, err := a.CreateBoard(ctx, leaderboard.Board{
+		ID: leaderboard.DefaultBoard, Title: "Leaderboard", Policy: leaderboard.Sum, Unit: "points",
+		Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: leaderboard.DefaultGrace},
+	})
+	if errors.Is(err, leaderboard.ErrBoardExists) {
+		return nil // another process has created the board since the check, with other settings
+	}
+	return err
+}
+
+// AmendBoard changes settings of a board. It calls change with the stored board.
+// Errors: [leaderboard.ErrBoardNotFound], those of [leaderboard.Board.Amend] if change
+// alters a setting that must stay, and a [leaderboard.FieldError] if a sealed season
+// would take results again.
+func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
+	seasons, err := a.store.Seasons(ctx, id)
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	defer a.forgetBoard(id)
+	return a.store.AmendBoard(ctx, id, func(b *leaderboard.Board) error {
+		if err := change(b); err != nil {
+			return err
+		}
+		for _, r := range seasons {
+			season, err := b.Season.ByID(r.Season)
+			if err == nil && !r.SealedAt.IsZero() && !b.Closed(season, a.now()) {
+				return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf(
+					"must not open the sealed season %q again, which would take results until %v", r.Season, b.ClosesAt(season).UTC().Format(time.RFC3339))}
+			}
+		}
+		return nil
+	})
+}
+
+// DeleteBoard deletes a board and all its data. Errors:
+// [leaderboard.ErrBoardNotFound].
+func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+	seasons, err := a.store.Seasons(ctx, id)
+	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
+	// The ranks are dropped before the board is deleted. If the index does not answer,
+	// the caller can retry, and a new board with the same id never finds these ranks.
+	// A reader may load a season again between the two steps, so the ranks are dropped
+	// a second time after the board is deleted.
+	drop := func() error {
+		for _, r := range seasons {
+			if err := a.index.Drop(ctx, r.SeasonKey); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := drop(); err != nil {
+		return err
+	}
+	defer a.forgetBoard(id)
+	if err := a.store.DeleteBoard(ctx, id); err != nil {
+		return err
+	}
+	for _, r := range seasons {
+		a.forgetSeason(r.SeasonKey)
+		a.hub.notify(r.SeasonKey)
+	}
+	return drop()
+}
+
+// Export calls send with the results of the selected seasons that count or are
+// retracted. It proceeds season by season, and user by user within a season. It stops
+// at the first error of send.
+func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard.MatchResult) error) error {
+	return sel.eachSeason(ctx, a.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
+		for user, err := range a.store.Users(ctx, key) {
+			if err != nil {
+				return err
+			}
+			for r, err := range a.store.Results(ctx, key, user) {
+				if err != nil {
+					return err
+				}
+				if err := send(r); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,95 @@
+package ranking_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.create(leaderboard.Board{ID: "c"})
+	f.submit("b", points("ann", "m", 5))
+	f.submit("c", points("ann", "m", 6))
+	f.submit("b", points("bob", "m", 1))
+	if _, err := f.SetBan(t.Context(), "ann", true, "cheat"); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
+	f.wantList(ranking.Query{Board: "c"})
+	if got := f.submit("b", points("ann", "m2", 5)); got.Ranks.Competition != 0 || got.Score != 10 {
+		t.Errorf("submit of a banned user: %+v", got)
+	}
+	if scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition); err != nil || len(scores) != 0 {
+		t.Errorf("scores of a banned user: %+v, %v", scores, err)
+	}
+	if _, err := f.SetBan(t.Context(), "ann", false, ""); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 1 2")
+	scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition)
+	if err != nil || len(scores) != 2 || scores[0].Score != 10 || scores[1].Score != 6 || scores[1].Rank != 1 {
+		t.Errorf("scores: %+v, %v", scores, err)
+	}
+	if ban, err := f.Ban(t.Context(), "ann"); err != nil || ban.Banned {
+		t.Errorf("ban: %+v, %v", ban, err)
+	}
+	if err := f.Erase(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
+	if got := f.try("b", points("ann", "m", 5)); got.Reason != leaderboard.ReasonErased {
+		t.Errorf("submit at the time of the erasure: %+v", got)
+	}
+	f.clock.set(start.Add(time.Second))
+	if got := f.submit("b", points("ann", "m", 3)); got.Score != 3 || got.Ranks.Competition != 1 {
+		t.Errorf("submit after the erasure: %+v", got)
+	}
+}
+
+func TestEnsureDefaultBoardCanBeRepeated(t *testing.T) {
+	f := open(t)
+	for range 2 {
+		if err := f.EnsureDefaultBoard(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := f.Board(t.Context(), leaderboard.DefaultBoard)
+	if err != nil || b.Policy != leaderboard.Sum || b.Order != leaderboard.HigherFirst || b.Season.Kind != leaderboard.Monthly {
+		t.Errorf("default board %+v, %v", b, err)
+	}
+}
+
+func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	if _, err := f.CreateBoard(t.Context(), sumBoard); err != nil {
+		t.Errorf("second creation of a board: %v", err)
+	}
+	if _, err := f.CreateBoard(t.Context(), leaderboard.Board{ID: "b"}); !errors.Is(err, leaderboard.ErrBoardExists) {
+		t.Errorf("creation of a board that exists with other rules: %v", err)
+	}
+	if _, err := f.CreateBoard(t.Context(), leaderboard.Board{ID: ""}); !errors.Is(err, leaderboard.ErrInvalid) {
+		t.Errorf("creation of a board without an id: %v", err)
+	}
+	amended, err := f.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error { b.Title = "New"; return nil })
+	if err != nil || amended.Title != "New" {
+		t.Errorf("amended board: %+v, %v", amended, err)
+	}
+	if b, err := f.Board(t.Context(), "b"); err != nil || b.Title != "New" {
+		t.Errorf("board after the amendment: %+v, %v", b, err)
+	}
+	f.submit("b", points("u", "m", 1))
+	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Board(t.Context(), "b"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		t.Errorf("read of a deleted board: %v", err)
+	}
+	f.create(sumBoard)
+	f.wantList(ranking.Query{Board: "b"})
+}

@@ -1,0 +1,181 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// retryWindow is the time after a season's start in which a result without a
+// timestamp may be a retry of a result of the previous season.
+const retryWindow = 24 * time.Hour
+
+// Applier applies complete results to the store and the ranks. The consumer of Kafka
+// uses it, and so does the [Submitter] of the embedded engine.
+type Applier struct {
+	*shared
+	reader     *Reader
+	newMatchID func() leaderboard.MatchID
+
+	stampMu   sync.Mutex
+	lastStamp time.Time // the latest time that stamp returned
+}
+
+// Synced reports whether the index has every update so far; see
+// [leaderboard.Index].
+func (a *Applier) Synced() bool { return a.index.Synced() }
+
+// Apply makes complete results of a board durable and updates the ranks. If the
+// season of a result is sealed, Apply amends the season's final standings. If ctx is
+// done before the work is, Apply returns the error of ctx, but the work continues.
+func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
+		report, err := a.store.Apply(ctx, b, results)
+		if err != nil {
+			if errors.Is(err, leaderboard.ErrBoardNotFound) {
+				a.forgetBoard(b.ID) // the cached board was deleted
+			}
+			return report, err
+		}
+		reason := "late correction"
+		if len(results) == 1 && results[0].Retracted {
+			reason = "retraction"
+		}
+		return report, a.ranks.update(ctx, entriesAfter(report.Changes), unchangedEntries(&report), reason)
+	})
+}
+
+// entriesAfter returns the new entry of each change.
+func entriesAfter(changes []leaderboard.Change) []leaderboard.Entry {
+	entries := make([]leaderboard.Entry, len(changes))
+	for i := range changes {
+		entries[i] = changes[i].After
+	}
+	return entries
+}
+
+// unchangedEntries returns the entries in the outcomes of a report that are not in
+// its changes.
+func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.Entry) {
+	seen := make(map[leaderboard.EntryKey]bool, len(report.Changes))
+	for i := range report.Changes {
+		e := &report.Changes[i].After
+		seen[leaderboard.EntryKey{SeasonKey: e.SeasonKey, User: e.User}] = true
+	}
+	for i := range report.Outcomes {
+		o := &report.Outcomes[i]
+		key := leaderboard.EntryKey{SeasonKey: o.Entry.SeasonKey, User: o.Entry.User}
+		if o.Err == nil && o.Entry.User != "" && !seen[key] {
+			seen[key] = true
+			entries = append(entries, o.Entry)
+		}
+	}
+	return entries
+}
+
+// Refresh recomputes a user's entry from the results in the store, updates the
+// ranks, and returns the entry before and after. Errors:
+// [leaderboard.ErrBoardNotFound].
+func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Change, error) {
+		change, err := a.store.Recount(ctx, b, season, user)
+		if err != nil {
+			return change, err
+		}
+		entry := []leaderboard.Entry{change.After}
+		if change.Before.Version == change.After.Version {
+			return change, a.ranks.update(ctx, nil, entry, "refresh")
+		}
+		return change, a.ranks.update(ctx, entry, nil, "refresh")
+	})
+}
+
+// RanksOf returns the competition rank of each rank key in the overall ladder of a
+// season. If no entry has the key, the rank is that of a new entry with the key.
+func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
+	b, err := a.board(ctx, key.Board)
+	if err != nil {
+		return nil, err
+	}
+	ranks := make([]int64, len(keys))
+	err = a.reader.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
+		counts, _, err := v.Count(ctx, v.ladder, keys)
+		for i, c := range counts {
+			ranks[i] = c.Standings + 1
+		}
+		return err
+	})
+	return ranks, err
+}
+
+// Complete sets the fields that a submitted result may omit, which are its match id
+// and its times. It then sets the season for the result's AchievedAt. Errors:
+// [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt.
+func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+	r.Board = b.ID
+	given := r.Match != ""
+	if !given {
+		r.Match = a.newMatchID()
+	}
+	if r.AchievedAt.IsZero() {
+		r.Assigned, r.AchievedAt = true, a.stamp()
+	}
+	if r.ReceivedAt.IsZero() {
+		r.ReceivedAt = a.now()
+	}
+	r.ReceivedAt, r.AchievedAt = leaderboard.Truncate(r.ReceivedAt), leaderboard.Truncate(r.AchievedAt)
+	season, err := b.Season.At(r.AchievedAt)
+	if err != nil {
+		return r, err
+	}
+	r.Season = season.ID
+	if given && r.Assigned && !season.Start.IsZero() && r.AchievedAt.Sub(season.Start) < retryWindow {
+		if err := a.completeRetry(ctx, b, season, &r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// completeRetry handles a result r whose time was assigned shortly after the start of
+// season. If the previous season has a result of the same match whose time was also
+// assigned, r is a retry or a correction of that result. The match must count once,
+// so completeRetry moves r into the previous season.
+func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
+	before, ok := b.Season.Previous(season)
+	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
+		return nil //nolint:nilerr // Check rejects invalid ids
+	}
+	key := r.ResultKey
+	key.Season = before.ID
+	record, err := a.store.Result(ctx, key)
+	if errors.Is(err, leaderboard.ErrResultNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	first := record.Result
+	if first == nil || !first.Assigned {
+		return nil
+	}
+	r.Season, r.AchievedAt = before.ID, first.AchievedAt
+	return nil
+}
+
+// stamp returns the present time in microseconds. Each time that it returns is later
+// than the one before: if the clock has not advanced, stamp adds a microsecond to the
+// last time.
+func (a *Applier) stamp() time.Time {
+	a.stampMu.Lock()
+	defer a.stampMu.Unlock()
+	t := leaderboard.Truncate(a.now())
+	if !t.After(a.lastStamp) {
+		t = a.lastStamp.Add(time.Microsecond)
+	}
+	a.lastStamp = t
+	return t
+}

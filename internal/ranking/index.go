@@ -1,0 +1,206 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// indexTimeout bounds a read of the index.
+	indexTimeout = 5 * time.Second
+	// indexCooldown is how long the circuit breaker stays open after a timeout.
+	indexCooldown = 5 * time.Second
+	// loadTimeout is how long readers wait for a load of a season into the index. It
+	// counts from the start of the load. A small season loads within loadTimeout.
+	// Readers of a large season get answers without ranks.
+	loadTimeout = 5 * time.Second
+)
+
+// rankIndex is the index with a timeout and a circuit breaker for reads. It also
+// loads seasons into the index. After a timeout, reads fail immediately for
+// indexCooldown. Without that, an index that hangs would delay every answer, although
+// the store can answer without ranks.
+type rankIndex struct {
+	leaderboard.Index
+	store leaderboard.Store
+	tasks *tasks
+	now   func() time.Time
+	log   *slog.Logger
+
+	breaker    circuitBreaker
+	loads      singleflight.Group
+	loadStarts sync.Map // SeasonKey -> time.Time
+}
+
+var _ leaderboard.Index = (*rankIndex)(nil)
+
+// circuitBreaker is open for a limited time. The zero value is closed.
+type circuitBreaker struct{ until atomic.Pointer[time.Time] }
+
+func (c *circuitBreaker) open(d time.Duration) {
+	until := time.Now().Add(d)
+	c.until.Store(&until)
+}
+
+func (c *circuitBreaker) isOpen() bool {
+	until := c.until.Load()
+	return until != nil && time.Now().Before(*until)
+}
+
+var errBreakerOpen = fmt.Errorf("ranking: a read of the index timed out a moment ago: %w", leaderboard.ErrRankUnavailable)
+
+// readIndex calls read with a timeout, unless the circuit breaker is open.
+func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (T, leaderboard.View, error) {
+	var none T
+	if x.breaker.isOpen() {
+		return none, leaderboard.View{}, errBreakerOpen
+	}
+	limited, cancel := context.WithTimeout(ctx, indexTimeout)
+	defer cancel()
+	answer, seen, err := read(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		x.breaker.open(indexCooldown)
+		err = fmt.Errorf("ranking: no answer of the index within %v: %w: %w", indexTimeout, leaderboard.ErrRankUnavailable, err)
+	}
+	return answer, seen, err
+}
+
+func (x *rankIndex) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+		return x.Index.Standings(ctx, l, users)
+	})
+}
+
+func (x *rankIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+		return x.Index.Page(ctx, l, position, n)
+	})
+}
+
+func (x *rankIndex) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+		return x.Index.PageAfter(ctx, l, after, n)
+	})
+}
+
+func (x *rankIndex) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+		return x.Index.Around(ctx, l, user, above, below)
+	})
+}
+
+func (x *rankIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Counts, leaderboard.View, error) {
+		return x.Index.Count(ctx, l, keys)
+	})
+}
+
+// load fills the index's season, unless the season is loaded. Concurrent callers
+// share one load, which continues after they stop waiting. If that takes longer than
+// loadTimeout, load returns [leaderboard.ErrRankUnavailable].
+func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
+	if x.breaker.isOpen() {
+		return errBreakerOpen
+	}
+	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
+	timeout := loadTimeout
+	if start, ok := x.loadStarts.Load(key); ok {
+		// A caller that has no time left to wait must not join the load either. A load
+		// may take an hour. Meanwhile thousands of readers may call, and each would keep
+		// a goroutine until the load ends.
+		if timeout -= time.Since(start.(time.Time)); timeout <= 0 {
+			return errLoading
+		}
+	}
+	done := make(chan error, 1)
+	x.tasks.running.Go(func() {
+		_, err, _ := x.loads.Do(fmt.Sprintf("%q/%q", key.Board, key.Season), func() (any, error) {
+			x.loadStarts.Store(key, time.Now())
+			defer x.loadStarts.Delete(key)
+			if ok, err := x.Index.Loaded(x.tasks.ctx, key); ok || err != nil {
+				return nil, err
+			}
+			return nil, x.fill(x.tasks.ctx, b, key, nil)
+		})
+		done <- err
+	})
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return errLoading
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fill rebuilds the index's season from the store.
+func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
+	done := int64(0)
+	entries := func(yield func(leaderboard.Entry, error) bool) {
+		for e, err := range x.store.Scan(ctx, key) {
+			if done++; progress != nil && done%100_000 == 0 {
+				progress(key, done)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+	if err := x.Index.Rebuild(ctx, b, key, leaderboard.Truncate(x.now()), entries); err != nil {
+		return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
+	}
+	if progress != nil {
+		progress(key, done)
+	}
+	return nil
+}
+
+// tryUpdate passes entries to the index. It returns nil if the index is unavailable,
+// because the index is filled from the store when it is available again.
+//
+// If the index still has a season of a deleted board with the same id, the entries
+// may not fit its layout. Repeating the update cannot help, so tryUpdate drops the
+// season. Its next reader fills it from the store.
+func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	err := x.Index.Update(ctx, key, at, entries)
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		x.log.WarnContext(ctx, "rank index not updated", "err", err)
+		return nil
+	}
+	if errors.Is(err, leaderboard.ErrFormat) {
+		x.log.ErrorContext(ctx, "rank index has another layout than the board; the season is dropped and will be filled again",
+			"board", key.Board, "season", key.Season, "err", err)
+		if err := x.Index.Drop(ctx, key); err != nil {
+			return fmt.Errorf("ranking: drop the index of %s/%s: %w: %w", key.Board, key.Season, leaderboard.ErrUnavailable, err)
+		}
+		return nil
+	}
+	return err
+}
+
+// tryDrop drops a sealed season from the index, because readers use the final
+// standings. It returns nil if the index is unavailable: a season that stays in the
+// index only takes memory.
+func (x *rankIndex) tryDrop(ctx context.Context, key leaderboard.SeasonKey) error {
+	err := x.Index.Drop(ctx, key)
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		x.log.WarnContext(ctx, "rank index of a sealed season not dropped", "err", err)
+		return nil
+	}
+	return err
+}

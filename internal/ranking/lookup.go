@@ -1,0 +1,131 @@
+package ranking
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// MaxLookup is the largest number of users of a lookup.
+const MaxLookup = 5000
+
+// LookupPage holds the entries of the users of a lookup.
+type LookupPage struct {
+	About
+	// Lines are in the order of the ladder, with their ranks in the ladder.
+	Lines []Line
+	// ListRanks are the ranks of Lines within this list alone, by the same method.
+	ListRanks []int64
+	// Missing are the users without an entry, in the order of the query.
+	Missing []leaderboard.UserID
+}
+
+// Lookup returns the entries of up to [MaxLookup] users, for example friends. A
+// repeated user appears once. If the rank index cannot answer, the entries come
+// from the store and have only their ListRanks, and Degraded is set.
+func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
+	unique, err := uniqueUsers(users)
+	if err != nil {
+		return LookupPage{}, err
+	}
+	b, err := r.board(ctx, q.Board)
+	if err != nil {
+		return LookupPage{}, err
+	}
+	var page LookupPage
+	err = r.read(ctx, b, q, func(v *view) error {
+		standings, seen, err := v.Standings(ctx, v.ladder, unique)
+		if err != nil {
+			return err
+		}
+		page = LookupPage{About: v.about(seen)}
+		var found []leaderboard.Standing
+		for i, st := range standings {
+			if st.Key == "" {
+				page.Missing = append(page.Missing, unique[i])
+			} else {
+				found = append(found, st)
+			}
+		}
+		slices.SortFunc(found, func(x, y leaderboard.Standing) int {
+			return int(x.Ranks.Ordinal - y.Ranks.Ordinal)
+		})
+		page.setLines(v, found)
+		return nil
+	})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		return r.lookupInStore(ctx, b, q, unique)
+	}
+	return page, err
+}
+
+// uniqueUsers checks the users of a lookup and removes repetitions.
+func uniqueUsers(users []leaderboard.UserID) ([]leaderboard.UserID, error) {
+	if len(users) == 0 || len(users) > MaxLookup {
+		return nil, &leaderboard.FieldError{Field: "user_ids", Problem: fmt.Sprintf("must have 1 to %d users, not %d", MaxLookup, len(users))}
+	}
+	seen := map[leaderboard.UserID]bool{}
+	unique := make([]leaderboard.UserID, 0, len(users))
+	for i, u := range users {
+		if u.Validate() != nil {
+			return nil, &leaderboard.FieldError{Field: fmt.Sprintf("user_ids[%d]", i), Problem: "must be 1 to 128 bytes of printable UTF-8"}
+		}
+		if !seen[u] {
+			seen[u] = true
+			unique = append(unique, u)
+		}
+	}
+	return unique, nil
+}
+
+// setLines sets the lines and list ranks of standings, which must be in order.
+func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
+	p.Lines = v.lines(standings)
+	var prev leaderboard.Standing
+	for _, st := range standings {
+		st.RankAfter(&prev)
+		p.ListRanks = append(p.ListRanks, st.Ranks.By(v.method))
+		prev = st
+	}
+}
+
+func (r *Reader) lookupInStore(ctx context.Context, b *leaderboard.Board, q Query, users []leaderboard.UserID) (LookupPage, error) {
+	v, err := r.view(ctx, b, q)
+	if err != nil {
+		return LookupPage{}, err
+	}
+	page := LookupPage{About: r.aboutStore(v)}
+	entries := make([]leaderboard.Entry, len(users))
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelReads)
+	for i, user := range users {
+		group.Go(func() error {
+			e, err := r.store.Entry(gctx, v.ladder.SeasonKey, user)
+			if errors.Is(err, leaderboard.ErrEntryNotFound) {
+				return nil
+			}
+			entries[i] = e
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return LookupPage{}, err
+	}
+	var found []leaderboard.Standing
+	for i := range entries {
+		if e := &entries[i]; stands(e, v.ladder.Division) {
+			found = append(found, leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
+		} else {
+			page.Missing = append(page.Missing, users[i])
+		}
+	}
+	slices.SortFunc(found, func(x, y leaderboard.Standing) int { return cmp.Compare(x.SortKey(), y.SortKey()) })
+	page.setLines(v, found)
+	return page, nil
+}

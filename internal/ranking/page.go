@@ -1,0 +1,154 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// MaxLimit is the largest number of entries of a page.
+const MaxLimit = 1000
+
+// Page is a list of entries in the order of the ladder.
+type Page struct {
+	About
+	Lines []Line
+	// Next is the token of the next page. It is empty on the last page.
+	Next string
+}
+
+// PageQuery asks for up to Limit entries. With a Token, the entries follow the page
+// whose Next was that token. Without one, they begin at position Start.
+type PageQuery struct {
+	Query
+	Limit   int   // 1 to MaxLimit
+	Start   int64 // from 1; 0 means 1
+	Token   string
+	Details bool // set the Entry of each line
+}
+
+func (q *PageQuery) validate() error {
+	if q.Limit < 1 || q.Limit > MaxLimit {
+		return &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxLimit, q.Limit)}
+	}
+	if q.Start < 0 || q.Start > 0 && q.Token != "" {
+		return &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1 and cannot be combined with page_token"}
+	}
+	return nil
+}
+
+// Page returns a page of a ladder. If the rank index cannot answer, the page comes
+// from the store, and Degraded is set. The store cannot answer a query whose Start is
+// above 1. Pages that a caller reads by token neither repeat nor omit an entry, unless
+// the entry moves between the reads.
+func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
+	if err := q.validate(); err != nil {
+		return Page{}, err
+	}
+	b, err := r.board(ctx, q.Board)
+	if err != nil {
+		return Page{}, err
+	}
+	return r.page(ctx, b, q)
+}
+
+func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
+	var page Page
+	err := r.read(ctx, b, q.Query, func(v *view) error {
+		standings, seen, err := v.page(ctx, q)
+		if err != nil {
+			return err
+		}
+		if len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < seen.Size {
+			page.Next = v.token(standings[q.Limit-1].SortKey())
+		}
+		page.About, page.Lines = v.about(seen), v.lines(standings)
+		return nil
+	})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 {
+		page, err = r.pageFromStore(ctx, b, q)
+	}
+	if err == nil && q.Details {
+		err = r.addEntries(ctx, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, page.Lines)
+	}
+	return page, err
+}
+
+func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
+	if q.Token == "" {
+		return v.Page(ctx, v.ladder, max(q.Start, 1), q.Limit)
+	}
+	after, err := v.parseToken(q.Token)
+	if err != nil {
+		return nil, leaderboard.View{}, err
+	}
+	return v.PageAfter(ctx, v.ladder, after, q.Limit)
+}
+
+// pageFromStore returns a page without ranks.
+func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
+	v, err := r.view(ctx, b, q.Query)
+	if err != nil {
+		return Page{}, err
+	}
+	var last leaderboard.SortKey
+	if q.Token != "" {
+		if last, err = v.parseToken(q.Token); err != nil {
+			return Page{}, err
+		}
+	}
+	page := Page{About: r.aboutStore(v)}
+	var entries []leaderboard.Entry
+	if err := r.storePages.Do(ctx, storePage{v.ladder, last, q.Limit}, &entries); err != nil {
+		return Page{}, err
+	}
+	if len(entries) > q.Limit {
+		entries = entries[:q.Limit]
+		page.Next = v.token(entries[q.Limit-1].SortKey())
+	}
+	for i := range entries {
+		page.Lines = append(page.Lines, v.unranked(&entries[i]))
+	}
+	return page, nil
+}
+
+// storePage identifies a page of a ladder in the store.
+type storePage struct {
+	ladder leaderboard.Ladder
+	after  leaderboard.SortKey
+	limit  int
+}
+
+// storePageTimeout bounds a shared read of a page, so that a read that hangs does
+// not block later readers of the page.
+const storePageTimeout = 10 * time.Second
+
+// readStorePage reads a page and one more entry, and gives them to all readers of the
+// page. While the index is unavailable, all readers ask for the same first page. In
+// Cassandra a read of that page is expensive, because it reads every partition of the
+// ladder.
+func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]leaderboard.Entry) error {
+	ctx, cancel := context.WithTimeout(r.tasks.ctx, storePageTimeout)
+	defer cancel()
+	r.tasks.running.Add(1)
+	defer r.tasks.running.Done()
+	var entries []leaderboard.Entry
+	for e, err := range r.store.Entries(ctx, p.ladder, p.after) {
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("ranking: reading %v took longer than %v: %w: %w", p.ladder, storePageTimeout, leaderboard.ErrUnavailable, err)
+		}
+		if err != nil {
+			return err
+		}
+		if entries = append(entries, e); len(entries) > p.limit {
+			break
+		}
+	}
+	for _, reader := range readers {
+		*reader = entries
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package ranking_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+func TestSubmitReturnsScoreAndRank(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.submit("b", points("ann", "m1", 5))
+	f.submit("b", points("bob", "m1", 9))
+	got := f.submit("b", points("ann", "m2", 6))
+	if got.Score != 11 || got.Ranks != (leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: 1}) {
+		t.Errorf("score %d, ranks %+v; want 11 and all ranks 1", got.Score, got.Ranks)
+	}
+	f.clock.set(start.Add(time.Minute))
+	again := f.try("b", points("ann", "m2", 6))
+	if again.Status != leaderboard.Duplicate || again.Score != 11 || again.Ranks.Competition != 1 || !again.AchievedAt.Equal(got.AchievedAt) {
+		t.Errorf("retry: %+v, want a duplicate of %+v", again, got)
+	}
+	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10})
+	if err != nil || page.Season.ID != leaderboard.SeasonAll || page.Total != 2 || !page.AsOf.Equal(start) {
+		t.Errorf("page %+v, %v", page, err)
+	}
+	if r := f.submit("b", points("eve", "", 1)); r.Match == "" {
+		t.Error("a result submitted without a match id has none")
+	}
+}
+
+func TestBatchReceiptsAreInOrderAndIndependent(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)})
+	bad := points("u\x00", "m", 1)
+	early := points("u", "m9", 1)
+	early.AchievedAt = start.Add(25 * time.Hour)
+	receipts, err := f.Submit(t.Context(), f.board("b"), []leaderboard.MatchResult{
+		points("u", "m1", 5), bad, points("u", "m2", -6), points("u", "m1", 5), early, points("v", "m1", 7), points("u", "m1", 4),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range receipts {
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%v %s", r.Status, r.Reason)))
+	}
+	want := []string{"APPLIED", "REJECTED INVALID", "REJECTED FLOOR", "DUPLICATE", "REJECTED INVALID", "APPLIED", "CONFLICT"}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if fe := (*leaderboard.FieldError)(nil); !errors.As(receipts[1].Err, &fe) || fe.Field != "user_id" {
+		t.Errorf("error of the second result: %v, want a FieldError of user_id", receipts[1].Err)
+	}
+	if receipts[0].Ranks.Competition != 2 || receipts[5].Ranks.Competition != 1 {
+		t.Errorf("ranks %+v and %+v, want 2 and 1", receipts[0].Ranks, receipts[5].Ranks)
+	}
+}
+
+func TestTiesOfABatchFollowItsOrder(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Order: leaderboard.LowerFirst})
+	var batch []leaderboard.MatchResult
+	for _, user := range []string{"zoe", "ann", "mia"} { // all at the same time of the clock
+		batch = append(batch, points(user, "m", 7717))
+	}
+	if _, err := f.Submit(t.Context(), f.board("b"), batch); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: "b", Method: leaderboard.Ordinal}, "zoe 7717 1", "ann 7717 2", "mia 7717 3")
+}
+
+func TestRetractRestoresTheNextBestResult(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Divisions: []string{"team"}})
+	r := points("ann", "m1", 5)
+	r.Attributes = map[string]string{"team": "red"}
+	r.AchievedAt = start.Add(-2 * time.Hour)
+	f.submit("b", r)
+	r = points("ann", "m2", 8)
+	r.Attributes = map[string]string{"team": "blue"}
+	r.AchievedAt = start.Add(-time.Hour)
+	f.submit("b", r)
+	red := ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
+	blue := ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "blue"}}
+	f.wantList(red)
+	f.wantList(blue, "ann 8 1")
+	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m2"}
+	got, err := f.Retract(t.Context(), f.board("b"), key, nil)
+	if err != nil || got.Status != leaderboard.Applied || got.Revision != 1 || got.Score != 5 || got.Ranks.Competition != 1 {
+		t.Errorf("retract: %+v, %v", got, err)
+	}
+	f.wantList(red, "ann 5 1")
+	f.wantList(blue)
+	if got, err = f.Retract(t.Context(), f.board("b"), key, nil); err != nil || got.Status != leaderboard.Duplicate {
+		t.Errorf("second retraction: %+v, %v", got, err)
+	}
+	if got := f.try("b", r); got.Status != leaderboard.Superseded {
+		t.Errorf("retry of the retracted result: %+v", got)
+	}
+	r.Revision = 2
+	f.submit("b", r)
+	f.wantList(blue, "ann 8 1")
+
+	key.Match = "unknown"
+	if _, err := f.Retract(t.Context(), f.board("b"), key, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
+		t.Errorf("retraction of an unknown result: %v", err)
+	}
+	revision := int64(1)
+	if got, err = f.Retract(t.Context(), f.board("b"), key, &revision); err != nil || got.Status != leaderboard.Applied {
+		t.Errorf("retraction before the result: %+v, %v", got, err)
+	}
+	if got := f.try("b", points("ann", "unknown", 100)); got.Status != leaderboard.Superseded {
+		t.Errorf("the result after its retraction: %+v", got)
+	}
+	revision = -1
+	if _, err := f.Retract(t.Context(), f.board("b"), key, &revision); !errors.Is(err, leaderboard.ErrInvalid) {
+		t.Errorf("retraction at revision -1: %v", err)
+	}
+}
+
+func TestResultReturnsTheStatusOfARevision(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)})
+	f.submit("b", points("u", "m", 5))
+	fix := points("u", "m", 6)
+	fix.Revision = 2
+	f.submit("b", fix)
+	f.try("b", points("u", "n", -50))
+	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "u", Match: "m"}
+	status := func(match leaderboard.MatchID, revision int64) string {
+		k := key
+		k.Match = match
+		rev := &revision
+		if revision < 0 {
+			rev = nil
+		}
+		got, err := f.Result(t.Context(), f.board("b"), k, rev)
+		if err != nil {
+			if !errors.Is(err, leaderboard.ErrResultNotFound) {
+				t.Fatal(err)
+			}
+			return "not found"
+		}
+		return strings.TrimSpace(fmt.Sprintf("%d %v %s", got.Revision, got.Status, got.Reason))
+	}
+	for _, tt := range []struct {
+		match    leaderboard.MatchID
+		revision int64
+		want     string
+	}{
+		{"m", -1, "2 APPLIED"}, {"m", 2, "2 APPLIED"}, {"m", 0, "0 SUPERSEDED"}, {"m", 3, "not found"},
+		{"n", -1, "0 REJECTED FLOOR"}, {"n", 0, "0 REJECTED FLOOR"}, {"n", 1, "not found"}, {"x", -1, "not found"},
+	} {
+		if got := status(tt.match, tt.revision); got != tt.want {
+			t.Errorf("%s revision %d: %s, want %s", tt.match, tt.revision, got, tt.want)
+		}
+	}
+	if _, err := f.Retract(t.Context(), f.board("b"), key, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := status("m", -1); got != "3 RETRACTED" {
+		t.Errorf("status after the retraction: %s", got)
+	}
+}
+
+// A result without a timestamp whose retry comes just after the season's end counts
+// once, in the season of the first try.
+func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: time.Hour}})
+	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	f.clock.set(end.Add(-time.Second))
+	f.submit("b", points("u", "m", 5))
+	f.clock.set(end.Add(time.Second))
+	got := f.try("b", points("u", "m", 5))
+	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
+		t.Errorf("retry: %+v", got)
+	}
+	corrected := points("u", "m", 7)
+	corrected.Revision = 1
+	if got := f.submit("b", corrected); got.Season != "202611" || got.Score != 7 {
+		t.Errorf("correction: %+v", got)
+	}
+	corrected.Revision, corrected.Score = 2, 5
+	f.submit("b", corrected)
+	got = f.submit("b", points("u", "m2", 3))
+	if got.Season != "202612" || got.Score != 3 {
+		t.Errorf("first result of December: %+v", got)
+	}
+	late := points("u", "m3", 1)
+	late.AchievedAt = end.Add(-time.Minute)
+	if got := f.submit("b", late); got.Season != "202611" || got.Score != 6 {
+		t.Errorf("result within the grace: %+v", got)
+	}
+	f.clock.set(end.Add(time.Hour))
+	late.Match = "m4"
+	if got := f.try("b", late); got.Reason != leaderboard.ReasonClosed {
+		t.Errorf("result after the grace: %+v", got)
+	}
+}
+
+// A read that starts after a submit was answered sees its score and a rank.
+func TestReadYourWrites(t *testing.T) {
+	f := open(t)
+	b := f.create(sumBoard)
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			user := leaderboard.UserID(fmt.Sprint("u", g))
+			sum := leaderboard.Score(0)
+			for i := range 40 {
+				n := leaderboard.Score(g*i%7 + 1)
+				sum += n
+				receipts, err := f.Submit(context.Background(), &b, []leaderboard.MatchResult{points(string(user), fmt.Sprint("m", i), int64(n))})
+				if err != nil || receipts[0].Score != sum || receipts[0].Ranks.Competition == 0 {
+					t.Errorf("submit: %+v, %v; want score %d", receipts, err, sum)
+					return
+				}
+				page, err := f.User(context.Background(), ranking.Query{Board: "b"}, user, 2, false)
+				if err != nil || page.Score != sum || page.Rank < 1 || page.Rank > 16 {
+					t.Errorf("read: %+v, %v; want score %d", page.Line, err, sum)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// lateStore is a store whose Apply applies the results, and then delays its answer
+// until release is closed. If unknown is true, Apply returns an error instead.
+type lateStore struct {
+	leaderboard.Store
+	applied, release chan struct{}
+	unknown          bool
+}
+
+func (s *lateStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	report, err := s.Store.Apply(ctx, b, results)
+	if s.unknown {
+		s.unknown = false
+		return leaderboard.ApplyReport{}, leaderboard.ErrUnavailable
+	}
+	if s.applied != nil {
+		close(s.applied)
+		s.applied = nil
+		select {
+		case <-s.release:
+		case <-ctx.Done():
+			return leaderboard.ApplyReport{}, ctx.Err()
+		}
+	}
+	return report, err
+}
+
+// If the caller of a submit stops waiting, the index still gets the update.
+func TestCancelledSubmitReachesTheIndex(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	f.submit(b.ID, points("ada", "m1", 1))
+	late := &lateStore{Store: f.store, applied: make(chan struct{}), release: make(chan struct{})}
+	applied := late.applied
+	g := over(t, late, f.index)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.Submit(ctx, &b, []leaderboard.MatchResult{points("ada", "m2", 5)})
+		done <- err
+	}()
+	<-applied
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Submit = %v, want %v without delay", err, context.Canceled)
+	}
+	close(late.release)
+	g.Close()
+	g.wantList(ranking.Query{Board: b.ID}, "ada 6 1")
+
+	// A result whose Apply returned an error may be durable. Its retry is a duplicate.
+	late.unknown = true
+	if _, err := g.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ada", "m3", 2)}); !errors.Is(err, leaderboard.ErrUnavailable) {
+		t.Errorf("Submit = %v, want %v", err, leaderboard.ErrUnavailable)
+	}
+	if got := g.try(b.ID, points("ada", "m3", 2)); got.Status != leaderboard.Duplicate || got.Score != 8 {
+		t.Errorf("retry: %v with score %d, want a duplicate with score 8", got.Status, got.Score)
+	}
+	g.wantList(ranking.Query{Board: b.ID}, "ada 8 1")
+}
+
+// A panic of a store reaches the caller, which can recover from it.
+func TestPanicReachesTheCaller(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	g := over(t, panickingStore{f.store}, f.index)
+	defer func() {
+		if got := recover(); got != "boom" {
+			t.Errorf("recovered %v, want boom", got)
+		}
+	}()
+	_, err := g.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ada", "m1", 1)})
+	t.Errorf("Submit = %v, want a panic", err)
+}
+
+type panickingStore struct{ leaderboard.Store }
+
+func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	panic("boom")
+}

@@ -1,0 +1,80 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Seal writes the final standings of a season that takes no more results. If the
+// season is sealed already, Seal changes nothing. Errors: [leaderboard.ErrSeasonOpen]
+// if the season still takes results.
+func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
+	b, err := a.board(ctx, id)
+	if err != nil {
+		return err
+	}
+	in, err := b.Season.ByID(season)
+	if err != nil {
+		return err
+	}
+	if !b.Closed(in, a.now()) {
+		return leaderboard.ErrSeasonOpen
+	}
+	key := leaderboard.SeasonKey{Board: id, Season: season}
+	if record, err := a.store.Season(ctx, key); err != nil || !record.SealedAt.IsZero() {
+		return err
+	}
+	return a.ranks.seal(ctx, b, key)
+}
+
+// sealDelay is the time between the close of a season and its seal by Sweep. In that
+// time, results that arrived before the close are applied. The final standings
+// therefore include them.
+const sealDelay = time.Minute
+
+// Sweep seals every season that takes no more results, and deletes sealed seasons
+// that are past their board's retention. Answers do not depend on when Sweep runs.
+// A sealed season is cheaper to keep and to read.
+func (a *Admin) Sweep(ctx context.Context) error {
+	boards, err := a.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		errs = append(errs, a.sweepBoard(ctx, &boards[i]))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
+	records, err := a.store.Seasons(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	now := a.now()
+	for _, r := range records {
+		season, err := b.Season.ByID(r.Season)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !b.Closed(season, now.Add(-sealDelay)):
+		case r.SealedAt.IsZero():
+			if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
+				return err
+			}
+			a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
+		case b.Retention > 0 && !now.Before(r.SealedAt.Add(b.Retention)):
+			if err := a.store.DeleteSeason(ctx, r.SeasonKey); err != nil {
+				return err
+			}
+			a.forgetSeason(r.SeasonKey)
+			a.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package ranking
+
+import (
+	"context"
+	"sync"
+)
+
+// tasks tracks the writes and loads that continue after their callers have
+// stopped waiting.
+type tasks struct {
+	running sync.WaitGroup
+	ctx     context.Context // the context of loads and shared reads; close cancels it
+	cancel  context.CancelFunc
+}
+
+func newTasks() *tasks {
+	t := &tasks{}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// close stops loads and shared reads, and waits for every task.
+func (t *tasks) close() {
+	t.cancel()
+	t.running.Wait()
+}
+
+// runToEnd calls write and returns its result. If ctx is done before write returns,
+// runToEnd returns the error of ctx, but write continues. If write stopped after it
+// has changed the store, the ranks would stay stale until the user's next result.
+func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value    T
+		err      error
+		panicked any
+	}
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	done := make(chan answer, 1)
+	t.running.Go(func() {
+		var a answer
+		defer func() {
+			a.panicked = recover() // runToEnd panics instead, because its caller may recover
+			done <- a
+		}()
+		a.value, a.err = write(context.WithoutCancel(ctx))
+	})
+	select {
+	case a := <-done:
+		if a.panicked != nil {
+			panic(a.panicked)
+		}
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}

@@ -1,0 +1,148 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// MaxNeighbors is the largest number of neighbors on each side of a user.
+const MaxNeighbors = 50
+
+// UserPage is a user's entry with its neighbors.
+type UserPage struct {
+	About
+	Line
+	// Percentile is the share of users, in percent, with a strictly worse rank key. Of
+	// 100 distinct scores, the best has percentile 99.
+	Percentile float64
+	// Neighbors are in the order of the ladder and include the user. If the ladder ends
+	// before the requested number of neighbors, ClippedAbove or ClippedBelow is true.
+	Neighbors                  []Line
+	ClippedAbove, ClippedBelow bool
+}
+
+// User returns a user's entry. neighbors is the number of entries to add on each side
+// of it. If the rank index cannot answer, the entry comes from the store alone, and
+// Degraded is set. Errors: [leaderboard.ErrEntryNotFound] if the user has no entry.
+func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
+	if neighbors < 0 || neighbors > MaxNeighbors {
+		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", MaxNeighbors, neighbors)}
+	}
+	if err := user.Validate(); err != nil {
+		return UserPage{}, err
+	}
+	b, err := r.board(ctx, q.Board)
+	if err != nil {
+		return UserPage{}, err
+	}
+	var page UserPage
+	err = r.read(ctx, b, q, func(v *view) error {
+		page, err = v.user(ctx, user, neighbors)
+		return err
+	})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		page, err = r.userFromStore(ctx, b, q, user)
+	}
+	if err == nil && details {
+		lines := []Line{page.Line}
+		err = r.addEntries(ctx, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, lines)
+		page.Line = lines[0]
+	}
+	return page, err
+}
+
+func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, error) {
+	standings, seen, err := v.Around(ctx, v.ladder, user, neighbors, neighbors)
+	if err != nil {
+		return UserPage{}, err
+	}
+	page := UserPage{About: v.about(seen), Neighbors: v.lines(standings)}
+	above := slices.IndexFunc(standings, func(st leaderboard.Standing) bool { return st.User == user })
+	page.Neighbors[above].Current = true
+	page.Line = page.Neighbors[above]
+	page.ClippedAbove = above < neighbors
+	page.ClippedBelow = len(standings)-1-above < neighbors
+	notWorse, err := v.notWorse(ctx, standings[above].Key, seen.Size)
+	page.Percentile = percent(seen.Size-notWorse, seen.Size)
+	return page, err
+}
+
+// notWorse counts the standings whose rank key is k or better.
+func (v *view) notWorse(ctx context.Context, k leaderboard.RankKey, size int64) (int64, error) {
+	next := []byte(k)
+	for i := len(next) - 1; i >= 0; i-- {
+		if next[i]++; next[i] != 0 {
+			counts, _, err := v.Count(ctx, v.ladder, []leaderboard.RankKey{leaderboard.RankKey(next)})
+			if err != nil {
+				return 0, err
+			}
+			return counts[0].Standings, nil
+		}
+	}
+	return size, nil // k is the worst possible key, so no standing is worse
+}
+
+func percent(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return max(0, float64(part)*100/float64(whole))
+}
+
+func (r *Reader) userFromStore(ctx context.Context, b *leaderboard.Board, q Query, user leaderboard.UserID) (UserPage, error) {
+	v, err := r.view(ctx, b, q)
+	if err != nil {
+		return UserPage{}, err
+	}
+	about := r.aboutStore(v)
+	e, err := r.store.Entry(ctx, v.ladder.SeasonKey, user)
+	if err != nil {
+		return UserPage{}, err
+	}
+	if !stands(&e, v.ladder.Division) {
+		return UserPage{}, fmt.Errorf("ranking: user %q: %w", user, leaderboard.ErrEntryNotFound)
+	}
+	return UserPage{About: about, Line: v.unranked(&e)}, nil
+}
+
+// UserScore is a user's entry on a board in a season.
+type UserScore struct {
+	About
+	Line
+}
+
+// UserScores returns a user's entries in every season of every board. method selects
+// the kind of rank. A banned user has no entries.
+func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method) ([]UserScore, error) {
+	if err := user.Validate(); err != nil {
+		return nil, err
+	}
+	keys, err := r.store.UserSeasons(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	var scores []UserScore
+	for _, key := range keys {
+		page, err := r.User(ctx, Query{Board: key.Board, Season: key.Season, Method: method}, user, 0, false)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) || errors.Is(err, leaderboard.ErrBoardNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		scores = append(scores, UserScore{page.About, page.Line})
+	}
+	return scores, nil
+}
+
+// Ban returns a user's ban.
+func (r *Reader) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
+	if err := user.Validate(); err != nil {
+		return leaderboard.Ban{}, err
+	}
+	return r.store.Ban(ctx, user)
+}

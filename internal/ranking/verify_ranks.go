@@ -1,0 +1,127 @@
+package ranking
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// compareRanks compares the rank index or the final standings with entries.
+func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries []leaderboard.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	users := make([]leaderboard.UserID, len(entries))
+	for i := range entries {
+		users[i] = entries[i].User
+	}
+	return c.reader.read(ctx, c.b, Query{Board: l.Board, Season: l.Season, Division: l.Division}, func(v *view) error {
+		standings, _, err := v.Standings(ctx, l, users)
+		if err != nil {
+			return err
+		}
+		kind := IndexWrong
+		if v.sealed {
+			kind = FinalWrong
+		}
+		for i := range entries {
+			if standings[i].Key == entries[i].Key && standings[i].AchievedAt.Equal(entries[i].AchievedAt) {
+				continue
+			}
+			if err := c.compareRank(ctx, v, kind, users[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// compareRank reads a user's entry and its ranks again, and compares them.
+func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, user leaderboard.UserID) error {
+	e, err := c.entry(ctx, user)
+	if err != nil {
+		return err
+	}
+	standings, _, err := v.Standings(ctx, v.ladder, []leaderboard.UserID{user})
+	if err != nil {
+		return err
+	}
+	if st := standings[0]; e.Ranked() && (st.Key != e.Key || !st.AchievedAt.Equal(e.AchievedAt)) {
+		return c.difference(ctx, kind, v.ladder.Division, user, "the ranks disagree with the entry")
+	}
+	return nil
+}
+
+// sizes compares the number of users in the ranks of each ladder with the number of
+// entries in the store. Users may join while sizes counts the entries, and the count
+// includes some of them. So sizes reads the number in the ranks before and after it
+// counts, and the count must lie between the two numbers. If the count is outside in
+// three tries, sizes reports a difference.
+func (c *check) sizes(ctx context.Context) error {
+	const tries = 3
+	left := slices.Collect(maps.Keys(c.ranked))
+	for try := 1; len(left) > 0; try++ {
+		before, err := c.ladderSizes(ctx, left)
+		if err != nil {
+			return err
+		}
+		counts, err := c.countEntries(ctx)
+		if err != nil {
+			return err
+		}
+		after, err := c.ladderSizes(ctx, left)
+		if err != nil {
+			return err
+		}
+		var differ []leaderboard.Division
+		for _, d := range left {
+			switch n := counts[d]; {
+			case min(before[d], after[d]) <= n && n <= max(before[d], after[d]):
+			case try < tries:
+				differ = append(differ, d)
+			default:
+				if err := c.difference(ctx, IndexSize, d, "", fmt.Sprintf("%d users have a rank, but %d have an entry", after[d], n)); err != nil {
+					return err
+				}
+			}
+		}
+		left = differ
+	}
+	return nil
+}
+
+// ladderSizes returns the number of users in the ranks of each division's ladder.
+func (c *check) ladderSizes(ctx context.Context, divisions []leaderboard.Division) (map[leaderboard.Division]int64, error) {
+	sizes := map[leaderboard.Division]int64{}
+	for _, d := range divisions {
+		err := c.reader.read(ctx, c.b, Query{Board: c.key.Board, Season: c.key.Season, Division: d}, func(v *view) error {
+			_, seen, err := v.Page(ctx, v.ladder, 1, 1)
+			sizes[d] = seen.Size
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return sizes, nil
+}
+
+// countEntries returns the number of ranked entries in the store for each division.
+func (c *check) countEntries(ctx context.Context) (map[leaderboard.Division]int64, error) {
+	counts := map[leaderboard.Division]int64{}
+	for e, err := range c.store.Scan(ctx, c.key) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Ranked() {
+			counts[leaderboard.Division{}]++
+			for _, d := range e.Divisions {
+				counts[d]++
+			}
+		}
+	}
+	return counts, nil
+}

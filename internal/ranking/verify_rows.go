@@ -1,0 +1,202 @@
+package ranking
+
+import (
+	"context"
+	"hash/maphash"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const orphanDetail = "the ladder has a row that does not belong to the user's entry"
+
+// findOrphans reports the orphan rows of the store's ladders: rows that match no entry.
+// The store's other reads may skip such rows. findOrphans reads them twice, because an
+// entry that moves leaves an orphan row for a moment. The second read no longer finds
+// that row.
+func (c *check) findOrphans(ctx context.Context) error {
+	find := func(among map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
+		found := map[leaderboard.OrphanRow]bool{}
+		for orphan, err := range c.store.OrphanRows(ctx, c.key) {
+			if err != nil {
+				return nil, err
+			}
+			if among == nil || among[orphan] {
+				found[orphan] = true
+			}
+		}
+		return found, nil
+	}
+	found, err := find(nil)
+	if err == nil && len(found) > 0 {
+		found, err = find(found)
+	}
+	if err != nil {
+		return err
+	}
+	c.orphans = found
+	for orphan := range found {
+		if err := c.difference(ctx, RowOrphan, orphan.Division, orphan.User, orphanDetail); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ranksPerRead is the number of users whose ranks a check reads at once.
+const ranksPerRead = 1000
+
+// ladder compares the store's rows of a ladder with the entries, and the ranks with
+// the rows.
+func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
+	l := leaderboard.Ladder{SeasonKey: c.key, Division: d}
+	rows := int64(0)
+	page := make([]leaderboard.Entry, 0, ranksPerRead)
+	flush := func() error {
+		err := c.compareRanks(ctx, l, page)
+		page = page[:0]
+		return err
+	}
+	for row, err := range c.store.Entries(ctx, l, "") {
+		if err != nil {
+			return err
+		}
+		e, ok, err := c.checkRow(ctx, l, &row)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		rows++
+		if page = append(page, e); len(page) == ranksPerRead {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	if rows < c.ranked[d] {
+		return c.missingRows(ctx, l)
+	}
+	return nil
+}
+
+// checkRow returns the entry of a row's user, and reports whether the row belongs to
+// that entry. It reports a difference for an orphan row, unless findOrphans has
+// reported the row already.
+func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderboard.Entry) (e leaderboard.Entry, ok bool, err error) {
+	belongs := func() bool { return stands(&e, l.Division) && e.SortKey() == row.SortKey() }
+	if e, err = c.entry(ctx, row.User); err != nil || belongs() {
+		return e, err == nil, err
+	}
+	if c.orphans[leaderboard.OrphanRow{Division: l.Division, User: row.User, Key: row.SortKey()}] {
+		return e, false, nil
+	}
+	// If the user moved after the row was read, the row is gone now.
+	found, err := c.hasRow(ctx, l, row)
+	if err != nil || !found {
+		return e, false, err
+	}
+	if e, err = c.entry(ctx, row.User); err == nil && !belongs() {
+		err = c.difference(ctx, RowOrphan, l.Division, row.User, orphanDetail)
+	}
+	return e, false, err
+}
+
+// hasRow reports whether a ladder has the row of an entry.
+func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard.Entry) (bool, error) {
+	key := e.SortKey()
+	justBefore := leaderboard.MakeSortKey(e.Key, e.AchievedAt.Add(-time.Microsecond), e.User)
+	for row, err := range c.store.Entries(ctx, l, justBefore) {
+		if err != nil {
+			return false, err
+		}
+		if have := row.SortKey(); have >= key {
+			return have == key, nil
+		}
+	}
+	return false, nil
+}
+
+// maxUsersInPass bounds the users that a pass of missingRows holds in memory, with
+// about 20 bytes each.
+var maxUsersInPass int64 = 50_000_000
+
+// missingRows reports the users whose row is missing in a ladder. A row is missing if
+// neither of two scans of the ladder nor a read at the row's position finds it. Each
+// pass handles one part of the users, so that memory does not limit their number.
+func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder) error {
+	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
+	for part := range parts {
+		hash := func(user leaderboard.UserID) (h uint64, inPart bool) {
+			h = maphash.String(seed, string(user))
+			return h, h%parts == part
+		}
+		missing, err := c.maybeMissing(ctx, l, hash)
+		if err != nil {
+			return err
+		}
+		for user := range missing {
+			if err := c.checkMissing(ctx, l, user); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maybeMissing returns the users of a part that should have a row in a ladder, and
+// whose row two scans have not found. The first scan keeps only a hash of each user.
+func (c *check) maybeMissing(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
+	seen := map[uint64]struct{}{}
+	for row, err := range c.store.Entries(ctx, l, "") {
+		if err != nil {
+			return nil, err
+		}
+		if h, inPart := hash(row.User); inPart {
+			seen[h] = struct{}{}
+		}
+	}
+	missing := map[leaderboard.UserID]bool{}
+	for user, err := range c.store.Users(ctx, c.key) {
+		if err != nil {
+			return nil, err
+		}
+		h, inPart := hash(user)
+		if _, ok := seen[h]; ok || !inPart {
+			continue
+		}
+		e, err := c.entry(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		if stands(&e, l.Division) {
+			missing[user] = true
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	for row, err := range c.store.Entries(ctx, l, "") {
+		if err != nil {
+			return nil, err
+		}
+		delete(missing, row.User)
+	}
+	return missing, nil
+}
+
+// checkMissing reports a difference if a user's entry has no row in a ladder.
+func (c *check) checkMissing(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) error {
+	e, err := c.entry(ctx, user)
+	if err != nil || !stands(&e, l.Division) {
+		return err
+	}
+	if found, err := c.hasRow(ctx, l, &e); err != nil || found {
+		return err
+	}
+	return c.difference(ctx, RowMissing, l.Division, user, "the ladder has no row of the user's entry")
+}

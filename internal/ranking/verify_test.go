@@ -1,0 +1,251 @@
+package ranking_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// verify runs Verify and returns the differences as "kind user".
+func (f *fixture) verify(repair bool) []string {
+	f.t.Helper()
+	found := []string{}
+	_, err := f.Verify(f.t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
+		found = append(found, fmt.Sprintf("%s %s", d.Kind, d.User))
+		return nil
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func TestVerifyRepairsTheIndex(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	for i := range 10 {
+		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i)))
+	}
+	if got := f.verify(false); len(got) != 0 {
+		t.Fatalf("differences of an intact board: %v", got)
+	}
+	want := f.list(ranking.Query{Board: "b"}, 10)
+	seasonKey := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	corrupt := func(user leaderboard.UserID, change func(*leaderboard.Entry)) {
+		e, err := f.store.Entry(t.Context(), seasonKey, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Version += 100
+		change(&e)
+		if err := f.index.Update(t.Context(), seasonKey, start, []leaderboard.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	corrupt("u3", func(e *leaderboard.Entry) { e.AchievedAt = e.AchievedAt.Add(time.Hour) })
+	corrupt("u4", func(e *leaderboard.Entry) { e.Hidden = true })
+	corrupt("u5", func(e *leaderboard.Entry) { e.User = "extra1" })
+	corrupt("u6", func(e *leaderboard.Entry) { e.User = "extra2" })
+	if diff := gocmp.Diff([]string{"INDEX_SIZE ", "INDEX_WRONG u3", "INDEX_WRONG u4"}, f.verify(false)); diff != "" {
+		t.Error(diff)
+	}
+	f.verify(true)
+	if got := f.verify(false); len(got) != 0 {
+		t.Errorf("differences after the repair: %v", got)
+	}
+	if diff := gocmp.Diff(want, f.list(ranking.Query{Board: "b"}, 10)); diff != "" {
+		t.Error(diff)
+	}
+	users, err := f.Rebuild(t.Context(), ranking.Selection{Board: "b"}, nil)
+	if err != nil || users != 10 {
+		t.Errorf("Rebuild = %d users, %v; want 10", users, err)
+	}
+	if diff := gocmp.Diff(want, f.list(ranking.Query{Board: "b"}, 10)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// corruptStore returns changed entries and rows of some users.
+type corruptStore struct {
+	leaderboard.Store
+	entry map[leaderboard.UserID]func(*leaderboard.Entry)
+	row   func(leaderboard.Entry) (leaderboard.Entry, bool)
+}
+
+func (s *corruptStore) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
+	e, err := s.Store.Entry(ctx, seasonKey, user)
+	if change, ok := s.entry[user]; ok {
+		change(&e)
+	}
+	return e, err
+}
+
+func (s *corruptStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		for e, err := range s.Store.Entries(ctx, l, "") {
+			if s.row != nil && err == nil {
+				var ok bool
+				if e, ok = s.row(e); !ok {
+					continue
+				}
+			}
+			if err == nil && e.SortKey() <= after {
+				continue
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestVerifyReportsWrongEntriesAndRows(t *testing.T) {
+	f := open(t)
+	corrupt := &corruptStore{Store: f.store}
+	f = over(t, corrupt, memory.New())
+	b := f.create(sumBoard)
+	for i := range 5 {
+		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i)))
+	}
+	corrupt.entry = map[leaderboard.UserID]func(*leaderboard.Entry){
+		"u1": func(e *leaderboard.Entry) { e.Key = b.ScorePrefix(77, start) },
+	}
+	if got := f.verify(false); !slices.Contains(got, "ENTRY_WRONG u1") {
+		t.Errorf("differences with a wrong score: %v", got)
+	}
+	corrupt.entry = nil
+	corrupt.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) { return e, e.User != "u2" && e.User != "u4" }
+	want := []string{"ROW_MISSING u2", "ROW_MISSING u4"}
+	if diff := gocmp.Diff(want, f.verify(false)); diff != "" {
+		t.Errorf("differences with missing rows: %v", diff)
+	}
+	ranking.SetMaxUsersInPass(t, 2)
+	if diff := gocmp.Diff(want, f.verify(false)); diff != "" {
+		t.Errorf("differences with missing rows, in several passes: %v", diff)
+	}
+	corrupt.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) {
+		if e.User == "u3" {
+			e.AchievedAt = e.AchievedAt.Add(time.Hour)
+		}
+		return e, true
+	}
+	if got := f.verify(false); !slices.Contains(got, "ROW_GHOST u3") {
+		t.Errorf("differences with an orphan row: %v", got)
+	}
+}
+
+// busyStore is a store that changes during reads. It calls each function that is not
+// nil at the moment that the comment of the field states.
+type busyStore struct {
+	leaderboard.Store
+	atRow      map[int]func() // at each row of a scan of a ladder
+	afterScan  func()         // after a scan of a ladder
+	beforeRead func()         // before a read of a ladder from a position on
+
+	afterEntries func() // after a scan of a season's entries
+}
+
+func (s *busyStore) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		s.Store.Scan(ctx, seasonKey)(yield)
+		if s.afterEntries != nil {
+			s.afterEntries()
+		}
+	}
+}
+
+func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	if after != "" {
+		if s.beforeRead != nil {
+			s.beforeRead()
+		}
+		return s.Store.Entries(ctx, l, after)
+	}
+	return func(yield func(leaderboard.Entry, error) bool) {
+		var last leaderboard.SortKey
+		for n, more := 0, true; more; n++ { // one read for each row, so that every change is visible
+			more = false
+			for e, err := range s.Store.Entries(ctx, l, last) {
+				if change := s.atRow[n]; change != nil {
+					change()
+				}
+				if !yield(e, err) {
+					return
+				}
+				last, more = e.SortKey(), true
+				break
+			}
+		}
+		if s.afterScan != nil {
+			s.afterScan()
+		}
+	}
+}
+
+// Verify does not report changes during its scan as differences: users who move past
+// the position of the scan in either direction, and new users.
+func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
+	for name, changes := range map[string]func(*fixture, *busyStore){
+		"up": func(f *fixture, s *busyStore) {
+			s.atRow = map[int]func(){5: sync.OnceFunc(func() { f.submit("b", points("u9", "up", 200)) })}
+		},
+		"down": func(f *fixture, s *busyStore) {
+			s.atRow = map[int]func(){5: sync.OnceFunc(func() { f.submit("b", points("u2", "down", -75)) })}
+		},
+		"when its row is read": func(f *fixture, s *busyStore) {
+			s.atRow = map[int]func(){0: sync.OnceFunc(func() { f.submit("b", points("u0", "down", -1)) })}
+		},
+		"back again before the check of its row": func(f *fixture, s *busyStore) {
+			move := sync.OnceFunc(func() { f.submit("b", points("u0", "down", -1)) })
+			s.atRow = map[int]func(){0: move}
+			s.beforeRead = func() {
+				down := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "u0", Match: "down"}
+				if _, err := f.Retract(f.t.Context(), f.board("b"), down, nil); err != nil {
+					f.t.Error(err)
+				}
+			}
+		},
+		"past every scan": func(f *fixture, s *busyStore) {
+			n := 0
+			jump := func(by int64) func() {
+				return func() {
+					n++
+					f.submit("b", points("u9", fmt.Sprint("jump", n), by))
+				}
+			}
+			s.atRow, s.afterScan = map[int]func(){5: jump(1000)}, jump(-1000)
+		},
+		"new users": func(f *fixture, s *busyStore) {
+			n := 0
+			s.afterEntries = func() {
+				n++
+				f.submit("b", points(fmt.Sprint("new", n), "m", 1))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			busy := &busyStore{Store: f.store}
+			f = over(t, busy, memory.New())
+			f.create(sumBoard)
+			for i := range 10 {
+				f.submit("b", points(fmt.Sprint("u", i), "m", int64(100-10*i)))
+			}
+			changes(f, busy)
+			if got := f.verify(false); len(got) != 0 {
+				t.Error(got)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package records
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+)
+
+// csvReader reads CSV with a header.
+type csvReader struct {
+	*splitter
+	names  []string
+	column map[string]int // the column of each name; -1 for a name that occurs twice
+	csv    *csv.Reader
+	feed   feeder
+}
+
+// feeder passes one record at a time to a csv.Reader.
+type feeder struct{ rest []byte }
+
+func (f *feeder) Read(p []byte) (int, error) {
+	if len(f.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
+}
+
+func newCSVReader(r io.Reader, delimiter byte) (*csvReader, error) {
+	s, err := newSplitter(r, delimiter)
+	if err != nil {
+		return nil, err
+	}
+	c := &csvReader{splitter: s, column: map[string]int{}}
+	c.reset()
+	first, err := c.readFields()
+	if err == nil {
+		err = first.Err
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, errors.New("the input is empty; its first line must name the columns")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("line %d, which must name the columns, %w", first.Line, err)
+	}
+	c.names = slices.Clone(first.fields)
+	for i, name := range c.names {
+		if _, twice := c.column[name]; twice {
+			i = -1
+		}
+		c.column[name] = i
+	}
+	return c, nil
+}
+
+func (c *csvReader) reset() {
+	c.csv = csv.NewReader(&c.feed)
+	c.csv.Comma, c.csv.FieldsPerRecord, c.csv.ReuseRecord = rune(c.delimiter), -1, true
+}
+
+type csvFields struct {
+	Record
+	fields []string
+}
+
+// readFields returns the next row that is not blank.
+func (c *csvReader) readFields() (csvFields, error) {
+	for {
+		raw, line, err := c.splitter.next()
+		if errors.Is(err, io.EOF) || isBroken(err) {
+			return csvFields{}, err
+		}
+		row := csvFields{Record: Record{Line: line, Raw: bytes.TrimRight(raw, "\r\n"), Err: err}}
+		if err == nil && !utf8.Valid(raw) {
+			row.Err = errNotUTF8
+		}
+		if row.Err != nil {
+			return row, nil //nolint:nilerr // row.Err holds the error
+		}
+		c.feed.rest = raw
+		row.fields, err = c.csv.Read()
+		if errors.Is(err, io.EOF) {
+			continue // a blank line
+		}
+		if err != nil {
+			c.reset() // the csv.Reader may still hold the rest of the row
+			var parse *csv.ParseError
+			if errors.As(err, &parse) {
+				err = parse.Err
+			}
+			row.Err = fmt.Errorf("is not CSV: %w", err)
+		}
+		return row, nil
+	}
+}
+
+// Next implements [Reader].
+func (c *csvReader) Next() (Record, error) {
+	row, err := c.readFields()
+	if err != nil || row.Err != nil {
+		return row.Record, err
+	}
+	if len(row.fields) != len(c.names) {
+		row.Err = fmt.Errorf("has %d instead of %d columns", len(row.fields), len(c.names))
+		return row.Record, nil
+	}
+	row.Column = func(name string) (Value, bool) {
+		i, ok := c.column[name]
+		if !ok || i < 0 || row.fields[i] == "" {
+			return Value{}, false
+		}
+		return Value{Text: row.fields[i]}, true
+	}
+	return row.Record, nil
+}
+
+// Offset implements [Reader].
+func (c *csvReader) Offset() int64 { return c.at }
+
+// Header implements [Reader].
+func (c *csvReader) Header() []string { return c.names }

@@ -1,0 +1,84 @@
+package records
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// jsonReader reads newline-delimited JSON: one object per line.
+type jsonReader struct{ *splitter }
+
+func newJSONReader(r io.Reader) (*jsonReader, error) {
+	s, err := newSplitter(r, 0)
+	return &jsonReader{s}, err
+}
+
+// Next implements [Reader].
+func (j *jsonReader) Next() (Record, error) {
+	for {
+		raw, line, err := j.splitter.next()
+		if errors.Is(err, io.EOF) || isBroken(err) {
+			return Record{}, err
+		}
+		rec := Record{Line: line, Raw: bytes.TrimSpace(raw), Err: err}
+		if err == nil && len(rec.Raw) == 0 {
+			continue
+		}
+		if err == nil && !utf8.Valid(raw) {
+			rec.Err = errNotUTF8
+		}
+		if rec.Err == nil {
+			rec.Column, rec.Err = jsonFields(rec.Raw)
+		}
+		return rec, nil
+	}
+}
+
+func jsonFields(raw []byte) (func(string) (Value, bool), error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
+		return nil, errors.New("is not a JSON object")
+	}
+	return func(name string) (Value, bool) { return jsonField(object, name, raw) }, nil
+}
+
+// jsonField returns a field of an object. If the object has no such field and the
+// name has dots, it returns the field of a nested object.
+func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Value, bool) {
+	value, ok := object[name]
+	if !ok {
+		outer, inner, dotted := strings.Cut(name, ".")
+		var nested map[string]json.RawMessage
+		if !dotted || json.Unmarshal(object[outer], &nested) != nil {
+			return Value{}, false
+		}
+		return jsonField(nested, inner, raw)
+	}
+	switch value[0] {
+	case 'n': // null
+		return Value{}, false
+	case '{', '[':
+		return Value{Text: string(value), Composite: true}, true
+	case '"':
+		var text string
+		if err := json.Unmarshal(value, &text); err != nil || text == "" {
+			return Value{}, false
+		}
+		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(raw, utf8.RuneError) {
+			// encoding/json has replaced an escaped lone surrogate by U+FFFD.
+			return Value{Err: errNotUTF8}, true
+		}
+		return Value{Text: text}, true
+	}
+	return Value{Text: string(value)}, true
+}
+
+// Offset implements [Reader].
+func (j *jsonReader) Offset() int64 { return j.at }
+
+// Header implements [Reader].
+func (j *jsonReader) Header() []string { return nil }

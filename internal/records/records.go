@@ -1,0 +1,151 @@
+// Package records reads CSV and newline-delimited JSON record by record, in
+// constant memory. A malformed record does not end the input: the record carries
+// its error, and reading continues at the next line.
+package records
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// MaxBytes is the greatest length of a record. The largest result that a server
+// accepts is far smaller.
+const MaxBytes = 1 << 20
+
+// Record is one row of CSV or one line of JSON.
+type Record struct {
+	Line int64  // where the record begins, from 1
+	Raw  []byte // without the line end; valid until the next call of Next
+	// Err is the fault of a malformed record, or nil. If Err is not nil, the caller must
+	// not call Column.
+	Err error
+	// Column returns the value of a column or field, and false if it is absent, null
+	// or empty. A name with dots names a field of a nested JSON object.
+	Column func(name string) (Value, bool)
+}
+
+// Value is one value of a record.
+type Value struct {
+	Text string
+	// Composite reports whether Text is a JSON array or object.
+	Composite bool
+	// Err is not nil if the value cannot be text.
+	Err error
+}
+
+// Reader reads records. It is not safe for concurrent use.
+type Reader interface {
+	// Next returns the next record, and io.EOF after the last. It returns a
+	// [BrokenError] if the input cannot be read to its end.
+	Next() (Record, error)
+	// Offset returns the position of the next record in the decompressed input.
+	Offset() int64
+	// Header returns the names of the columns of CSV, and nil for JSON.
+	Header() []string
+}
+
+// Options describe the format of an input. The zero value infers the format.
+type Options struct {
+	// Name is the name of the file. If Format is empty, the extension of Name decides
+	// the format. If the extension is unknown, the content decides.
+	Name string
+	// Format is "csv" or "ndjson".
+	Format string
+	// Delimiter separates the columns of CSV. 0 is a tab for a file named .tsv and a
+	// comma otherwise.
+	Delimiter byte
+}
+
+var (
+	byteOrderMark = []byte("\xef\xbb\xbf")
+	errTooLong    = fmt.Errorf("is longer than %d bytes", MaxBytes)
+	errOpenQuote  = errors.New("opens a quote that is not closed")
+	errNotUTF8    = errors.New("is not valid UTF-8")
+	errUTF16      = errors.New("the input is UTF-16; save it as UTF-8")
+)
+
+// Open returns a reader of r, which may be compressed with gzip. It reads the
+// header of CSV.
+func Open(r io.Reader, o Options) (Reader, error) {
+	r, err := Decompress(r)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimSuffix(strings.ToLower(o.Name), ".gz")
+	format := o.Format
+	if format == "" {
+		switch filepath.Ext(name) {
+		case ".csv", ".tsv":
+			format = "csv"
+		case ".ndjson", ".jsonl", ".json":
+			format = "ndjson"
+		default:
+			if format, r, err = detect(r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if format == "ndjson" {
+		return newJSONReader(r)
+	}
+	delimiter := o.Delimiter
+	if delimiter == 0 {
+		delimiter = ','
+		if strings.HasSuffix(name, ".tsv") {
+			delimiter = '\t'
+		}
+	}
+	return newCSVReader(r, delimiter)
+}
+
+// detect returns the format of the content of r, and a reader of the whole
+// content. JSON begins with a brace.
+func detect(r io.Reader) (format string, whole io.Reader, err error) {
+	var first [512]byte
+	n, err := io.ReadFull(r, first[:])
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return "", nil, err
+	}
+	format = "csv"
+	if bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(first[:n], byteOrderMark)), []byte("{")) {
+		format = "ndjson"
+	}
+	return format, io.MultiReader(bytes.NewReader(first[:n]), r), nil
+}
+
+// Decompress returns a reader of the decompressed content if r is compressed with
+// gzip, and of the same content otherwise. UTF-16 is an error.
+func Decompress(r io.Reader) (io.Reader, error) {
+	var magic [2]byte
+	n, err := io.ReadFull(r, magic[:])
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, err
+	}
+	r = io.MultiReader(bytes.NewReader(magic[:n]), r)
+	switch string(magic[:n]) {
+	case "\x1f\x8b":
+		return gzip.NewReader(r)
+	case "\xff\xfe", "\xfe\xff":
+		return nil, errUTF16
+	}
+	return r, nil
+}
+
+// BrokenError is the error of an input that cannot be read to its end.
+type BrokenError struct{ Err error }
+
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("the input breaks off (%v); it is damaged or incomplete, get it again", e.Err)
+}
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// isBroken reports whether err is or wraps a [BrokenError].
+func isBroken(err error) bool {
+	var broken *BrokenError
+	return errors.As(err, &broken)
+}

@@ -1,0 +1,304 @@
+package records
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// readRows reads an input to its end. Each row is a record's line with the values
+// of columns, or with its error.
+func readRows(t *testing.T, r Reader, columns ...string) []string {
+	t.Helper()
+	var rows []string
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return rows
+		}
+		if err != nil {
+			return append(rows, "broken: "+err.Error())
+		}
+		row := []string{fmt.Sprintf("%d line", rec.Line)}
+		if rec.Err != nil {
+			row = append(row, rec.Err.Error())
+		} else {
+			for _, name := range columns {
+				c, ok := rec.Column(name)
+				switch {
+				case c.Err != nil:
+					row = append(row, c.Err.Error())
+				case c.Composite:
+					row = append(row, "JSON "+c.Text)
+				case !ok:
+					row = append(row, "-")
+				default:
+					row = append(row, c.Text)
+				}
+			}
+		}
+		rows = append(rows, strings.Join(row, "|"))
+	}
+}
+
+func TestCSVRecords(t *testing.T) {
+	long := strings.Repeat("x", MaxBytes+10)
+	tests := []struct{ name, input, want string }{
+		{"plain", "a,b\n1,2\n3,4\n", "2 line|1|2; 3 line|3|4"},
+		{"no line end after the last line", "a,b\n1,2", "2 line|1|2"},
+		{"CRLF", "a,b\r\n1,2\r\n3,4", "2 line|1|2; 3 line|3|4"},
+		{"byte order mark", "\xef\xbb\xbfa,b\n1,2\n", "2 line|1|2"},
+		{"quotes", "a,b\n\"x,y\",\"say \"\"hi\"\"\"\n", `2 line|x,y|say "hi"`},
+		{"lines in quotes", "a,b\n\"x\ny\",2\n3,4\n", "2 line|x\ny|2; 4 line|3|4"},
+		{"blank lines", "a,b\n\n1,2\n\n\n3,4\n\n", "3 line|1|2; 6 line|3|4"},
+		{"blank cells", "a,b\n,\n", "2 line|-|-"},
+		{"a column that is absent", "a,c\n1,2\n", "2 line|1|-"},
+		{"a column that occurs twice", "a,a\n1,2\n", "2 line|-|-"},
+		{"too few and too many fields", "a,b\n1\n1,2,3\n4,5\n", "2 line|has 1 instead of 2 columns; 3 line|has 3 instead of 2 columns; 4 line|4|5"},
+		{"bare quote", "a,b\nx\"y,2\n3,4\n", `2 line|is not CSV: bare " in non-quoted-field; 3 line|3|4`},
+		{"text after a quote", "a,b\n\"x\"y,2\n3,4\n", `2 line|is not CSV: extraneous or missing " in quoted-field; 3 line|3|4`},
+		{"open quote", "a,b\n\"x,2\n3,4\n5,6\n", "2 line|opens a quote that is not closed; 3 line|3|4; 4 line|5|6"},
+		{"open quote in the last line", "a,b\n3,4\n\"x,2", "2 line|3|4; 3 line|is not CSV: extraneous or missing \" in quoted-field"},
+		{"long line", "a,b\n" + long + ",2\n3,4\n", "2 line|is longer than 1048576 bytes; 3 line|3|4"},
+		{"long last line", "a,b\n3,4\n" + long, "2 line|3|4; 3 line|is longer than 1048576 bytes"},
+		{"long quoted field", "a,b\n\"x\n" + long + "\",2\n3,4\n", "2 line|opens a quote that is not closed; 3 line|is longer than 1048576 bytes; 4 line|3|4"},
+		{"not UTF-8", "a,b\n\xff,2\n3,4\n", "2 line|is not valid UTF-8; 3 line|3|4"},
+		{"zero byte", "a,b\n\x00,2\n", "2 line|\x00|2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := newCSVReader(strings.NewReader(tt.input), ',')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(readRows(t, r, "a", "b"), "; ")); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+		})
+	}
+	for input, want := range map[string]string{
+		"": "is empty", "\n\n": "is empty", "\xef\xbb\xbf": "is empty", "\"a\nb": "line 1", "\xff\n1\n": "not valid UTF-8", long: "longer",
+	} {
+		if _, err := newCSVReader(strings.NewReader(input), ','); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("CSV of %.10q = %v, want an error of %q", input, err, want)
+		}
+	}
+	r, err := newCSVReader(strings.NewReader("a;b\n1,5;\"x;y\"\n"), ';')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readRows(t, r, "a", "b"); !slices.Equal(got, []string{"2 line|1,5|x;y"}) {
+		t.Errorf("semicolons: %q", got)
+	}
+}
+
+func TestJSONRecords(t *testing.T) {
+	tests := []struct{ name, input, want string }{
+		{"objects", `{"a":"x","b":1}` + "\r\n" + `{"b":true}`, "1 line|x|1; 2 line|-|true"},
+		{"blank lines", "\n" + `{"a":"x"}` + "\n \n", "2 line|x|-"},
+		{"byte order mark", "\xef\xbb\xbf" + `{"a":"x"}`, "1 line|x|-"},
+		{"null and empty are nothing", `{"a":null,"b":""}`, "1 line|-|-"},
+		{"numbers as written", `{"a":1e3,"b":12345678901234567890}`, "1 line|1e3|12345678901234567890"},
+		{"lists and objects", `{"a":[1],"b":{"c":2}}`, `1 line|JSON [1]|JSON {"c":2}`},
+		{"escapes", `{"a":"\u00e9\n","b":"\"\\"}`, "1 line|é\n|\"\\"},
+		{"a lone surrogate", `{"a":"\ud800","b":"\ufffd"}`, "1 line|is not valid UTF-8|is not valid UTF-8"},
+		{"the replacement character itself", `{"a":"` + "\ufffd" + `"}`, "1 line|\ufffd|-"},
+		{"not an object", "1\n[]\nnull\nx\n" + `{"a":NaN}` + "\n" + `{"a":1} {"a":2}` + "\n" + `{"a":"x"}`,
+			"1 line|is not a JSON object; 2 line|is not a JSON object; 3 line|is not a JSON object; 4 line|is not a JSON object; " +
+				"5 line|is not a JSON object; 6 line|is not a JSON object; 7 line|x|-"},
+		{"not UTF-8", "{\"a\":\"\xff\"}", "1 line|is not valid UTF-8"},
+		{"long line", `{"a":"` + strings.Repeat("x", MaxBytes) + `"}` + "\n" + `{"a":"x"}`, "1 line|is longer than 1048576 bytes; 2 line|x|-"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := newJSONReader(strings.NewReader(tt.input))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(readRows(t, r, "a", "b"), "; ")); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+		})
+	}
+	r, err := newJSONReader(strings.NewReader(`{"race":{"id":7,"at":{"day":"x"}},"a.b":1,"a":{"b":2}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readRows(t, r, "race.id", "race.at.day", "a.b", "race.none", "none.x"); !slices.Equal(got, []string{"1 line|7|x|1|-|-"}) {
+		t.Errorf("dotted names: %q", got)
+	}
+}
+
+func TestTruncatedInputIsBroken(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	for range 10_000 {
+		_, _ = io.WriteString(z, "{\"a\":\"x\"}\n")
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cut, err := Decompress(bytes.NewReader(zipped.Bytes()[:zipped.Len()-20]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newJSONReader(cut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := readRows(t, r, "a")
+	if last := rows[len(rows)-1]; !strings.HasPrefix(last, "broken: the input breaks off (unexpected EOF)") {
+		t.Errorf("a gzip file cut short ends in %q after %d rows", last, len(rows))
+	}
+	if _, err := Decompress(strings.NewReader("\xff\xfea\x00")); !errors.Is(err, errUTF16) {
+		t.Errorf("UTF-16 = %v", err)
+	}
+	if _, err := Decompress(strings.NewReader("\x1f\x8bnonsense")); err == nil {
+		t.Error("a gzip header without gzip is not an error")
+	}
+}
+
+// endless is a reader of one line that repeats, n bytes in total.
+type endless struct {
+	line string
+	at   int
+	n    int64
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.n <= 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, e.line[e.at:])
+	e.at = (e.at + n) % len(e.line)
+	e.n -= int64(n)
+	return n, nil
+}
+
+func TestReadersTakeConstantMemory(t *testing.T) {
+	const size = 24 << 20
+	for name, line := range map[string]string{
+		"rows": "ada,3,\"x\"\"y\"\n", "one line": "no end ", "one field": "\"no end ", "open quotes": "\"a\n" + strings.Repeat("b", 1000) + ",",
+	} {
+		r, err := newCSVReader(io.MultiReader(strings.NewReader("user_id,points,z\n"), &endless{line: line, n: size}), ',')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, now runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		most := uint64(0)
+		for n := 0; ; n++ {
+			if _, err := r.Next(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if n%100_000 == 0 {
+				runtime.GC()
+				runtime.ReadMemStats(&now)
+				most = max(most, now.HeapAlloc)
+			}
+		}
+		if grown := int64(most) - int64(before.HeapAlloc); grown > 8<<20 {
+			t.Errorf("%s: %d MiB of memory for an input of %d MiB", name, grown>>20, size>>20)
+		}
+	}
+}
+
+func FuzzCSV(f *testing.F) {
+	for _, seed := range []string{"a,b\n1,2\n", "a\r\n\"x\ny\"\r\n", "\xef\xbb\xbfa\n\"\"\"\"\n", "a,b\n\"x,2\n3,4\n", "a\n\n\nb", "a;b\n1;2", "a,b\nx\"y,2\n\"z\"w,1\n"} {
+		f.Add([]byte(seed), byte(','))
+	}
+	f.Fuzz(func(t *testing.T, input []byte, delimiter byte) {
+		if delimiter == '"' || delimiter == '\n' || delimiter == '\r' || delimiter == 0 || delimiter >= utf8.RuneSelf {
+			delimiter = ','
+		}
+		r, err := newCSVReader(bytes.NewReader(input), delimiter)
+		if err != nil {
+			return
+		}
+		// If encoding/csv reads the whole input, the records must be the same.
+		std := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(input, byteOrderMark)))
+		std.Comma, std.FieldsPerRecord = rune(delimiter), -1
+		all, stdErr := std.ReadAll()
+		whole := stdErr == nil && utf8.Valid(input)
+		if whole && !slices.Equal(r.names, all[0]) {
+			t.Fatalf("header %q, want %q", r.names, all[0])
+		}
+		lastLine, lastOffset, n := int64(0), int64(0), 1
+		for {
+			rec, err := r.readFields()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rec.Line <= lastLine || r.Offset() <= lastOffset || r.Offset() > int64(len(input)) {
+				t.Fatalf("record of line %d up to %d after line %d up to %d", rec.Line, r.Offset(), lastLine, lastOffset)
+			}
+			lastLine, lastOffset = rec.Line, r.Offset()
+			if whole && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
+				t.Fatalf("record %d is %q, %v; encoding/csv has %q", n, rec.fields, rec.Err, all)
+			}
+			n++
+		}
+		if whole && n != len(all) {
+			t.Fatalf("%d records, encoding/csv has %d: %q", n, len(all), all)
+		}
+	})
+}
+
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{`{"a":1}`, "{\"a\":\"x\"}\r\n\n{\"b\":[1]}", "\xef\xbb\xbf{}", `{"a":{"b":{"c":"\ud800"}}}`, "x\n[]\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		r, err := newJSONReader(bytes.NewReader(input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each non-blank line is one record.
+		var want []string
+		for line := range bytes.SplitSeq(bytes.TrimPrefix(input, byteOrderMark), []byte("\n")) {
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				want = append(want, string(line))
+			}
+		}
+		n := 0
+		for ; ; n++ {
+			rec, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n >= len(want) || string(rec.Raw) != want[n] {
+				t.Fatalf("record %d is %q, of lines %q", n, rec.Raw, want)
+			}
+			if rec.Err != nil {
+				continue
+			}
+			for _, name := range []string{"a", "b", "a.b", "a.b.c", ""} {
+				if c, ok := rec.Column(name); ok && !utf8.ValidString(c.Text) {
+					t.Fatalf("%s of %q is %q", name, rec.Raw, c.Text)
+				}
+			}
+		}
+		if n != len(want) {
+			t.Fatalf("%d records of %d lines", n, len(want))
+		}
+	})
+}

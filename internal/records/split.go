@@ -1,0 +1,139 @@
+package records
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+)
+
+// splitter splits an input into records at line ends. For CSV it ignores the line
+// ends inside quotes.
+type splitter struct {
+	r         io.Reader
+	delimiter byte // the delimiter of CSV; 0 for JSON
+	buf       []byte
+	start     int // buf[start:] is not consumed
+	err       error
+	at        int64 // offset of buf[start]
+	line      int64 // of buf[start]
+}
+
+func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
+	s := &splitter{r: r, delimiter: delimiter, line: 1}
+	for len(s.buf) < len(byteOrderMark) && s.fill() {
+	}
+	if bytes.HasPrefix(s.buf, byteOrderMark) {
+		s.start, s.at = len(byteOrderMark), int64(len(byteOrderMark))
+	}
+	if s.err != nil && !errors.Is(s.err, io.EOF) {
+		return nil, s.err
+	}
+	return s, nil
+}
+
+// fill reads more of the input. It returns false at the end of the input.
+func (s *splitter) fill() bool {
+	if s.err != nil {
+		return false
+	}
+	if s.start > 0 && s.start >= len(s.buf)/2 {
+		s.buf = s.buf[:copy(s.buf, s.buf[s.start:])]
+		s.start = 0
+	}
+	s.buf = slices.Grow(s.buf, 64<<10)
+	n, err := s.r.Read(s.buf[len(s.buf) : len(s.buf)+64<<10])
+	s.buf = s.buf[:len(s.buf)+n]
+	s.err = err
+	return n > 0 || err == nil
+}
+
+// The states of a scan through CSV.
+const (
+	fieldStart = iota
+	inField
+	inQuotes
+	afterQuote // after a quote inside a quoted field; that quote may end the field
+)
+
+// next returns a record with its line end, and the number of the line in which the
+// record begins. If err is errTooLong or errOpenQuote, next has skipped the malformed
+// line.
+func (s *splitter) next() (rec []byte, line int64, err error) {
+	line = s.line
+	state, firstLine := fieldStart, -1
+	for i := 0; ; i++ {
+		for s.start+i == len(s.buf) {
+			if !s.fill() {
+				return s.last(line, state == inQuotes, firstLine)
+			}
+		}
+		if i >= MaxBytes {
+			if firstLine >= 0 {
+				return s.take(firstLine), line, errOpenQuote
+			}
+			return nil, line, s.skipLine()
+		}
+		c := s.buf[s.start+i]
+		if c == '\n' && firstLine < 0 {
+			firstLine = i + 1
+		}
+		if c == '\n' && (s.delimiter == 0 || state != inQuotes) {
+			return s.take(i + 1), line, nil
+		}
+		if s.delimiter == 0 {
+			continue
+		}
+		switch {
+		case c == '"' && (state == fieldStart || state == afterQuote):
+			state = inQuotes
+		case c == '"' && state == inQuotes:
+			state = afterQuote
+		case state == inQuotes:
+		case c == s.delimiter:
+			state = fieldStart
+		default:
+			state = inField
+		}
+	}
+}
+
+// last returns the rest of the input at its end. open reports whether the rest ends
+// inside quotes.
+func (s *splitter) last(line int64, open bool, firstLine int) ([]byte, int64, error) {
+	switch {
+	case !errors.Is(s.err, io.EOF):
+		return nil, line, &BrokenError{s.err}
+	case s.start == len(s.buf):
+		return nil, line, io.EOF
+	case open && firstLine >= 0:
+		return s.take(firstLine), line, errOpenQuote
+	}
+	return s.take(len(s.buf) - s.start), line, nil
+}
+
+// take consumes n bytes and returns them.
+func (s *splitter) take(n int) []byte {
+	b := s.buf[s.start : s.start+n]
+	s.start += n
+	s.at += int64(n)
+	s.line += int64(bytes.Count(b, []byte{'\n'}))
+	return b
+}
+
+// skipLine consumes a line of any length and returns errTooLong.
+func (s *splitter) skipLine() error {
+	for {
+		if i := bytes.IndexByte(s.buf[s.start:], '\n'); i >= 0 {
+			s.take(i + 1)
+			return errTooLong
+		}
+		s.take(len(s.buf) - s.start)
+		if !s.fill() {
+			if !errors.Is(s.err, io.EOF) {
+				return &BrokenError{s.err}
+			}
+			return errTooLong
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package repotest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A test that a document names, such as `TestX`, exists.
+func TestDocumentsNameExistingTests(t *testing.T) {
+	root := os.DirFS("../..")
+	named := map[string][]string{} // documents by test
+	declared := map[string]bool{}
+	inDocument, inCode := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`"), regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
+	if err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		document, code := filepath.Ext(path) == ".md", strings.HasSuffix(path, "_test.go")
+		if d.IsDir() || !document && !code {
+			return nil
+		}
+		text, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		if document {
+			for _, m := range inDocument.FindAllSubmatch(text, -1) {
+				named[string(m[1])] = append(named[string(m[1])], path)
+			}
+			return nil
+		}
+		for _, m := range inCode.FindAllSubmatch(text, -1) {
+			declared[string(m[1])] = true
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(named) == 0 {
+		t.Fatal("no document names a test")
+	}
+	for test, documents := range named {
+		if !declared[test] {
+			t.Errorf("%s: %s does not exist: name the test that replaced it", strings.Join(documents, ", "), test)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package repotest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The list of package folders in docs/architecture.md has one line per folder, and no
+// line for a folder that does not exist.
+func TestArchitectureListsEveryRoom(t *testing.T) {
+	const document = "../../docs/architecture.md"
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## The rooms\n")
+	if !found {
+		t.Fatalf("%s has no section \"The rooms\"", document)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var rooms []string
+	for _, line := range regexp.MustCompile("(?m)^- `([^`]+)`: ").FindAllStringSubmatch(section, -1) {
+		rooms = append(rooms, line[1])
+	}
+	all := packages(t)
+	for path := range all {
+		if folder := short(path); !slices.Contains(rooms, folder) {
+			t.Errorf("%s does not list %s: add a line that says what the folder holds", filepath.Clean(document), folder)
+		}
+	}
+	for i, room := range rooms {
+		if _, ok := all[filepath.ToSlash(filepath.Join(module, room))]; !ok {
+			t.Errorf("%s lists %s, which is not a package: remove the line", filepath.Clean(document), room)
+		}
+		if slices.Contains(rooms[:i], room) {
+			t.Errorf("%s lists %s twice", filepath.Clean(document), room)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package repotest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// root is the repository's root, from this package.
+const root = "../.."
+
+// tracked returns the files of the repository that have one of the given endings.
+func tracked(t *testing.T, endings ...string) []string {
+	t.Helper()
+	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	var files []string
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			continue // deleted, and not committed yet
+		}
+		if slices.Contains(endings, filepath.Ext(name)) && !under(name, "api/leaderboardpb", "api/third_party") {
+			files = append(files, name)
+		}
+	}
+	if len(files) == 0 {
+		t.Fatalf("no files ending in %v", endings)
+	}
+	return files
+}
+
+// retired maps each retired name to its replacement, and to the folders in which the
+// name is allowed because it has another meaning there.
+var retired = map[string]struct {
+	now   string
+	allow []string
+}{
+	"scope":      {"SeasonKey", []string{"api", "cmd", "test"}}, // what an API key may do
+	"edition":    {"incarnation", nil},
+	"combiner":   {"coalesce.Group", nil},
+	"patience":   {"timeout, circuit breaker or cooldown", nil},
+	"patient":    {"timeout, circuit breaker or cooldown", nil},
+	"told":       {"notified or cached", nil},
+	"tells":      {"notifies or reports", nil},
+	"recall":     {"cached", nil},
+	"remembered": {"cached", nil},
+	"stretch":    {"window", nil},
+	"stray":      {"OrphanRow", nil},
+	"strays":     {"OrphanRows", nil},
+	"ghost":      {"OrphanRow", nil},
+	"ghosts":     {"OrphanRows", nil},
+	"unlisted":   {"UnregisteredUsers", nil},
+	"settled":    {"Synced, or the action", nil},
+	"unsettled":  {"not Synced, or the action", nil},
+	"settle":     {"Synced, or the action", nil},
+	"spot":       {"row key", nil},
+	"understand": {"resolve", nil},
+	"loose":      {"pending", nil},
+	"world":      {"app", nil},
+}
+
+// retiredWhole maps retired names to their replacements. These words may still be parts
+// of longer names.
+var retiredWhole = map[string]string{
+	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
+	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang",
+	"letter": "deadLetter", "atOnce": "batch limit", "pause": "cooldown", "explain": "body errors", "wire": "protoconv",
+}
+
+// words splits an identifier into its words in lower case: HTTPServer, row_key.
+func words(name string) []string {
+	var all []string
+	runes := []rune(name)
+	start := 0
+	for i := range runes {
+		upper := unicode.IsUpper(runes[i])
+		switch {
+		case runes[i] == '_':
+		case i > start && upper && !unicode.IsUpper(runes[i-1]):
+		case i > start && upper && i+1 < len(runes) && unicode.IsLower(runes[i+1]):
+		default:
+			continue
+		}
+		all = append(all, strings.ToLower(strings.Trim(string(runes[start:i]), "_")))
+		start = i
+	}
+	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
+}
+
+// No declaration has a retired name. Formats on disk and on the wire keep their names,
+// which are strings in the code.
+func TestRetiredNames(t *testing.T) {
+	for _, name := range tracked(t, ".go") {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, filepath.Join(root, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(id *ast.Ident) {
+			if now, ok := retiredWhole[id.Name]; ok {
+				t.Errorf("%s:%d: %s is a retired name; use %s", name, fset.Position(id.Pos()).Line, id.Name, now)
+			}
+			for _, w := range words(id.Name) {
+				if r, ok := retired[w]; ok && !under(name, r.allow...) {
+					t.Errorf("%s:%d: %s has the retired word %q; use %s", name, fset.Position(id.Pos()).Line, id.Name, w, r.now)
+				}
+			}
+		}
+		stem, _, _ := strings.Cut(filepath.Base(name), ".")
+		for _, w := range append(words(stem), strings.ToLower(file.Name.Name)) {
+			if r, ok := retired[w]; ok && !under(name, r.allow...) {
+				t.Errorf("%s has the retired word %q in its name; use %s", name, w, r.now)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				check(n.Name)
+			case *ast.TypeSpec:
+				check(n.Name)
+			case *ast.ValueSpec:
+				for _, id := range n.Names {
+					check(id)
+				}
+			case *ast.Field:
+				for _, id := range n.Names {
+					check(id)
+				}
+			case *ast.AssignStmt:
+				if n.Tok == token.DEFINE {
+					for _, e := range n.Lhs {
+						if id, ok := e.(*ast.Ident); ok {
+							check(id)
+						}
+					}
+				}
+			case *ast.RangeStmt:
+				if n.Tok == token.DEFINE {
+					for _, e := range []ast.Expr{n.Key, n.Value} {
+						if id, ok := e.(*ast.Ident); ok {
+							check(id)
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// phrases maps phrases that comments and documents must not contain to the standard
+// wording.
+var phrases = map[*regexp.Regexp]string{
+	regexp.MustCompile(`(?i)\bsays\s+whether\b`):                 "reports whether",
+	regexp.MustCompile(`(?i)\b(is|are|was|were|been) told\b`):    "is notified, or names who reports what",
+	regexp.MustCompile(`(?i)\b(made|begun) (again|anew)\b`):      "rebuilt or restarted",
+	regexp.MustCompile(`(?i)\b(goes|go|does|do|done) without\b`): "what is omitted, or who falls back to what",
+}
+
+// Comments and documents use standard phrases. The CHANGELOG is not checked.
+func TestRetiredPhrases(t *testing.T) {
+	mark := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
+	for _, name := range tracked(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh") {
+		if name == "CHANGELOG.md" || name == "internal/repotest/words_test.go" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := mark.ReplaceAllString(string(data), " ") // a phrase may span lines
+		for re, instead := range phrases {
+			for _, found := range re.FindAllStringIndex(text, -1) {
+				around := strings.Join(strings.Fields(text[max(0, found[0]-50):min(len(text), found[1]+30)]), " ")
+				t.Errorf("%s: %q; say %s", name, around, instead)
+			}
+		}
+	}
+}

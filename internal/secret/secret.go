@@ -1,0 +1,47 @@
+// Package secret has a text type that hides its value wherever it is shown.
+package secret
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+)
+
+// Text is a key or a password. Printing, marshaling and logging a Text show a
+// placeholder. Convert it to string to use its value.
+type Text string
+
+// hidden is the placeholder of a Text that is not empty.
+const hidden = "[hidden]"
+
+// String returns "[hidden]", or "" if t is empty.
+func (t Text) String() string {
+	if t == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString returns the placeholder for %#v.
+func (t Text) GoString() string { return strconv.Quote(t.String()) }
+
+// MarshalText returns the placeholder for encoders such as JSON and YAML.
+func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// LogValue returns the placeholder for package slog.
+func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// Format writes the placeholder for every verb, including %x.
+func (t Text) Format(f fmt.State, verb rune) {
+	if verb == 'v' && f.Flag('#') {
+		_, _ = f.Write([]byte(t.GoString()))
+		return
+	}
+	_, _ = f.Write([]byte(t.String()))
+}
+
+// UnmarshalText sets t to text.
+func (t *Text) UnmarshalText(text []byte) error {
+	*t = Text(text)
+	return nil
+}

@@ -1,0 +1,35 @@
+package secret
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+func TestTextIsHiddenWhereverItIsShown(t *testing.T) {
+	var log strings.Builder
+	s := struct{ Key Text }{"hunter2"}
+	logger := slog.New(slog.NewJSONHandler(&log, nil))
+	logger.Info("x", "key", s.Key, "all", s)
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []string{
+		fmt.Sprint(s), fmt.Sprintf("%+v %#v %s %q %v", s, s, s.Key, s.Key, &s.Key), fmt.Sprintf("%x %d", s.Key, s.Key),
+		string(data), log.String(), fmt.Sprint(fmt.Errorf("%v", s)),
+	} {
+		if strings.Contains(shown, "hunter2") || strings.Contains(shown, fmt.Sprintf("%x", "hunter2")) || !strings.Contains(shown, hidden) {
+			t.Errorf("shown as %s", shown)
+		}
+	}
+	if got := Text("").String(); got != "" {
+		t.Errorf("an empty text shows as %q", got)
+	}
+	var back Text
+	if err := back.UnmarshalText([]byte("hunter2")); err != nil || string(back) != "hunter2" {
+		t.Errorf("UnmarshalText gave %q, %v", string(back), err)
+	}
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Generates api/leaderboardpb and api/openapi.json from the protos, with the
+# generators that tools/go.mod pins.
+#
+#   scripts/generate.sh          writes them into api/
+#   scripts/generate.sh --check  fails if api/ holds anything else
+set -euo pipefail
+cd "$(dirname "$0")/../tools"
+out=../api
+if [ "${1:-}" = --check ]; then
+  out=$(mktemp -d)
+  trap 'rm -rf "$out"' EXIT
+fi
+go tool buf generate ../api --template ../api/buf.gen.yaml --path ../api/proto/leaderboard -o "$out"
+go run ./openapi "$out/openapi.swagger.json" "$out/openapi.json"
+rm -f "$out/openapi.swagger.json"
+if [ "$out" != ../api ]; then
+  diff -r "$out/leaderboardpb" ../api/leaderboardpb && diff "$out/openapi.json" ../api/openapi.json || {
+    echo "generated code differs from what the protos give: run make generate" >&2
+    exit 1
+  }
+fi

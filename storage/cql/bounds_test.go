@@ -1,0 +1,114 @@
+package cql
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// bounded is a store with one board, for results of user u.
+type bounded struct {
+	*Store
+	t     *testing.T
+	board leaderboard.Board
+	key   leaderboard.SeasonKey
+}
+
+func newBounded(t *testing.T, cacheUsers int) *bounded {
+	t.Helper()
+	b := &bounded{open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: cacheUsers}), t, stepsBoard(leaderboard.Sum), leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
+	if err := b.CreateBoard(t.Context(), b.board); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// want applies a result of one point, or a retraction, and checks its outcome.
+func (b *bounded) want(match leaderboard.MatchID, revision int64, retracted bool, want string) {
+	b.t.Helper()
+	r := leaderboard.MatchResult{Score: 1, AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch, Revision: revision, Retracted: retracted}
+	r.SeasonKey, r.User, r.Match = b.key, "u", match
+	report, err := b.Apply(b.t.Context(), &b.board, []leaderboard.MatchResult{r})
+	if err != nil {
+		b.t.Errorf("match %s at revision %d: %v", match, revision, err)
+		return
+	}
+	if got := fmt.Sprintf("%v %s", report.Outcomes[0].Status, report.Outcomes[0].Reason); got != want {
+		b.t.Errorf("match %s at revision %d: %q, want %q", match, revision, got, want)
+	}
+}
+
+// A user whose versions are at their bound keeps room: the one result that would pass
+// the bound is refused, also when it is replayed. Others are applied, results can be
+// retracted, and the user can be banned and erased any number of times.
+func TestVersionsNearTheirBound(t *testing.T) {
+	for _, cacheUsers := range []int{-1, 10} {
+		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
+			b := newBounded(t, cacheUsers)
+			millis := stepsEpoch.UnixMilli()
+			b.want("m0", millis, false, "APPLIED ")
+			// 1.1 million results with such revisions lead to this version.
+			inc, err := b.incarnations.fresh(t.Context(), b.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := &userKey{b.key, inc.number, "u"}
+			st, err := b.whole(t.Context(), &b.board, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := maxResultVersion / uint64(millis); n < 1_100_000 {
+				t.Errorf("the bound allows %d results whose revisions are Unix milliseconds", n)
+			}
+			if err := b.raise(t.Context(), key, st, maxResultVersion-st.version()-uint64(millis)-1000); err != nil {
+				t.Fatal(err)
+			}
+			b.want("m1", millis, false, "APPLIED ")
+			b.want("m2", millis, false, "REJECTED OUT_OF_RANGE")
+			b.want("m2", millis, false, "REJECTED OUT_OF_RANGE")
+			b.want("m3", 5, false, "APPLIED ")
+			b.want("m1", millis, false, "DUPLICATE ")
+			b.want("m1", millis+10_000, true, "APPLIED ")
+			e, err := b.Entry(t.Context(), b.key, "u")
+			if err != nil || b.board.ScoreOf(e.Key, stepsEpoch) != 2 {
+				t.Errorf("entry %+v, %v; want 2 points", e, err)
+			}
+			for n := range 300 {
+				for _, banned := range []bool{true, false} {
+					if _, err := b.SetBan(t.Context(), leaderboard.Ban{User: "u", Banned: banned, At: stepsEpoch}); err != nil {
+						t.Fatalf("ban %d: %v", n, err)
+					}
+				}
+				if _, err := b.Erase(t.Context(), "u", stepsEpoch.Add(time.Duration(n)*time.Second)); err != nil {
+					t.Fatalf("erasure %d: %v", n, err)
+				}
+			}
+			for r, err := range b.Results(t.Context(), b.key, "u") {
+				t.Errorf("result %v, %v after the erasures", r, err)
+			}
+		})
+	}
+}
+
+// A user with the largest number of matches gets no further ones, so that the user's
+// results can be read within one attempt. Known matches can still be corrected.
+func TestTooManyMatchesAreRefused(t *testing.T) {
+	for _, cacheUsers := range []int{-1, 10} {
+		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
+			b := newBounded(t, cacheUsers)
+			b.maxMatches = 3
+			for n := range 3 {
+				b.want(leaderboard.MatchID(fmt.Sprint("m", n)), 0, false, "APPLIED ")
+			}
+			b.want("m3", 0, false, "REJECTED OUT_OF_RANGE")
+			b.want("m3", 0, false, "REJECTED OUT_OF_RANGE")
+			b.want("m2", 1, false, "APPLIED ")
+			b.want("m2", 2, true, "APPLIED ")
+			b.want("m4", 0, false, "REJECTED OUT_OF_RANGE")
+			b.want("m2", 3, false, "APPLIED ")
+			b.want("m1", 0, false, "DUPLICATE ")
+		})
+	}
+}

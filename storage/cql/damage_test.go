@@ -1,0 +1,306 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// damage is a fault that a test plants in the tables, and the differences that
+// the store's readers then show, sorted.
+type damage struct {
+	name  string
+	plant func(p *planter)
+	kinds []differenceKind
+}
+
+type differenceKind string
+
+const (
+	entryWrong differenceKind = "ENTRY_WRONG" // the entry is not what the results say
+	orphanRow  differenceKind = "ORPHAN_ROW"  // OrphanRows yields a row
+	rowMissing differenceKind = "ROW_MISSING" // a ladder lacks an entry that is ranked in it
+)
+
+// planter writes what the store itself would not write.
+type planter struct {
+	t     *testing.T
+	c     conn
+	key   userKey
+	inc   incarnation
+	entry leaderboard.Entry // of the user
+}
+
+func (p *planter) write(ops ...op) {
+	p.t.Helper()
+	if err := p.c.write(p.t.Context(), ops...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *planter) row(division string, score leaderboard.Score, timestamp int64) op {
+	b := stepsBoard(leaderboard.Best)
+	orphan := p.entry
+	orphan.Key = b.ScorePrefix(score, stepsEpoch)
+	return op{insertRow, append(p.key.ladder(p.inc, division), standingOf(&orphan), string(p.key.user), int64(1), timestamp)}
+}
+
+func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
+	return op{insertEntry, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user),
+		appendEntry(nil, &e), timestamp}}
+}
+
+// deleteUser deletes the user's row of user_entries: the registration and the entry.
+func (p *planter) deleteUser() op {
+	return op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user)}}
+}
+
+// deleteLadderRow deletes the row of the user's entry in a division.
+func (p *planter) deleteLadderRow(division string) op {
+	return op{deleteRow, append(p.key.ladder(p.inc, division, clock()), standingOf(&p.entry), string(p.key.user))}
+}
+
+// clock is the timestamp of a statement that a person runs by hand.
+func clock() int64 { return time.Now().UnixMicro() }
+
+var damages = []damage{
+	{"a row of a writer that was delayed", func(p *planter) {
+		p.write(p.row("", 400, insertTime(1)))
+		p.write(p.row("team:red", 400, insertTime(1)))
+	}, []differenceKind{orphanRow, orphanRow}},
+	{"a row in a division that the user has left", func(p *planter) { p.write(p.row("team:blue", 50, insertTime(1))) },
+		[]differenceKind{orphanRow}},
+	{"a row written by hand", func(p *planter) { p.write(p.row("", 400, clock())) }, []differenceKind{orphanRow}},
+	{"a row deleted by hand", func(p *planter) { p.write(p.deleteLadderRow("")) }, []differenceKind{rowMissing}},
+	{"a user deleted by hand", func(p *planter) { p.write(p.deleteUser()) },
+		[]differenceKind{entryWrong, orphanRow, orphanRow}},
+	{"a user deleted by hand, with all rows", func(p *planter) {
+		p.write(p.deleteUser())
+		for _, division := range []string{"", "team:red"} {
+			p.write(p.deleteLadderRow(division))
+		}
+	}, []differenceKind{entryWrong}},
+	{"an entry deleted by hand", func(p *planter) {
+		p.write(p.deleteUser(),
+			op{registerUser, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user), clock() + 1000}})
+	}, []differenceKind{entryWrong, orphanRow, orphanRow}},
+	{"a wrong score written by hand", func(p *planter) {
+		b := stepsBoard(leaderboard.Best)
+		p.entry.Key = b.ScorePrefix(77, stepsEpoch)
+		p.write(p.put(p.entry, clock()))
+	}, []differenceKind{entryWrong, orphanRow, orphanRow, rowMissing, rowMissing}},
+}
+
+// difference is a disagreement about one user between the results, the entry and
+// the ladders of a season.
+type difference struct {
+	kind differenceKind
+	user leaderboard.UserID
+}
+
+// differences compares every entry with a count of the user's results and every
+// ladder with the entries, by the methods of [leaderboard.Store] alone.
+func (w *writers) differences(ctx context.Context) ([]difference, error) {
+	key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
+	registered := map[leaderboard.UserID]bool{}
+	users := map[leaderboard.UserID]bool{}
+	for user, err := range w.third.Users(ctx, key) {
+		if err != nil {
+			return nil, err
+		}
+		registered[user], users[user] = true, true
+	}
+	for k, err := range w.third.UnregisteredUsers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if k.SeasonKey == key {
+			users[k.User] = true
+		}
+	}
+	var found []difference
+	for user := range users {
+		have, err := w.third.Entry(ctx, key, user)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) {
+			have, err = leaderboard.Entry{SeasonKey: key, User: user}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		tally, err := w.board.Count(w.third.Results(ctx, key, user))
+		if err != nil {
+			return nil, err
+		}
+		want := w.board.Entry(&tally, key.Season, user)
+		if !cmp.Equal(want, have, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(leaderboard.Entry{}, "Version", "Hidden")) {
+			found = append(found, difference{entryWrong, user})
+		}
+		if !registered[user] || !have.Ranked() {
+			continue
+		}
+		for _, d := range append([]leaderboard.Division{{}}, have.Divisions...) {
+			listed, err := w.inLadder(ctx, leaderboard.Ladder{SeasonKey: key, Division: d}, &have)
+			if err != nil {
+				return nil, err
+			}
+			if !listed {
+				found = append(found, difference{rowMissing, user})
+			}
+		}
+	}
+	for row, err := range w.third.OrphanRows(ctx, key) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, difference{orphanRow, row.User})
+	}
+	return found, nil
+}
+
+// inLadder reports whether a ladder yields an entry where the entry stands.
+func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderboard.Entry) (bool, error) {
+	for row, err := range w.third.Entries(ctx, l, "") {
+		if err != nil {
+			return false, err
+		}
+		if row.SortKey() == e.SortKey() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// testDamages plants each damage. The store's readers must show the damage, and Recount
+// of the users concerned must repair it. Results that are applied after the repair must
+// lead to correct entries.
+func testDamages(t *testing.T, connect func(t *testing.T) conn) {
+	for _, d := range damages {
+		t.Run(d.name, func(t *testing.T) {
+			c := connect(t)
+			w := newWriters(t, func() conn { return c }, stepsBoard(leaderboard.Best), "u")
+			ctx := t.Context()
+			for _, result := range []string{"m 20 blue", "n 30 red", "o 50 red"} {
+				if err := w.apply(ctx, w.third, result); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.user = "other"
+			if err := w.apply(ctx, w.third, "m 40 red"); err != nil {
+				t.Fatal(err)
+			}
+			w.user = "u"
+			key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
+			entry, err := w.third.Entry(ctx, key, "u")
+			if err != nil {
+				t.Fatal(err)
+			}
+			inc, err := w.third.readIncarnation(ctx, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			differences := func() []difference {
+				t.Helper()
+				found, err := w.differences(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return found
+			}
+			if found := differences(); len(found) > 0 {
+				t.Fatalf("differences before the damage: %v", found)
+			}
+			d.plant(&planter{t, c, userKey{key, inc.number, "u"}, inc, entry})
+			var kinds []differenceKind
+			damaged := map[leaderboard.UserID]bool{}
+			for _, f := range differences() {
+				kinds = append(kinds, f.kind)
+				damaged[f.user] = true
+			}
+			slices.Sort(kinds)
+			if diff := cmp.Diff(d.kinds, kinds); diff != "" {
+				t.Errorf("differences (-want +got):\n%s", diff)
+			}
+			for user := range damaged {
+				if _, err := w.third.Recount(ctx, w.board, key.Season, user); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if found := differences(); len(found) > 0 {
+				t.Errorf("differences after Recount: %v", found)
+			}
+			if err := w.check(ctx); err != nil {
+				t.Error(err)
+			}
+			for _, r := range []string{"later 60 blue", "last 1 red"} {
+				if err := w.apply(ctx, w.stores[0], r); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.check(ctx); err != nil {
+					t.Errorf("after %q: %v", r, err)
+				}
+			}
+		})
+	}
+}
+
+func TestModelOfDamage(t *testing.T) {
+	testDamages(t, func(*testing.T) conn { return newModel(nil) })
+}
+
+func TestRecountRepairsDamage(t *testing.T) {
+	t.Parallel()
+	k := shared.on(t)
+	testDamages(t, func(t *testing.T) conn {
+		t.Parallel()
+		return k.tenant()
+	})
+}
+
+// A writer that pauses while its user is erased leaves rows. OrphanRows finds the rows in
+// every ladder, with the user's id, and Recount removes them.
+func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
+	for at, more := 0, true; more; at++ {
+		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
+		ctx := t.Context()
+		for _, user := range []leaderboard.UserID{"u", "other"} {
+			w.user = user
+			if err := w.apply(ctx, w.third, "m 20 red", "n 10 blue"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.user = "u"
+		next, _ := w.conns[0].walk(func() { _ = w.apply(ctx, w.stores[0], "o 50 blue") })
+		more = next(at)
+		if err := erase(ctx, w, w.third); err != nil {
+			t.Fatal(err)
+		}
+		for next(1000) {
+		}
+		key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
+		orphans := func() (n int) {
+			for row, err := range w.third.OrphanRows(ctx, key) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if row.User == "u" {
+					n++
+				}
+			}
+			return n
+		}
+		n := orphans()
+		if _, err := w.third.Recount(ctx, w.board, key.Season, "u"); err != nil {
+			t.Fatal(err)
+		}
+		if left := orphans(); left > 0 {
+			t.Errorf("asleep before statement %d: the erased user has %d rows, and %d after Recount", at, n, left)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// final is a generation of final standings: one complete set for all ladders of a
+// season. Each Seal writes a new generation. The one that the season's seal names is
+// valid.
+type final struct {
+	s          *Store
+	seasonKey  leaderboard.SeasonKey
+	generation string
+}
+
+func (f final) is(l pendingGeneration) bool { return l.Generation == f.generation }
+
+// args returns the partition key of the generation followed by others.
+func (f final) args(others ...any) []any {
+	return append([]any{string(f.seasonKey.Board), string(f.seasonKey.Season), f.generation}, others...)
+}
+
+// finalPage is the number of final standings in a partition.
+const finalPage = 1000
+
+func pageOf(position int64) int { return int((position - 1) / finalPage) }
+
+func (f final) make(ctx context.Context) error {
+	divisions := map[leaderboard.Division]bool{{}: true}
+	for e, err := range f.s.Scan(ctx, f.seasonKey) {
+		if err != nil {
+			return err
+		}
+		if e.Ranked() {
+			for _, d := range e.Divisions {
+				divisions[d] = true
+			}
+		}
+	}
+	for _, d := range slices.SortedFunc(maps.Keys(divisions), func(x, y leaderboard.Division) int {
+		return cmp.Compare(x.String(), y.String())
+	}) {
+		if err := f.makeLadder(ctx, leaderboard.Ladder{SeasonKey: f.seasonKey, Division: d}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f final) makeLadder(ctx context.Context, l leaderboard.Ladder) error {
+	var page []leaderboard.Standing
+	count := int64(0)
+	flush := func() error {
+		// The count is written before the standings, so that remove finds all of them.
+		// All counts have one timestamp. Cassandra then keeps the greatest.
+		if err := f.s.conn.write(ctx, op{insertFinalLadder, f.args(l.Division.String(), count)}); err != nil {
+			return err
+		}
+		done := page
+		page = page[:0]
+		return f.write(ctx, l.Division, done)
+	}
+	for st, err := range leaderboard.AssignRanks(f.s.Entries(ctx, l, "")) {
+		if err != nil {
+			return err
+		}
+		count++
+		if page = append(page, st); len(page) == finalPage {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// write writes a page of standings, by position and by user.
+func (f final) write(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
+	rows := make([]op, len(page))
+	for i, st := range page {
+		rows[i] = op{insertFinalStanding, f.args(d.String(), pageOf(st.Ranks.Ordinal), st.Ranks.Ordinal, string(st.User), []byte(st.Key),
+			st.AchievedAt.UnixMicro(), st.Ranks.Competition, st.Ranks.Dense)}
+	}
+	const batch = 200
+	for part := range slices.Chunk(rows, batch) {
+		if err := f.s.conn.write(ctx, part...); err != nil {
+			return err
+		}
+	}
+	return f.s.each(ctx, len(page), func(ctx context.Context, i int) error {
+		return f.s.conn.write(ctx, op{insertFinalPosition, f.args(string(page[i].User), d.String(), page[i].Ranks.Ordinal)})
+	})
+}
+
+// remove deletes all rows of the generation.
+func (f final) remove(ctx context.Context) error {
+	type ladder struct {
+		division string
+		count    int64
+	}
+	var l ladder
+	ladders, err := gather(ctx, f.s.conn, op{selectFinalLadders, f.args()}, []any{&l.division, &l.count}, func() (ladder, error) { return l, nil })
+	if err != nil {
+		return err
+	}
+	for _, l := range ladders {
+		for page := 0; page <= pageOf(l.count); page++ {
+			// Every user in a division is also in the overall ladder.
+			if l.division == "" {
+				var user string
+				users, err := gather(ctx, f.s.conn, op{selectFinalUsers, f.args(l.division, page)}, []any{&user}, func() (string, error) { return user, nil })
+				if err != nil {
+					return err
+				}
+				err = f.s.each(ctx, len(users), func(ctx context.Context, i int) error {
+					return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(users[i])})
+				})
+				if err != nil {
+					return err
+				}
+			}
+			if err := f.s.conn.write(ctx, op{deleteFinalPage, f.args(l.division, page)}); err != nil {
+				return err
+			}
+		}
+	}
+	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
+}
+
+func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
+	x, err := s.readSeal(ctx, seasonKey, inc)
+	if err != nil || x.body == "" {
+		return err
+	}
+	for _, g := range x.generations() {
+		if err := (final{s, seasonKey, g}).remove(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number}}, map[string]any{})
+	return err
+}
+
+// eraseFinal removes a user from the final standings of a season. The other users
+// keep their ranks.
+func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
+	inc := incarnation{number: key.incarnation}
+	_, next, _, err := s.changeSeal(ctx, key.SeasonKey, inc, func(x *seal) bool { x.Overtaken++; return true })
+	for _, g := range next.generations() {
+		if err == nil {
+			err = final{s, key.SeasonKey, g}.erase(ctx, key.user)
+		}
+	}
+	return err
+}
+
+func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
+	type place struct {
+		division string
+		position int64
+	}
+	var p place
+	places, err := gather(ctx, f.s.conn, op{selectFinalPlaces, f.args(string(user))}, []any{&p.division, &p.position}, func() (place, error) { return p, nil })
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		if err := f.s.conn.write(ctx, op{eraseFinalPosition, append([]any{[]int64{p.position}}, f.args(p.division)...)}); err != nil {
+			return err
+		}
+		if err := f.s.conn.write(ctx, op{deleteFinalStanding, f.args(p.division, pageOf(p.position), p.position)}); err != nil {
+			return err
+		}
+	}
+	return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(user))})
+}
+
+// inFinal runs f with the valid generation of final standings. If another generation
+// became valid while f ran, inFinal runs f again, because the old generation may have
+// been removed while f read it.
+func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, final) error) error {
+	found := false
+	err := s.within(ctx, seasonKey, func(ctx context.Context, inc incarnation) error {
+		have, err := s.readSeal(ctx, seasonKey, inc)
+		for {
+			if err != nil || !have.sealed() {
+				return cmp.Or(err, notSealed(seasonKey))
+			}
+			failed := f(ctx, final{s, seasonKey, have.Generation})
+			was := have.Generation
+			if have, err = s.readSeal(ctx, seasonKey, inc); err == nil && have.Generation == was {
+				found = true
+				return failed
+			}
+		}
+	})
+	if err == nil && !found {
+		return notSealed(seasonKey)
+	}
+	return err
+}
+
+// FinalStandings returns up to n final standings, starting at a position.
+func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
+	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, f final) (err error) {
+		page, total, err = f.page(ctx, l.Division.String(), max(position, 1), n)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return page, total, nil
+}
+
+func (f final) page(ctx context.Context, division string, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
+	var last int64
+	var erased []int64
+	err = f.s.conn.read(ctx, op{selectFinalLadder, f.args(division)}, []any{&last, &erased}, func() bool { return true })
+	for err == nil && len(page) < n && position <= last {
+		number := pageOf(position)
+		var st leaderboard.Standing
+		var user string
+		var key []byte
+		var achieved int64
+		var part []leaderboard.Standing
+		part, err = gather(ctx, f.s.conn, op{selectFinalPage, f.args(division, number, position, n-len(page))},
+			[]any{&st.Ranks.Ordinal, &user, &key, &achieved, &st.Ranks.Competition, &st.Ranks.Dense}, func() (leaderboard.Standing, error) {
+				st.User, st.Key, st.AchievedAt = leaderboard.UserID(user), leaderboard.RankKey(key), time.UnixMicro(achieved).UTC()
+				return st, nil
+			})
+		page = append(page, part...)
+		position = int64(number+1)*finalPage + 1
+	}
+	return page, last - int64(len(erased)), err
+}
+
+// FinalStanding returns a user's final standing.
+func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
+	var out leaderboard.Standing
+	err := s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, f final) error {
+		var position int64
+		q := op{selectFinalPosition, f.args(string(user), l.Division.String())}
+		if err := s.conn.read(ctx, q, []any{&position}, func() bool { return true }); err != nil {
+			return err
+		}
+		var page []leaderboard.Standing
+		var err error
+		if position > 0 {
+			page, _, err = f.page(ctx, l.Division.String(), position, 1)
+		}
+		if err == nil && (len(page) == 0 || page[0].User != user) {
+			err = fmt.Errorf("cql: final standing of user %q: %w", user, leaderboard.ErrEntryNotFound)
+		}
+		if err == nil {
+			out = page[0]
+		}
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,288 @@
+package cql
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Entries yields the ranked entries of a ladder.
+//
+// A row alone is no proof of an entry, because a writer that stopped halfway may have
+// left the row. Entries yields an entry only if its key and divisions give the row.
+func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		inc, err := s.incarnations.fresh(ctx, l.SeasonKey)
+		var h readerHeap
+		if err == nil && inc.open {
+			h, err = s.openLadder(ctx, l, inc, after)
+		}
+		for err == nil && len(h) > 0 {
+			if !yield(h[0].page[0], nil) {
+				return
+			}
+			err = h.next(ctx)
+		}
+		if err != nil {
+			yield(leaderboard.Entry{}, err)
+		}
+	}
+}
+
+// The first page of a bucket is small, and each next page is larger, because most
+// readers want only the top.
+const (
+	firstLadderPage = 8
+	lastLadderPage  = 500
+)
+
+// bucketReader reads one bucket of a ladder. The users of a ladder are spread over
+// buckets, each a partition.
+type bucketReader struct {
+	s      *Store
+	ladder leaderboard.Ladder
+	e      incarnation
+	bucket int
+
+	after *cursor // nil at the top
+	size  int
+	page  []leaderboard.Entry
+	keys  []leaderboard.SortKey // of page
+	end   bool                  // the last page was fetched
+}
+
+// cursor is a place in a bucket. The reader wants the rows after it.
+type cursor struct {
+	standing []byte
+	user     string
+}
+
+// openLadder returns the readers of all buckets that have entries after a sort key,
+// as a heap. The reader with the best entry comes first.
+func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarnation, after leaderboard.SortKey) (readerHeap, error) {
+	start, err := s.cursorAt(ctx, l.SeasonKey, after)
+	if err != nil {
+		return nil, err
+	}
+	h := make(readerHeap, inc.buckets)
+	err = s.each(ctx, inc.buckets, func(ctx context.Context, i int) error {
+		h[i] = &bucketReader{s: s, ladder: l, e: inc, bucket: i, after: start, size: firstLadderPage}
+		return h[i].fill(ctx)
+	})
+	h = slices.DeleteFunc(h, func(r *bucketReader) bool { return r == nil || len(r.page) == 0 })
+	heap.Init(&h)
+	return h, err
+}
+
+type readerHeap []*bucketReader
+
+// next removes the best entry from the heap.
+func (h *readerHeap) next(ctx context.Context) error {
+	r := (*h)[0]
+	r.page, r.keys = r.page[1:], r.keys[1:]
+	if len(r.page) == 0 {
+		if err := r.fill(ctx); err != nil {
+			return err
+		}
+	}
+	if len(r.page) == 0 {
+		heap.Pop(h)
+	} else {
+		heap.Fix(h, 0)
+	}
+	return nil
+}
+
+// cursorAt returns the place after a sort key. It reads the board to learn the length
+// of the board's rank keys.
+func (s *Store) cursorAt(ctx context.Context, seasonKey leaderboard.SeasonKey, key leaderboard.SortKey) (*cursor, error) {
+	if key == "" {
+		return nil, nil
+	}
+	k, err := s.readBoard(ctx, seasonKey.Board)
+	if err != nil {
+		return nil, err
+	}
+	n := min(k.board.RankKeyBytes()+8, len(key))
+	return &cursor{[]byte(key[:n]), string(key[n:])}, nil
+}
+
+func (h readerHeap) Len() int { return len(h) }
+
+func (h readerHeap) Less(i, j int) bool { return h[i].keys[0] < h[j].keys[0] }
+
+func (h readerHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+func (h *readerHeap) Push(x any) { *h = append(*h, x.(*bucketReader)) }
+
+func (h *readerHeap) Pop() any {
+	last := len(*h) - 1
+	r := (*h)[last]
+	*h = (*h)[:last]
+	return r
+}
+
+// fill fetches pages until a page has an entry, or until the bucket ends.
+func (r *bucketReader) fill(ctx context.Context) error {
+	r.page, r.keys = nil, nil
+	for !r.end && len(r.page) == 0 {
+		if err := r.fetch(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch fetches a page of rows and keeps the entries that have these rows.
+func (r *bucketReader) fetch(ctx context.Context) error {
+	rows, err := r.rows(ctx)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	entries, err := r.entries(ctx, rows)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		if entry, ok := r.standing(entries, &rows[i]); ok {
+			r.page, r.keys = append(r.page, entry), append(r.keys, entry.SortKey())
+		}
+	}
+	return nil
+}
+
+// standing returns the entry of a row's user, and whether that entry has the row.
+func (r *bucketReader) standing(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
+	entry, ok := entries[leaderboard.UserID(c.user)]
+	return entry, ok && slices.Contains(rowKeys(&entry), rowKey{r.ladder.Division.String(), string(c.standing)})
+}
+
+// rows fetches the next page of rows, whether entries have them or not.
+func (r *bucketReader) rows(ctx context.Context) ([]cursor, error) {
+	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.ladder.Division.String(), r.bucket}
+	q := op{selectTop, append(args, r.size)}
+	if r.after != nil {
+		q = op{selectAfter, append(args, r.after.standing, r.after.user, r.size)}
+	}
+	var standing []byte
+	var user string
+	rows, err := gather(ctx, r.s.conn, q, []any{&standing, &user}, func() (cursor, error) { return cursor{take(&standing), user}, nil })
+	if err != nil {
+		return nil, err
+	}
+	r.end = len(rows) < r.size
+	r.size = min(2*r.size, lastLadderPage)
+	if len(rows) > 0 {
+		r.after = &rows[len(rows)-1]
+	}
+	return rows, nil
+}
+
+// entries returns the entries of the users of rows.
+func (r *bucketReader) entries(ctx context.Context, rows []cursor) (map[leaderboard.UserID]leaderboard.Entry, error) {
+	users := map[string]bool{}
+	for _, c := range rows {
+		users[c.user] = true
+	}
+	var user string
+	var blob []byte
+	q := op{selectEntries, []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.bucket, slices.Sorted(maps.Keys(users))}}
+	list, err := gather(ctx, r.s.conn, q, []any{&user, &blob}, func() (leaderboard.Entry, error) {
+		if blob == nil {
+			return leaderboard.Entry{User: leaderboard.UserID(user)}, nil
+		}
+		return decodeEntry(r.ladder.SeasonKey, leaderboard.UserID(user), blob)
+	})
+	out := make(map[leaderboard.UserID]leaderboard.Entry, len(list))
+	for _, e := range list {
+		out[e.User] = e
+	}
+	return out, err
+}
+
+// OrphanRows yields the rows that no entry has, in every ladder that any user's
+// results of the season have ever named.
+func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
+	return func(yield func(leaderboard.OrphanRow, error) bool) {
+		inc, err := s.incarnations.fresh(ctx, seasonKey)
+		var divisions []string
+		if err == nil && inc.open {
+			divisions, err = s.divisionsOf(ctx, seasonKey, inc)
+		}
+		for i := 0; err == nil && i < len(divisions)*inc.buckets; i++ {
+			var stopped bool
+			if stopped, err = s.orphanRowsIn(ctx, seasonKey, inc, divisions[i/inc.buckets], i%inc.buckets, yield); stopped {
+				return
+			}
+		}
+		if err != nil {
+			yield(leaderboard.OrphanRow{}, err)
+		}
+	}
+}
+
+func (s *Store) orphanRowsIn(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int, yield func(leaderboard.OrphanRow, error) bool) (stopped bool, err error) {
+	d, err := leaderboard.ParseDivision(division)
+	if err != nil {
+		return false, fmt.Errorf("cql: %w", err)
+	}
+	r := &bucketReader{s: s, ladder: leaderboard.Ladder{SeasonKey: seasonKey, Division: d}, e: inc, bucket: bucket, size: lastLadderPage}
+	for !r.end {
+		rows, err := r.rows(ctx)
+		if err != nil || len(rows) == 0 {
+			return false, err
+		}
+		entries, err := r.entries(ctx, rows)
+		if err != nil {
+			return false, err
+		}
+		for i := range rows {
+			if _, ok := r.standing(entries, &rows[i]); ok {
+				continue
+			}
+			key := leaderboard.SortKey(rows[i].standing) + leaderboard.SortKey(rows[i].user)
+			if !yield(leaderboard.OrphanRow{Division: d, User: leaderboard.UserID(rows[i].user), Key: key}, nil) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// divisionsOf returns, sorted, "" for the overall ladder and all divisions that the
+// results of a season's registered users have ever named.
+func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
+	all := map[string]bool{"": true}
+	for bucket := range inc.buckets {
+		users, err := s.usersIn(ctx, seasonKey, inc, bucket)
+		if err != nil {
+			return nil, err
+		}
+		divisions, err := s.divisionsBy(ctx, seasonKey, inc, users)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, divisions)
+	}
+	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// divisionsBy returns the divisions that results of the users have ever named.
+func (s *Store) divisionsBy(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
+	var mu sync.Mutex
+	all := map[string]bool{}
+	err := s.each(ctx, len(users), func(ctx context.Context, i int) error {
+		fixed, err := s.readStatics(ctx, &userKey{seasonKey, inc.number, users[i]})
+		mu.Lock()
+		defer mu.Unlock()
+		maps.Copy(all, fixed.divisions)
+		return err
+	})
+	return all, err
+}

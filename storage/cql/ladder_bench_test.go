@@ -1,0 +1,132 @@
+package cql
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	benchUsers   = 2000
+	benchCallers = 16
+)
+
+// BenchmarkLadder measures the statements on one partition of a ladder: moving a
+// user's row, finding it by the index on user_id, and reading the top 100, also
+// below 10,000 tombstones. It reports the median time of each, at LOCAL_QUORUM
+// with 16 concurrent callers, on the cluster that the tests share:
+//
+//	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
+func BenchmarkLadder(b *testing.B) {
+	l := &benchLadder{conn: shared.on(b).tenant(), scores: make([]uint64, benchUsers), versions: make([]uint64, benchUsers)}
+	inParallel(b, benchUsers, func(i int) error { return l.place(b.Context(), i, 0, 0, 0) })
+	const best = uint64(1 << 40)
+	if err := l.place(b.Context(), benchUsers, best, best, 0); err != nil {
+		b.Fatal(err)
+	}
+	improve := func(ctx context.Context, i int) error {
+		return l.place(ctx, benchUsers, best+uint64(i), best+uint64(i)+1, uint64(i)+1)
+	}
+	for _, m := range []struct {
+		name string
+		n    int
+		f    func(context.Context, int) error
+	}{
+		{"move", benchUsers, l.move},
+		{"find", benchUsers, l.find},
+		{"top100", 400, l.top},
+		{"improve", 10_000, improve},
+		{"top100_after_10000_improvements", 400, l.top},
+	} {
+		b.Run(m.name, func(b *testing.B) {
+			times := inParallel(b, m.n, func(i int) error { return m.f(b.Context(), i) })
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)/2].Microseconds()), "median-µs")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// benchLadder is one bucket of a ladder.
+type benchLadder struct {
+	conn
+	scores, versions []uint64 // by user
+}
+
+func (l *benchLadder) key(args ...any) []any {
+	return append([]any{"bench", string(leaderboard.SeasonAll), 0, "", 0}, args...)
+}
+
+func benchStanding(score uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
+}
+
+// place moves a user's row from one score to another, at a version.
+func (l *benchLadder) place(ctx context.Context, user int, from, to, version uint64) error {
+	id := fmt.Sprintf("user-%08d", user)
+	ops := []op{{insertRow, l.key(benchStanding(to), id, int64(version), insertTime(version))}}
+	if from != to {
+		ops = append(ops, op{deleteRow, append([]any{deleteTime(version)}, l.key(benchStanding(from), id)...)})
+	}
+	return l.write(ctx, ops...)
+}
+
+func (l *benchLadder) move(ctx context.Context, user int) error {
+	from := l.scores[user]
+	l.scores[user] += 1 + uint64(rand.IntN(1000))
+	l.versions[user]++
+	return l.place(ctx, user, from, l.scores[user], l.versions[user])
+}
+
+func (l *benchLadder) find(ctx context.Context, user int) error {
+	var standing []byte
+	var written *int64
+	rows, err := gather(ctx, l, op{selectUserRows, l.key(fmt.Sprintf("user-%08d", user))}, []any{&standing, &written},
+		func() ([]byte, error) { return take(&standing), nil })
+	if err == nil && (len(rows) != 1 || string(rows[0]) != string(benchStanding(l.scores[user]))) {
+		err = fmt.Errorf("user %d has the rows %x", user, rows)
+	}
+	return err
+}
+
+func (l *benchLadder) top(ctx context.Context, _ int) error {
+	var standing []byte
+	var user string
+	n := 0
+	err := l.read(ctx, op{selectTop, l.key(100)}, []any{&standing, &user}, func() bool { n++; return true })
+	if err == nil && n != 100 {
+		err = fmt.Errorf("the top has %d rows", n)
+	}
+	return err
+}
+
+// inParallel runs f for every number below n, by benchCallers callers, and
+// returns how long each call took.
+func inParallel(b *testing.B, n int, f func(i int) error) []time.Duration {
+	b.Helper()
+	times := make([]time.Duration, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range benchCallers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				start := time.Now()
+				if err := f(i); err != nil {
+					b.Error(err)
+					return
+				}
+				times[i] = time.Since(start)
+			}
+		})
+	}
+	wg.Wait()
+	return times
+}

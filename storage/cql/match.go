@@ -1,0 +1,185 @@
+package cql
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// The kinds of rows of match_results.
+const (
+	kindResult    = 0
+	kindRefusal   = 1
+	kindContender = 2 // a payload that prevailed over another payload of its revision
+	kindRepair    = 3 // a number that raises the version, so that a repair prevails
+)
+
+// match is the state of one match of a user.
+type match struct {
+	result   *leaderboard.MatchResult // the result that stands
+	refusals []leaderboard.Refusal
+
+	payload    []byte // the payload of the result that stands
+	counted    bool   // the cached summary includes the result
+	contenders []contender
+	high, low  []byte    // see fingerprint
+	row        contender // the row of kindResult
+}
+
+// contender is a payload of a revision.
+type contender struct {
+	revision int64
+	payload  []byte
+}
+
+func (c *contender) compare(o *contender) int {
+	if c.revision != o.revision {
+		if c.revision < o.revision {
+			return -1
+		}
+		return 1
+	}
+	return bytes.Compare(c.payload, o.payload)
+}
+
+// eachMatch calls visit for each match that a query finds, ordered by match id. For
+// each row of kindRepair it calls visit with a nil match and the number that the row
+// adds to the version. It stops when visit returns false.
+func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool) error {
+	var id string
+	var kind *int8
+	var item, payload, high, low []byte
+	var written *int64
+	var bad error
+	var m *match
+	var current leaderboard.MatchID
+	flush := func() bool {
+		if m == nil {
+			return true
+		}
+		done := m
+		m = nil
+		if bad = done.stand(key.result(current)); bad != nil {
+			return false
+		}
+		return visit(done, current, 0)
+	}
+	more := true
+	err := s.conn.read(ctx, q, []any{&id, &kind, &item, &payload, &high, &low, &written}, func() bool {
+		if kind == nil {
+			return true // the partition has static cells but no rows
+		}
+		if leaderboard.MatchID(id) != current {
+			if more = flush(); !more {
+				return false
+			}
+			current = leaderboard.MatchID(id)
+		}
+		if *kind == kindRepair {
+			weight, n := binary.Uvarint(payload)
+			if n <= 0 {
+				bad = errFormat("repair")
+				return false
+			}
+			more = visit(nil, "", weight)
+			return more
+		}
+		if m == nil {
+			m = &match{}
+		}
+		bad = m.add(*kind, take(&item), take(&payload), take(&high), take(&low), orZero(written))
+		return bad == nil
+	})
+	if err == nil && bad == nil && more {
+		flush()
+	}
+	if err == nil {
+		err = bad
+	}
+	return err
+}
+
+// add adds the content of a row to m.
+func (m *match) add(kind int8, item, payload, high, low []byte, written int64) error {
+	switch kind {
+	case kindResult:
+		m.row = contender{revisionOf(written), payload}
+		m.high, m.low = high, low
+	case kindRefusal:
+		f, err := decodeRefusal(item, payload)
+		if err != nil {
+			return err
+		}
+		m.refusals = append(m.refusals, f)
+	case kindContender:
+		if len(item) < 8 {
+			return errFormat("contender")
+		}
+		m.contenders = append(m.contenders, contender{int64(binary.BigEndian.Uint64(item)), payload})
+	default:
+		return errFormat("row of a match")
+	}
+	return nil
+}
+
+// stand sets the result that stands: the greatest of m's row and its contenders.
+func (m *match) stand(key leaderboard.ResultKey) error {
+	best := m.row
+	for _, c := range m.contenders {
+		if c.compare(&best) > 0 {
+			best = c
+		}
+	}
+	if best.payload == nil {
+		return nil
+	}
+	r, err := leaderboard.DecodePayload(key, best.revision, best.payload)
+	if err != nil {
+		return fmt.Errorf("cql: %w", err)
+	}
+	m.result, m.payload = &r, best.payload
+	return nil
+}
+
+// put makes r the result that stands. The caller must then write r to the table.
+func (m *match) put(r *leaderboard.MatchResult) {
+	m.result, m.payload = r, r.AppendPayload(nil)
+	m.row = contender{r.Revision, m.payload}
+	m.high, m.low = fingerprint(m.payload)
+}
+
+// version returns what the match adds to the state's version.
+func (m *match) version() uint64 { return m.versionWith(m.result) }
+
+// versionWith returns the match's share if r is the result that stands.
+func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
+	if r == nil {
+		return 0
+	}
+	return uint64(r.Revision) + 1 + uint64(len(m.contenders))
+}
+
+// contested reports whether two payloads of the revision that stands were written,
+// and no contender row records this yet.
+//
+// Two concurrent stores may each have written a payload, and an entry that follows
+// from it. Both entries then have the same version. The row keeps only the greater
+// payload, but its fingerprint shows that there were two. A contender row adds one to
+// the version. So the entry of the payload that prevailed gets a higher version than
+// both old entries.
+func (m *match) contested() bool {
+	if m.result == nil || m.row.revision != m.result.Revision {
+		return false
+	}
+	high, low := fingerprint(m.payload)
+	if bytes.Equal(high, m.high) && bytes.Equal(low, m.low) {
+		return false
+	}
+	return !slices.ContainsFunc(m.contenders, func(c contender) bool {
+		return c.revision == m.result.Revision && bytes.Equal(c.payload, m.payload)
+	})
+}

@@ -1,0 +1,201 @@
+package cql
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// rowKey identifies one of a user's rows in table leaderboard. standing is the sort
+// key without the user.
+type rowKey struct{ division, standing string }
+
+// rowKeys returns the rows that an entry has in its ladders.
+func rowKeys(e *leaderboard.Entry) []rowKey {
+	if !e.Ranked() {
+		return nil
+	}
+	standing := string(standingOf(e))
+	out := []rowKey{{"", standing}}
+	for _, d := range e.Divisions {
+		out = append(out, rowKey{d.String(), standing})
+	}
+	return out
+}
+
+func rowKeysOf(rows []row) []rowKey {
+	out := make([]rowKey, len(rows))
+	for i, r := range rows {
+		out[i] = r.rowKey
+	}
+	return out
+}
+
+// row is a row of table leaderboard. written is its write timestamp, or 0 if the
+// timestamp is unknown.
+type row struct {
+	rowKey
+	written int64
+}
+
+// ladder returns statement arguments: others, then the partition key of the user's
+// bucket in the ladder of a division.
+func (k *userKey) ladder(inc incarnation, division string, others ...any) []any {
+	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
+}
+
+// bucket identifies a partition of user_entries, and the partition of the overall
+// ladder with the same key.
+type bucket struct {
+	leaderboard.SeasonKey
+	incarnation, number int
+}
+
+// mostWrites bounds the number of entries in one batch for a bucket.
+const mostWrites = 64
+
+// writeBucket writes a group of concurrent changes of a bucket as one batch.
+func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
+	return s.conn.write(ctx, slices.Concat(group...)...)
+}
+
+// place writes a user's new entry and updates the user's rows in the ladders. The
+// parameter before is the old entry. rows are all other rows of the user that the
+// caller has read.
+//
+// Rows are inserted into divisions before the entry is written, and deleted from
+// divisions after it is written. So no row of an entry is ever missing. A row that
+// both entries have is written again at the new version. Otherwise a writer with an
+// earlier version, which has not read the result behind the row, could delete it.
+func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry, before *leaderboard.Entry, rows []rowKey) error {
+	if entry.Version > maxVersion {
+		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
+			key.user, key.Season, key.Board, leaderboard.ErrInvalid)
+	}
+	want := rowKeys(entry)
+	var leave []rowKey
+	for _, rk := range append(rows, rowKeys(before)...) {
+		if !slices.Contains(want, rk) && !slices.Contains(leave, rk) {
+			leave = append(leave, rk)
+		}
+	}
+	insert := func(rk rowKey) op {
+		return op{insertRow, append(key.ladder(inc, rk.division), []byte(rk.standing), string(key.user), int64(entry.Version), insertTime(entry.Version))}
+	}
+	var main []op
+	var others []op
+	gone := map[string][]op{}
+	for _, rk := range want {
+		if rk.division == "" {
+			main = append(main, insert(rk))
+		} else {
+			others = append(others, insert(rk))
+		}
+	}
+	for _, rk := range leave {
+		gone[rk.division] = append(gone[rk.division], op{deleteRow,
+			append(key.ladder(inc, rk.division, deleteTime(entry.Version)), []byte(rk.standing), string(key.user))})
+	}
+	if err := s.each(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
+		return err
+	}
+	main = append(main, gone[""]...)
+	delete(gone, "")
+	main = append(main, op{insertEntry, []any{string(key.Board), string(key.Season), key.incarnation, bucketOf(key.user, inc.buckets), string(key.user),
+		appendEntry(nil, entry), insertTime(entry.Version)}})
+	if err := s.writes.Do(ctx, bucket{key.SeasonKey, key.incarnation, bucketOf(key.user, inc.buckets)}, main); err != nil {
+		return err
+	}
+	divisions := slices.Sorted(maps.Keys(gone))
+	return s.each(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
+}
+
+// derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole
+// state, and updates the entry and the rows of the ladders. wrote is the claim that
+// the caller wrote in step 1, as for resolved. live is false if the incarnation ended
+// while derive read.
+func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, change leaderboard.Change, live bool, err error) {
+	var have stored
+	var rows []row
+	live, err = s.still(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
+		// If the entry is newer than the state just read, the entry's writer has read
+		// results that this read missed. A second read finds them.
+		for range 2 {
+			st, have, rows, err = s.inspect(ctx, b, key, inc, wrote)
+			if err != nil || have.entry == nil || have.entry.Version <= st.version() {
+				break
+			}
+		}
+		return err
+	})
+	if err != nil || !live {
+		return nil, change, live, err
+	}
+	want, none := st.entries(b, key)
+	change.Before, change.After = have.entryOr(none), want
+	switch {
+	case have.entry != nil && have.entry.Version > want.Version:
+		// The entry came from another data center, and its results have not arrived yet.
+		// The index of this data center receives the entry that follows from the results
+		// known here. It must not receive the stored entry: together with results that
+		// only this data center has, a different entry of that version may still follow.
+	case have.is(&want) && !orphans(rows, &want), have.entry == nil && want.Version == none.Version:
+	default:
+		err = s.place(ctx, key, inc, &want, &change.Before, rowKeysOf(rows))
+	}
+	return st, change, true, err
+}
+
+// entries returns the entry that follows from the state, and the entry that would
+// follow if there were no results.
+func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderboard.Entry) {
+	return key.entry(b, &st.tally, &st.account, st.version()),
+		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())
+}
+
+// orphans reports whether rows has a row that does not belong to the entry, or lacks
+// a row that belongs to the entry.
+func orphans(rows []row, e *leaderboard.Entry) bool {
+	want := rowKeys(e)
+	for _, r := range rows {
+		if !slices.Contains(want, r.rowKey) {
+			return true
+		}
+	}
+	return len(rows) < len(want)
+}
+
+// inspect reads a user's whole state and the stored entry, and then the rows of the
+// user in the ladders. wrote means the same as for resolved.
+func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, have stored, rows []row, err error) {
+	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			st, err = s.resolved(ctx, b, key, wrote)
+		} else {
+			have, err = s.readEntry(ctx, key, inc)
+		}
+		return err
+	})
+	if err == nil {
+		rows, err = s.userRows(ctx, key, inc, slices.Sorted(maps.Keys(st.divisions)))
+	}
+	return st, have, rows, err
+}
+
+// userRows returns the rows of a user in the overall ladder and in the divisions.
+func (s *Store) userRows(ctx context.Context, key *userKey, inc incarnation, divisions []string) ([]row, error) {
+	divisions = append(divisions, "")
+	found := make([][]row, len(divisions))
+	err := s.each(ctx, len(divisions), func(ctx context.Context, i int) (err error) {
+		var standing []byte
+		var written *int64
+		found[i], err = gather(ctx, s.conn, op{selectUserRows, append(key.ladder(inc, divisions[i]), string(key.user))}, []any{&standing, &written}, func() (row, error) {
+			return row{rowKey{divisions[i], string(standing)}, orZero(written)}, nil
+		})
+		return err
+	})
+	return slices.Concat(found...), err
+}

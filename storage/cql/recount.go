@@ -1,0 +1,149 @@
+package cql
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Recount computes a user's entry from the results, and repairs the entry and the
+// user's rows if they differ.
+//
+// A cell that was written by hand may have a greater timestamp than a write of the
+// repair, and would prevail over it. Recount then adds a row of kindRepair to the
+// user's state. The row raises the version, so that the repair's timestamps are
+// greater.
+func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	unlock, err := s.lock(ctx, user)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	defer unlock()
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
+	inc, err := s.incarnations.fresh(ctx, seasonKey)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	if !inc.of(b) || !inc.lived {
+		none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
+		if err := s.live(ctx, b); err != nil || !inc.of(b) {
+			return leaderboard.Change{Before: none, After: none}, err
+		}
+	}
+	key := &userKey{seasonKey, inc.number, user}
+	s.drop(key)
+	var change leaderboard.Change
+	var raised claim
+	placed := uint64(0)
+	for try := range maxTries {
+		st, have, rows, err := s.inspect(ctx, b, key, inc, raised)
+		if err != nil {
+			return leaderboard.Change{}, err
+		}
+		if !st.known {
+			change, ok, err := s.unknown(ctx, b, key, inc)
+			if err != nil || ok {
+				return change, err
+			}
+			continue // the user was registered after inspect had read the state
+		}
+		want, none := st.entries(b, key)
+		before := have.entryOr(none)
+		if try == 0 {
+			change.Before = before
+		}
+		change.After = want
+		if have.is(&want) && !orphans(rows, &want) || have.entry == nil && have.listed && want.Version == none.Version {
+			return change, nil
+		}
+		reach := have.written
+		if have.is(&want) {
+			reach = 0
+		}
+		for _, r := range rows {
+			if !slices.Contains(rowKeys(&want), r.rowKey) {
+				reach = max(reach, r.written)
+			}
+		}
+		if try > 0 && want.Version == placed {
+			// The entry was written at this version and is still wrong. So a write whose
+			// timestamp cannot be read prevails. Presumably it is a deletion by hand, with
+			// a timestamp from a clock.
+			reach = time.Now().Add(time.Minute).UnixMicro()
+		}
+		if reach > deleteTime(want.Version) {
+			if err := s.raise(ctx, key, st, versionCovering(reach)-want.Version); err != nil {
+				return leaderboard.Change{}, err
+			}
+			raised = st.claim
+			continue
+		}
+		if err := s.place(ctx, key, inc, &want, &before, rowKeysOf(rows)); err != nil {
+			return leaderboard.Change{}, err
+		}
+		placed = want.Version
+	}
+	return leaderboard.Change{}, fmt.Errorf("cql: user %q in season %q of board %q: the entry kept changing during its repair; try again: %w",
+		user, season, b.ID, leaderboard.ErrUnavailable)
+}
+
+// unknown removes the entry and the rows of a user that is not registered in the
+// season. A writer that was delayed while the user was erased may have left them.
+// unknown returns false if the user has been registered since.
+func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
+	acc, _, err := s.readAccount(ctx, key.user)
+	if err != nil {
+		return leaderboard.Change{}, false, err
+	}
+	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
+	change := leaderboard.Change{Before: none, After: none}
+	have, err := s.readEntry(ctx, key, inc)
+	if err != nil {
+		return change, false, err
+	}
+	divisions, err := s.divisionsOf(ctx, key.SeasonKey, inc)
+	if err != nil {
+		return change, false, err
+	}
+	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // userRows adds the overall ladder, which is the first
+	if err != nil {
+		return change, false, err
+	}
+	// A user is registered before the entry is written. So if the user is registered
+	// by now, the entry and the rows just read may be valid.
+	if now, err := s.readStatics(ctx, key); err != nil || now.known {
+		return change, false, err
+	}
+	if have.entry == nil && len(rows) == 0 {
+		return change, true, nil
+	}
+	change.Before = have.entryOr(none)
+	var gone []op
+	for _, r := range rows {
+		gone = append(gone, op{deleteRow, append(key.ladder(inc, r.division, max(r.written, deleteTime(acc.Base))), []byte(r.standing), string(key.user))})
+	}
+	gone = append(gone, op{deleteEntry, []any{max(have.written, deleteTime(acc.Base)), string(key.Board), string(key.Season), key.incarnation,
+		bucketOf(key.user, inc.buckets), string(key.user)}})
+	return change, true, s.each(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
+}
+
+// live returns nil if b exists, and [leaderboard.ErrBoardNotFound] if b was deleted.
+func (s *Store) live(ctx context.Context, b *leaderboard.Board) error {
+	k, err := s.readBoard(ctx, b.ID)
+	if err == nil && !sameBoard(&k.board, b) {
+		err = notFound(b.ID)
+	}
+	return err
+}
+
+// raise increases the version of a user's state by an increment.
+func (s *Store) raise(ctx context.Context, key *userKey, st *state, increment uint64) error {
+	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
+	return s.writeUser(ctx,
+		op{insertItem, append(key.args(), "", int8(kindRepair), item, binary.AppendUvarint(nil, increment), st.account.Epoch<<epochShift|1)},
+		s.claim(key, &st.statics))
+}

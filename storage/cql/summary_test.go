@@ -1,0 +1,66 @@
+package cql
+
+import (
+	"hash/maphash"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// A correction is applied even if 32 bits of a hash of its revision and content equal
+// those of the result that stands.
+func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
+	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	b := stepsBoard(leaderboard.Best)
+	if err := s.CreateBoard(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	result := func(revision int64, score leaderboard.Score) leaderboard.MatchResult {
+		r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch}
+		r.Board, r.Season, r.User, r.Match = b.ID, leaderboard.SeasonAll, "u", "m"
+		return r
+	}
+	shortHash := func(r *leaderboard.MatchResult) uint32 {
+		return uint32(maphash.Comparable(matchSeed, struct {
+			revision int64
+			content  leaderboard.ContentID
+		}{r.Revision, r.ContentID()}) >> 32)
+	}
+	const scores = 300_000 // about twenty collisions between the two revisions
+	first := map[uint32]leaderboard.Score{}
+	for score := range leaderboard.Score(scores) {
+		r := result(0, score)
+		first[shortHash(&r)] = score
+	}
+	tried := 0
+	for score := range leaderboard.Score(scores) {
+		correction := result(1, score)
+		was, ok := first[shortHash(&correction)]
+		if !ok {
+			continue
+		}
+		original := result(0, was)
+		user := leaderboard.UserID(rune('a' + tried)) // a user per collision
+		for i, r := range []*leaderboard.MatchResult{&original, &correction} {
+			r.User = user
+			report, err := s.Apply(t.Context(), &b, []leaderboard.MatchResult{*r})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := report.Outcomes[0].Status; got != leaderboard.Applied {
+				t.Errorf("revision %d with score %d after score %d: status %v, want %v", i, r.Score, was, got, leaderboard.Applied)
+			}
+		}
+		e, err := s.Entry(t.Context(), original.SeasonKey, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.ScoreOf(e.Key, stepsEpoch); got != score {
+			t.Errorf("the entry has score %d, want %d of the correction", got, score)
+		}
+		if tried++; tried == 3 {
+			return
+		}
+	}
+	t.Fatalf("%d collisions in %d scores, want 3", tried, scores)
+}

@@ -1,0 +1,168 @@
+package pebble
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// chunkResults is the greatest number of results in one batch. The results of one
+// user are never split, so a user with more results makes a larger batch.
+const chunkResults = 1024
+
+// Apply implements [leaderboard.Store].
+func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	if err := ctx.Err(); err != nil {
+		return leaderboard.ApplyReport{}, err
+	}
+	if err := s.failure(); err != nil {
+		return leaderboard.ApplyReport{}, err
+	}
+	var users []leaderboard.UserID // in the order of their first results
+	byUser := map[leaderboard.UserID][]int{}
+	for i := range results {
+		r := &results[i]
+		if r.Board != b.ID {
+			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q in a result of board %q", r.Board, b.ID)}
+		}
+		if byUser[r.User] == nil {
+			users = append(users, r.User)
+		}
+		byUser[r.User] = append(byUser[r.User], i)
+	}
+
+	out := leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}
+	var chunks []*chunk
+	for len(users) > 0 {
+		n, size := 0, 0
+		for n < len(users) && (n == 0 || size+len(byUser[users[n]]) <= chunkResults) {
+			size += len(byUser[users[n]])
+			n++
+		}
+		c := &chunk{users: users[:n]}
+		chunks, users = append(chunks, c), users[n:]
+		c.err = s.applyChunk(ctx, b, c, byUser, results, out.Outcomes)
+	}
+	failed := 0
+	var last error
+	for _, c := range chunks {
+		err := c.err
+		if c.done != nil {
+			err = s.wait(ctx, c.done)
+		}
+		if err == nil {
+			out.Changes = append(out.Changes, c.changes...)
+		}
+		for _, user := range c.users {
+			for _, i := range byUser[user] {
+				if err != nil {
+					out.Outcomes[i] = leaderboard.Outcome{Err: err}
+				}
+				if out.Outcomes[i].Err != nil {
+					last = out.Outcomes[i].Err
+					failed++
+				}
+			}
+		}
+	}
+	if failed == len(results) && failed > 0 {
+		return leaderboard.ApplyReport{}, last
+	}
+	return out, nil
+}
+
+// A chunk is the part of an Apply that is written as one batch.
+type chunk struct {
+	users   []leaderboard.UserID
+	changes []leaderboard.Change
+	done    <-chan error // receives the result of the write; nil if no write was started
+	err     error        // set only if done is nil
+}
+
+// applyChunk decides the outcomes of the results of c's users, and starts to write
+// the results as one batch. The end of the write is sent to c.done. If the rows of a
+// user cannot be read, only the outcomes of that user get an Err.
+func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, byUser map[leaderboard.UserID][]int,
+	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
+) error {
+	numbers := make([]int, len(c.users))
+	for i, user := range c.users {
+		numbers[i] = stripeOf(user)
+	}
+	unlock, err := s.lockStripes(ctx, numbers)
+	if err != nil {
+		return err
+	}
+	bd, err := s.live(b)
+	if err != nil {
+		unlock()
+		return err
+	}
+	batch := s.db.NewBatch()
+	for _, user := range c.users {
+		changes, err := s.applyUser(ctx, batch, bd, user, byUser[user], results, outcomes)
+		if err != nil {
+			for _, i := range byUser[user] {
+				outcomes[i] = leaderboard.Outcome{Err: err}
+			}
+		}
+		c.changes = append(c.changes, changes...)
+	}
+	if batch.Empty() {
+		unlock()
+		return s.syncVisible(ctx)
+	}
+	c.done = s.start(batch, unlock)
+	return nil
+}
+
+// applyUser decides the outcomes of one user's results, which are at the indexes
+// idx of results, and adds the user's changed rows to batch. If it returns an
+// error, batch is unchanged.
+func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, idx []int,
+	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
+) ([]leaderboard.Change, error) {
+	var states []*userState // one for each season
+	of := make([]*userState, len(idx))
+	for n, i := range idx {
+		season := results[i].Season
+		at := slices.IndexFunc(states, func(st *userState) bool { return st.season == season })
+		if at < 0 {
+			st, err := s.loadUser(bd, season, user)
+			if err != nil {
+				return nil, err
+			}
+			at, states = len(states), append(states, st)
+		}
+		of[n] = states[at]
+		var err error
+		if outcomes[i], err = states[at].merge(ctx, &results[i]); err != nil {
+			return nil, err
+		}
+	}
+	var changes []leaderboard.Change
+	var writes []func() error
+	for _, st := range states {
+		change, write, err := st.finish(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		if change.Before.Version != change.After.Version {
+			changes = append(changes, change)
+		}
+		writes = append(writes, write)
+	}
+	for n, i := range idx {
+		outcomes[i].Entry = of[n].after
+	}
+	for _, write := range writes {
+		if err := write(); err != nil {
+			return nil, err
+		}
+	}
+	return changes, nil
+}

@@ -1,0 +1,97 @@
+package pebble
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func testBoard() *leaderboard.Board {
+	return &leaderboard.Board{ID: "b", Policy: leaderboard.Sum, CreatedAt: testEpoch, Divisions: []string{"gender"}}
+}
+
+var testSeason = leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+
+func testResult(user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
+	return leaderboard.MatchResult{
+		ResultKey: leaderboard.ResultKey{SeasonKey: testSeason, User: user, Match: match},
+		Revision:  revision, Score: score, AchievedAt: testEpoch.Add(time.Duration(score) * time.Second),
+		ReceivedAt: testEpoch.Add(time.Hour), Attributes: map[string]string{"gender": []string{"F", "M"}[score&1]},
+		Metadata: `{"pad":"` + strings.Repeat("x", 200) + `"}`,
+	}
+}
+
+func mustOpen(t testing.TB, dir string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustClose(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// wholeLadders checks that every entry follows from its results, that the season
+// has no orphan rows, and that the overall ladder has n rows.
+func wholeLadders(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for user := range s.Users(t.Context(), testSeason) {
+		c, err := s.Recount(t.Context(), testBoard(), testSeason.Season, user)
+		if err != nil || c.Before.Version != c.After.Version {
+			t.Fatalf("Recount changed user %q: %+v, error %v", user, c, err)
+		}
+	}
+	found, err := s.findOrphanRows(t.Context(), s.board("b"), testSeason.Season)
+	if err != nil || len(found) > 0 {
+		t.Fatalf("orphan rows: %v, error %v", found, err)
+	}
+	rows := 0
+	for _, err := range s.Entries(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows++
+	}
+	if rows != n {
+		t.Fatalf("%d rows in the ladder, want %d", rows, n)
+	}
+}
+
+// openTest opens a store in memory that has the test board and no results.
+func openTest(t testing.TB) *Store {
+	t.Helper()
+	s := mustOpen(t, "data", Options{FS: vfs.NewMem()})
+	t.Cleanup(func() { mustClose(t, s) })
+	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustApply(t testing.TB, s *Store, results ...leaderboard.MatchResult) {
+	t.Helper()
+	if _, err := s.Apply(t.Context(), testBoard(), results); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustEntry(t testing.TB, s *Store, user leaderboard.UserID) leaderboard.Entry {
+	t.Helper()
+	e, err := s.Entry(t.Context(), testSeason, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}

@@ -1,0 +1,235 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// OrphanRows implements [leaderboard.Store]. It reads one consistent state of the
+// store.
+func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
+	bd := s.board(seasonKey.Board)
+	if bd == nil {
+		return none[leaderboard.OrphanRow](ctx)
+	}
+	return func(yield func(leaderboard.OrphanRow, error) bool) {
+		s.orphanMu.Lock()
+		found, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
+		if err == nil {
+			s.orphans[seasonKey] = found // Recount uses the rows that the latest search found
+		}
+		s.orphanMu.Unlock()
+		if err != nil {
+			yield(leaderboard.OrphanRow{}, err)
+			return
+		}
+		ladders := len(makeSeasonRowKey(bd.number, seasonKey.Season).kind(dataLadder))
+		for user, rows := range found {
+			for _, row := range rows {
+				slot, key, _ := cutSlot(row.key[ladders:])
+				if !yield(leaderboard.OrphanRow{Division: bd.divisionOf(slot), User: user, Key: leaderboard.SortKey(key)}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// divisionOf is the inverse of slot. For the slot of hidden entries it returns the
+// overall division.
+func (bd *board) divisionOf(slot []byte) leaderboard.Division {
+	d := decoder{b: slot}
+	if d.byte() != slotDivision {
+		return leaderboard.Division{}
+	}
+	i, value := int(d.byte()), d.string()
+	if i >= len(bd.Divisions) {
+		return leaderboard.Division{Value: value} // the row is damaged: bd has no such attribute
+	}
+	return leaderboard.Division{Attribute: bd.Divisions[i], Value: value}
+}
+
+// orphans holds, by user, the ladder rows that the user's row does not imply.
+type orphans map[leaderboard.UserID][]placement
+
+// orphanRowsOf returns the orphan rows of a user. Every batch changes an entry's ladder
+// rows and the user's row together. So orphan rows come only from damage, or from a bug
+// of another version. One search per season is therefore enough while the process runs.
+func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) ([]placement, error) {
+	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
+	s.orphanMu.Lock()
+	defer s.orphanMu.Unlock()
+	found, ok := s.orphans[seasonKey]
+	if !ok {
+		var err error
+		if found, err = s.findOrphanRows(ctx, bd, season); err != nil {
+			return nil, err
+		}
+		s.orphans[seasonKey] = found
+	}
+	return found[user], nil
+}
+
+func (s *Store) findOrphanRows(ctx context.Context, bd *board, season leaderboard.SeasonID) (orphans, error) {
+	found := orphans{}
+	rowKey := makeSeasonRowKey(bd.number, season)
+	moment := s.db.NewSnapshot()
+	defer moment.Close()
+	prefix := rowKey.kind(dataLadder)
+	err := scan(ctx, moment, prefix, after(prefix), func(key, value []byte) (bool, error) {
+		_, sortKey, ok := cutSlot(key[len(prefix):])
+		_, _, user, err := leaderboard.SortKey(sortKey).Split(bd.RankKeyBytes())
+		if !ok || err != nil {
+			return false, errors.Join(errFormat("ladder row"), err)
+		}
+		st := userState{bd: bd, season: season, user: user, rowKey: rowKey}
+		if _, err := get(moment, rowKey.user(user), st.row.decode); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
+			return false, err
+		}
+		e := st.entry()
+		if !slices.ContainsFunc(bd.placements(rowKey, &e), func(p placement) bool {
+			return bytes.Equal(p.key, key) && bytes.Equal(p.value, value)
+		}) {
+			found[user] = append(found[user], placement{bytes.Clone(key), bytes.Clone(value)})
+		}
+		return true, nil
+	})
+	return found, err
+}
+
+// Recount implements [leaderboard.Store].
+func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	if err := ctx.Err(); err != nil {
+		return leaderboard.Change{}, err
+	}
+	if bd := s.board(b.ID); bd != nil { // the search for orphan rows can be slow, so it runs before any lock is taken
+		if _, err := s.orphanRowsOf(ctx, bd, season, user); err != nil {
+			return leaderboard.Change{}, err
+		}
+	}
+	unlock, err := s.lockUser(ctx, user)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	bd, err := s.live(b)
+	if err != nil {
+		unlock()
+		return leaderboard.Change{}, err
+	}
+	batch := s.db.NewBatch()
+	change, err := s.recount(ctx, batch, bd, season, user)
+	if err != nil {
+		unlock()
+		return leaderboard.Change{}, err
+	}
+	if batch.Empty() {
+		unlock()
+		return change, s.syncVisible(ctx)
+	}
+	err = s.commit(ctx, batch, func() {
+		s.orphanMu.Lock()
+		delete(s.orphans[leaderboard.SeasonKey{Board: bd.ID, Season: season}], user)
+		s.orphanMu.Unlock()
+		unlock()
+	})
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	return change, nil
+}
+
+// recount adds to batch the rows that repair a user's entry. If the entry is
+// correct, it adds nothing.
+func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	orphanRows, err := s.orphanRowsOf(ctx, bd, season, user)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	st, err := s.loadUser(bd, season, user)
+	damaged := errors.Is(err, leaderboard.ErrFormat)
+	if err != nil && !damaged {
+		return leaderboard.Change{}, err
+	}
+	if damaged {
+		st = &userState{s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season)}
+		if st.row, err = s.newUserRow(user); err != nil {
+			return leaderboard.Change{}, err
+		}
+		st.before = st.entry()
+	}
+	have, err := st.row.append(nil)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+
+	// The records decide whether the user has an entry, even if the user's row is missing.
+	prefix := st.rowKey.records(user)
+	var hasRecords bool
+	if err := s.scan(ctx, prefix, after(prefix), func(_, _ []byte) (bool, error) {
+		hasRecords = true
+		return false, nil
+	}); err != nil {
+		return leaderboard.Change{}, err
+	}
+	if st.row.tally, err = bd.Count(s.results(ctx, bd, season, user)); err != nil {
+		return leaderboard.Change{}, err
+	}
+	fresh, err := s.newUserRow(user)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	st.row.hidden, st.row.erasedAt = fresh.hidden, fresh.erasedAt
+	want, err := st.row.append(nil)
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+
+	wrong := damaged || st.exists != hasRecords || !bytes.Equal(have, want) || len(orphanRows) > 0
+	placed := bd.placements(st.rowKey, &st.before)
+	for _, p := range append(placed, placement{seasonsKey(user, bd.number, season), nil}) {
+		if wrong || !hasRecords {
+			break
+		}
+		same := false
+		if _, err := s.get(p.key, func(value []byte) error {
+			same = bytes.Equal(value, p.value)
+			return nil
+		}); err != nil {
+			return leaderboard.Change{}, err
+		}
+		wrong = !same
+	}
+	if !wrong {
+		return leaderboard.Change{Before: st.before, After: st.before}, nil
+	}
+	for _, p := range orphanRows {
+		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])
+		e, err := bd.decodeEntry(season, slot, sortKey, p.value)
+		if err != nil {
+			e = leaderboard.Entry{}
+		}
+		st.row.version = max(st.row.version, e.Version)
+		if damaged && st.before.Key == "" {
+			st.before = e
+		}
+	}
+	st.row.version++
+	st.after = st.entry()
+	change := leaderboard.Change{Before: st.before, After: st.after}
+	if !hasRecords { // the user has no data in this season, so remove all rows
+		err = errors.Join(batch.Delete(st.rowKey.user(user), nil), batch.Delete(seasonsKey(user, bd.number, season), nil))
+		return change, errors.Join(err, move(batch, append(placed, orphanRows...), nil))
+	}
+	placed = append(placed, orphanRows...)
+	err = batch.Set(seasonsKey(user, bd.number, season), nil, nil)
+	row, rowErr := st.row.append(nil)
+	return change, errors.Join(err, rowErr, batch.Set(st.rowKey.user(user), row, nil),
+		move(batch, placed, bd.placements(st.rowKey, &st.after)))
+}

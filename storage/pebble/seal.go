@@ -1,0 +1,255 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// sealRow marks a season as sealed. Each seal of the season writes a complete set of
+// final standings under a number, its generation, from 1. Generation is the one that
+// readers use.
+type sealRow struct {
+	Generation uint32                  `json:"generation"`
+	SealedAt   time.Time               `json:"sealed_at"`
+	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
+}
+
+func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
+	return leaderboard.SeasonRecord{SeasonKey: s, SealedAt: r.SealedAt, Amendments: r.Amendments}
+}
+
+// seal is a seal in progress.
+type seal struct {
+	generation uint32
+	erased     []leaderboard.UserID // the users who were erased since the seal started
+}
+
+// Seal implements [leaderboard.Store].
+func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	return s.makeFinal(ctx, b, season, a, false)
+}
+
+// Amend implements [leaderboard.Store]. If a Seal of the season is in progress, Amend
+// waits until it ends, because that Seal may have read the season before the caller's
+// change. Amend then writes the final standings anew.
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	record, err := s.makeFinal(ctx, b, season, a, true)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		err = notSealed(leaderboard.SeasonKey{Board: b.ID, Season: season})
+	}
+	return record, err
+}
+
+// makeFinal computes and writes the final standings of a season. If mustBeSealed is
+// true and the season is not sealed, it returns [leaderboard.ErrNotSealed].
+//
+// makeFinal writes the standings of one snapshot as a new generation, in many batches,
+// so memory is bounded. The last batch sets the season's generation to the new one and
+// removes the previous one. Therefore readers see exactly one of the two generations,
+// also after a crash.
+func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, mustBeSealed bool) (leaderboard.SeasonRecord, error) {
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
+	fail := func(err error) (leaderboard.SeasonRecord, error) {
+		return leaderboard.SeasonRecord{}, fmt.Errorf("seal of season %q of board %q: %w", season, b.ID, err)
+	}
+	bd, err := s.live(b)
+	if err != nil {
+		return fail(err)
+	}
+	if err := s.lock(ctx, bd.sealing); err != nil {
+		return fail(err)
+	}
+	defer bd.sealing.unlock()
+	if bd, err = s.live(b); err != nil { // the board was deleted during the wait; from here on the gate prevents that
+		return fail(err)
+	}
+	rowKey := makeSeasonRowKey(bd.number, season)
+	var row sealRow
+	found, err := s.getJSON(rowKey.kind(dataSeal), &row)
+	if err == nil {
+		err = s.failure() // if an earlier seal failed, the generation that was read may not be on disk
+	}
+	if err == nil && mustBeSealed && !found {
+		err = notSealed(seasonKey)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	row.Generation++
+	a.At = leaderboard.Truncate(a.At)
+	switch {
+	case !found:
+		row.SealedAt = a.At
+	case !a.At.Equal(row.SealedAt) && !slices.ContainsFunc(row.Amendments, func(o leaderboard.Amendment) bool {
+		return o.At.Equal(a.At) && o.Reason == a.Reason
+	}):
+		row.Amendments = append(row.Amendments, a)
+	}
+
+	snapshot, err := s.beginSeal(ctx, seasonKey, row.Generation)
+	if err != nil {
+		return fail(err)
+	}
+	defer snapshot.Close()
+	if err := s.writeFinal(ctx, snapshot, bd, season, row.Generation); err != nil {
+		s.abandonSeal(seasonKey, rowKey, row.Generation)
+		return fail(err)
+	}
+	if err := s.endSeal(ctx, seasonKey, rowKey, &row); err != nil {
+		return fail(err)
+	}
+	return row.record(seasonKey), nil
+}
+
+// beginSeal registers a seal in s.seals, and returns the snapshot from which the final
+// standings are computed. It holds all stripes while it does both. So each erasure
+// either ends before the snapshot, or starts later and finds the registered seal.
+func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
+	unlock, err := s.lockAllUsers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s.sealMu.Lock()
+	defer s.sealMu.Unlock()
+	s.seals[seasonKey] = &seal{generation: generation}
+	return s.db.NewSnapshot(), nil
+}
+
+// endSeal stores row, so that readers use its generation. It first removes from this
+// generation the users who were erased since the seal started.
+func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
+	unlock, err := s.lockAllUsers(ctx)
+	if err != nil {
+		s.abandonSeal(seasonKey, rowKey, row.Generation)
+		return err
+	}
+	s.sealMu.Lock()
+	erased := s.seals[seasonKey].erased
+	delete(s.seals, seasonKey)
+	s.sealMu.Unlock()
+
+	batch := s.db.NewBatch()
+	counts := map[string]uint64{}
+	for _, user := range erased {
+		if err == nil {
+			err = s.eraseGeneration(ctx, batch, rowKey, row.Generation, user, counts)
+		}
+	}
+	if err == nil {
+		err = batch.DeleteRange(rowKey.final(0), rowKey.final(row.Generation), nil)
+	}
+	if err == nil {
+		err = setJSON(batch, rowKey.kind(dataSeal), row)
+	}
+	if err != nil {
+		unlock()
+		return err
+	}
+	// The commit does not stop when ctx is done. So the next holder of the sealing gate
+	// finds that the season is sealed or that the store has failed.
+	return s.commit(context.WithoutCancel(ctx), batch, unlock)
+}
+
+// abandonSeal removes the rows of a generation that readers will never use.
+func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, generation uint32) {
+	batch := s.db.NewBatch()
+	if batch.DeleteRange(rowKey.final(generation), after(rowKey.kind(dataFinal)), nil) == nil {
+		// If the commit fails, the next seal removes the rows first.
+		_ = s.commit(context.Background(), batch, func() {})
+	}
+	s.sealMu.Lock()
+	defer s.sealMu.Unlock()
+	delete(s.seals, seasonKey)
+}
+
+// sealBatchBytes is the approximate size of the batches of a seal.
+const sealBatchBytes = 1 << 20
+
+// writeFinal writes the final standings of all ladders of a season as a generation.
+func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *board, season leaderboard.SeasonID, generation uint32) error {
+	rowKey := makeSeasonRowKey(bd.number, season)
+	batch := s.db.NewBatch()
+	// A seal that a crash interrupted may have left rows of this generation.
+	if err := batch.DeleteRange(rowKey.final(generation), after(rowKey.kind(dataFinal)), nil); err != nil {
+		return err
+	}
+	write := func(key, value []byte) error {
+		if batch.Len() >= sealBatchBytes {
+			if err := s.commit(ctx, batch, func() {}); err != nil {
+				return err
+			}
+			batch = s.db.NewBatch()
+		}
+		return batch.Set(key, value, nil)
+	}
+
+	ladders := rowKey.kind(dataLadder)
+	it, err := snapshot.NewIter(&pebble.IterOptions{
+		LowerBound: append(bytes.Clone(ladders), slotOverall), UpperBound: after(ladders)})
+	if err != nil {
+		return unavailable("read", err)
+	}
+	defer func() { _ = it.Close() }() // it.Error returns the same error below
+	for ok := it.First(); ok; ok = it.Valid() {
+		slot, _, ok := cutSlot(bytes.Clone(it.Key()[len(ladders):]))
+		if !ok {
+			return errFormat("ladder row")
+		}
+		var n uint64
+		for standing, err := range leaderboard.AssignRanks(ladderRows(ctx, it, bd, season, ladders, slot)) {
+			if err != nil {
+				return err
+			}
+			n++
+			if err := write(rowKey.finalPlace(generation, slot, standing.Ranks.Ordinal), appendStanding(nil, &standing)); err != nil {
+				return err
+			}
+			if err := write(append(rowKey.finalUser(generation, standing.User), slot...),
+				binary.AppendUvarint(nil, uint64(standing.Ranks.Ordinal))); err != nil {
+				return err
+			}
+		}
+		if err := write(rowKey.finalCount(generation, slot), binary.AppendUvarint(nil, n)); err != nil {
+			return err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return unavailable("read", err)
+	}
+	return s.commit(ctx, batch, func() {})
+}
+
+// ladderRows yields the entries in a slot. It starts at the iterator's present row, and
+// leaves the iterator at the first row after the slot.
+func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		prefix := append(bytes.Clone(ladders), slot...)
+		for n := 1; it.Valid() && bytes.HasPrefix(it.Key(), prefix); n++ {
+			var e leaderboard.Entry
+			value, err := it.ValueAndErr()
+			if err != nil {
+				err = unavailable("read", err)
+			} else {
+				e, err = bd.decodeEntry(season, slot, it.Key()[len(prefix):], value)
+			}
+			if n%ctxRows == 0 && err == nil {
+				err = ctx.Err()
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+			it.Next()
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package pebble
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+func TestOpen(t *testing.T) {
+	t.Run("a reopened store has the stored data", func(t *testing.T) {
+		dir := t.TempDir()
+		s := mustOpen(t, dir, Options{})
+		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+			t.Fatal(err)
+		}
+		mustApply(t, s, testResult("u", "1", 0, 5))
+		want := mustEntry(t, s, "u")
+		mustClose(t, s)
+		s = mustOpen(t, dir, Options{})
+		if d := cmp.Diff(want, mustEntry(t, s, "u")); d != "" {
+			t.Errorf("entry (-want +got):\n%s", d)
+		}
+		// The number of a deleted board is never reused.
+		if err := s.DeleteBoard(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		s = mustOpen(t, dir, Options{})
+		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.board("b").number; n != 2 {
+			t.Errorf("the new board has number %d, want 2", n)
+		}
+		mustClose(t, s)
+	})
+	t.Run("a directory in use is rejected", func(t *testing.T) {
+		dir := t.TempDir()
+		s := mustOpen(t, dir, Options{})
+		if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "another process uses it") {
+			t.Errorf("Open: %v", err)
+		}
+		mustClose(t, s)
+		mustClose(t, mustOpen(t, dir, Options{}))
+	})
+	t.Run("a newer storage format is rejected", func(t *testing.T) {
+		fs := vfs.NewMem()
+		s := mustOpen(t, "data", Options{FS: fs})
+		if err := s.db.Set(keyFormat, []byte{formatVersion + 1}, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		for range 2 { // the first, rejected Open must release the directory
+			if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "start a newer version") {
+				t.Errorf("Open: %v", err)
+			}
+		}
+	})
+	t.Run("a newer format of the engine is rejected", func(t *testing.T) {
+		fs := vfs.NewMem()
+		mustClose(t, mustOpen(t, "data", Options{FS: fs}))
+		f, err := fs.Create("data/marker.format-version.000999.999", vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "newer version") {
+			t.Errorf("Open: %v", err)
+		}
+	})
+	t.Run("another program's database is rejected", func(t *testing.T) {
+		fs := vfs.NewMem()
+		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: quiet{func(err error) error { return err }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Set([]byte("k"), nil, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "a database of another program") {
+			t.Errorf("Open: %v", err)
+		}
+	})
+	t.Run("a directory that cannot be created is an error", func(t *testing.T) {
+		file := t.TempDir() + "/file"
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(file, Options{}); err == nil {
+			t.Error("Open of a file: no error")
+		}
+	})
+}
+
+// A backup holds the state at the start of Backup, and can be opened and written like any
+// store.
+func TestBackup(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, "data", Options{FS: fs})
+	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, s, testResult("u", "1", 0, 5))
+	want := mustEntry(t, s, "u")
+	if err := s.Backup(t.Context(), "backup"); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, s, testResult("u", "2", 0, 5))
+	if err := s.Backup(t.Context(), "backup"); !errors.Is(err, os.ErrExist) {
+		t.Errorf("Backup to an existing directory: error %v, want ErrExist", err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, "backup", Options{FS: fs})
+	if d := cmp.Diff(want, mustEntry(t, s, "u")); d != "" {
+		t.Errorf("entry (-want +got):\n%s", d)
+	}
+	mustApply(t, s, testResult("u", "3", 0, 5))
+	mustClose(t, s)
+}
+
+// After Erase, no row contains the user id.
+func TestEraseLeavesNoID(t *testing.T) {
+	const user = "somebody@example.org"
+	s := openTest(t)
+	refused := testResult(user, "2", 0, 1<<60)
+	mustApply(t, s, testResult(user, "1", 0, 5), refused, testResult("v", "1", 0, 5))
+	seal := func() {
+		t.Helper()
+		if _, err := s.Seal(t.Context(), testBoard(), "all", leaderboard.Amendment{At: testEpoch, Reason: "over"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seal()
+	seal()
+	// Write a row that an interrupted seal might leave.
+	orphan := makeSeasonRowKey(1, "all").finalUser(9, user)
+	if err := s.db.Set(append(orphan, slotOverall), []byte{1}, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetBan(t.Context(), leaderboard.Ban{User: user, Banned: true, Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	// DeleteSeason leaves no user id either.
+	if err := s.DeleteSeason(t.Context(), testSeason); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.scan(t.Context(), nil, nil, func(key, value []byte) (bool, error) {
+		if strings.Contains(string(key)+string(value), user) || key[0] == kindSeasons || key[0] == kindData {
+			t.Errorf("this row remains: %q: %q", key, value)
+		}
+		return true, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After its consumer stops early or panics, a sequence keeps no iterator open.
+func TestSequencesReleaseIterators(t *testing.T) {
+	s := openTest(t)
+	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 6), testResult("w", "1", 0, 7))
+	for range s.Scan(t.Context(), testSeason) {
+		break
+	}
+	func() {
+		defer func() { _ = recover() }()
+		for range s.Results(t.Context(), testSeason, "u") {
+			panic("consumer")
+		}
+	}()
+	for range s.Entries(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "") {
+		if n := s.db.Metrics().TableIters; n != 0 {
+			t.Errorf("%d iterators are open while the consumer works", n)
+		}
+	}
+	// Close, in openTest's cleanup, fails if an iterator is still open.
+}

@@ -1,0 +1,88 @@
+package pebble_test
+
+import (
+	"archive/zip"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
+	"github.com/open-leaderboard/leaderboard/storage/storagetest"
+)
+
+// storedSample was written by commit c7bc028: data/ is a store's folder after
+// storagetest.WriteSample, partly in tables and partly in the log; answers.jsonl
+// holds the lines of DescribeSample, ExtendSample and DescribeSample again.
+const storedSample = "testdata/format1.zip"
+
+// TestStoredDataOpensUnchanged checks that today's code reads a folder written by
+// an earlier commit and goes on writing to it with the same answers.
+func TestStoredDataOpensUnchanged(t *testing.T) {
+	folder, answers := unzipSample(t)
+	store, err := pebble.Open("data", pebble.Options{FS: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSample(t, store, answers)
+}
+
+// TestSampleGivesStoredAnswers checks that the sample, written by today's code,
+// gives the stored answers. Therefore a failure of TestStoredDataOpensUnchanged
+// alone means that today's code reads the stored folder differently.
+func TestSampleGivesStoredAnswers(t *testing.T) {
+	_, answers := unzipSample(t)
+	store := openMem(t)
+	if _, err := storagetest.WriteSample(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	checkSample(t, store, answers)
+}
+
+// checkSample compares the answers of a store that holds the sample, and closes it.
+func checkSample(t *testing.T, store leaderboard.Store, want []string) {
+	t.Helper()
+	storagetest.CheckSample(t, store, want)
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// unzipSample returns an in-memory file system with the stored folder, data, and
+// the stored answers.
+func unzipSample(t *testing.T) (vfs.FS, []string) {
+	t.Helper()
+	archive, err := zip.OpenReader(storedSample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var answers []string
+	for _, f := range archive.File {
+		content, err := fs.ReadFile(archive, f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Name == "answers.jsonl" {
+			answers = strings.Split(strings.TrimSpace(string(content)), "\n")
+			continue
+		}
+		file, err := mem.Create(f.Name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return mem, answers
+}

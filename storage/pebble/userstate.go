@@ -1,0 +1,215 @@
+package pebble
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// userState is the state of one user in one season during a change of the user.
+type userState struct {
+	s      *Store
+	bd     *board
+	season leaderboard.SeasonID
+	user   leaderboard.UserID
+	rowKey seasonRowKey
+
+	row    userRow
+	exists bool // row is in the store
+	before leaderboard.Entry
+	after  leaderboard.Entry
+
+	records map[leaderboard.MatchID]*leaderboard.Record // the records read so far
+	changed map[leaderboard.MatchID]bool                // the records to write
+	put     bool                                        // a result is new or replaced, so the version grows
+	stale   bool                                        // the tally must be computed from all results
+}
+
+func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (*userState, error) {
+	st := &userState{
+		s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season),
+		records: map[leaderboard.MatchID]*leaderboard.Record{},
+		changed: map[leaderboard.MatchID]bool{},
+	}
+	var err error
+	if st.exists, err = s.get(st.rowKey.user(user), st.row.decode); err == nil && !st.exists {
+		st.row, err = s.newUserRow(user)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("user %q: %w", user, err)
+	}
+	st.before = st.entry()
+	return st, nil
+}
+
+// newUserRow returns the row of a user who has no results in a season.
+func (s *Store) newUserRow(user leaderboard.UserID) (userRow, error) {
+	var e erasure
+	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
+	if err != nil {
+		return userRow{}, err
+	}
+	var row userRow
+	if erased {
+		row.erasedAt, row.version = e.at, e.version
+	}
+	row.hidden, err = s.has(banKey(user))
+	return row, err
+}
+
+// entry returns the entry that follows from the row.
+func (st *userState) entry() leaderboard.Entry {
+	e := st.bd.Entry(&st.row.tally, st.season, st.user)
+	e.Hidden, e.Version = st.row.hidden, st.row.version
+	return e
+}
+
+func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, error) {
+	if rec := st.records[match]; rec != nil {
+		return rec, nil
+	}
+	rec := &leaderboard.Record{}
+	if st.exists { // a user without a row has no records
+		key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, User: st.user, Match: match}
+		if _, err := st.s.get(st.rowKey.record(st.user, match), func(b []byte) (err error) {
+			*rec, err = decodeRecord(key, b)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	st.records[match] = rec
+	return rec, nil
+}
+
+// merge merges r into the state and returns its outcome, without the entry.
+func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.Outcome, error) {
+	rec, err := st.record(r.Match)
+	if err != nil {
+		return leaderboard.Outcome{}, err
+	}
+	d := st.bd.Merge(leaderboard.Known{
+		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt,
+	}, *r)
+	if d.Refuse != nil {
+		rec.Refusals = append(rec.Refusals, *d.Refuse)
+		st.changed[r.Match] = true
+	}
+	if d.Put != nil {
+		rec.Result = d.Put
+		st.changed[r.Match] = true
+		st.put = true
+		st.row.tally = d.Tally
+		st.stale = st.stale || d.Recount
+		// On boards that add up, the next Merge needs the tally. On other boards one
+		// recount in finish is enough for all replaced results.
+		if st.stale && st.bd.AddsUp() {
+			if err := st.recount(ctx); err != nil {
+				return leaderboard.Outcome{}, err
+			}
+		}
+	}
+	return leaderboard.Outcome{Status: d.Status, Reason: d.Reason}, nil
+}
+
+func (st *userState) recount(ctx context.Context) (err error) {
+	st.row.tally, err = st.bd.Count(st.results(ctx))
+	st.stale = false
+	return err
+}
+
+// results yields all results of the user. A record in st.records replaces the stored
+// record of the same match.
+func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchResult, error] {
+	return func(yield func(leaderboard.MatchResult, error) bool) {
+		for _, rec := range st.records {
+			if rec.Result != nil && !yield(*rec.Result, nil) {
+				return
+			}
+		}
+		if !st.exists {
+			return
+		}
+		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
+			if err == nil && st.records[r.Match] != nil {
+				continue
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// finish computes the entry. It returns the change and a function that adds the
+// changed rows to batch.
+func (st *userState) finish(ctx context.Context, batch *pebble.Batch) (leaderboard.Change, func() error, error) {
+	if st.stale {
+		if err := st.recount(ctx); err != nil {
+			return leaderboard.Change{}, nil, err
+		}
+	}
+	if st.put {
+		st.row.version++
+	}
+	st.after = st.entry()
+	return leaderboard.Change{Before: st.before, After: st.after}, func() error { return st.write(batch) }, nil
+}
+
+func (st *userState) write(batch *pebble.Batch) error {
+	if len(st.changed) == 0 {
+		return nil
+	}
+	for _, match := range slices.Sorted(maps.Keys(st.changed)) {
+		if err := batch.Set(st.rowKey.record(st.user, match), appendRecord(nil, st.records[match]), nil); err != nil {
+			return err
+		}
+	}
+	if !st.exists {
+		if err := batch.Set(seasonsKey(st.user, st.bd.number, st.season), nil, nil); err != nil {
+			return err
+		}
+	}
+	if st.put || !st.exists {
+		return st.writeEntry(batch)
+	}
+	return nil
+}
+
+// writeEntry adds to batch the write of the user's row, and the change of the ladder
+// rows from those of st.before to those of st.after.
+func (st *userState) writeEntry(batch *pebble.Batch) error {
+	row, err := st.row.append(nil)
+	if err != nil {
+		return err
+	}
+	if err := batch.Set(st.rowKey.user(st.user), row, nil); err != nil {
+		return err
+	}
+	return move(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))
+}
+
+// move adds to batch the removal of each row in from whose key is not in to, and
+// the write of each row in to.
+func move(batch *pebble.Batch, from, to []placement) error {
+	for _, old := range from {
+		if slices.ContainsFunc(to, func(p placement) bool { return string(p.key) == string(old.key) }) {
+			continue
+		}
+		if err := batch.Delete(old.key, nil); err != nil {
+			return err
+		}
+	}
+	for _, p := range to {
+		if err := batch.Set(p.key, p.value, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

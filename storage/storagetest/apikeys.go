@@ -1,0 +1,52 @@
+package storagetest
+
+import (
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var apiKeyTests = []test{
+	{"PutAPIKey keeps a key and replaces one with the same id", func(f *fixture) {
+		old := leaderboard.APIKey{ID: "k", Name: "game é", Hash: [32]byte{1, 0, 255}, Scopes: []string{"read", "submit"}, CreatedAt: epoch}
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
+		got, err := f.APIKey(f.ctx, old.Hash)
+		f.ok("APIKey", err)
+		f.equal("APIKey", old, got)
+		if !got.ExpiresAt.IsZero() {
+			f.Errorf("ExpiresAt %v", got.ExpiresAt)
+		}
+		next := leaderboard.APIKey{ID: "k", Hash: [32]byte{2}, Scopes: []string{"admin"}, CreatedAt: epoch, ExpiresAt: epoch.AddDate(1, 0, 0)}
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, next))
+		f.ok("PutAPIKey again", f.PutAPIKey(f.ctx, next))
+		_, err = f.APIKey(f.ctx, old.Hash)
+		f.is("APIKey by the old hash", err, leaderboard.ErrAPIKeyNotFound)
+		got, err = f.APIKey(f.ctx, next.Hash)
+		f.ok("APIKey", err)
+		f.equal("APIKey", next, got)
+	}},
+	{"APIKey returns ErrAPIKeyNotFound if no key has the hash", func(f *fixture) {
+		_, err := f.APIKey(f.ctx, [32]byte{})
+		f.is("APIKey", err, leaderboard.ErrAPIKeyNotFound)
+	}},
+	{"APIKeys returns all keys, ordered by id", func(f *fixture) {
+		for i, id := range []string{"b", "a", "aa"} {
+			f.ok("PutAPIKey", f.PutAPIKey(f.ctx, leaderboard.APIKey{ID: id, Hash: [32]byte{byte(i)}}))
+		}
+		keys, err := f.APIKeys(f.ctx)
+		f.ok("APIKeys", err)
+		var ids []string
+		for _, k := range keys {
+			ids = append(ids, k.ID)
+		}
+		f.equal("ids", []string{"a", "aa", "b"}, ids)
+	}},
+	{"DeleteAPIKey removes a key, or returns ErrAPIKeyNotFound", func(f *fixture) {
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, leaderboard.APIKey{ID: "k", Hash: [32]byte{1}}))
+		f.ok("DeleteAPIKey", f.DeleteAPIKey(f.ctx, "k"))
+		_, err := f.APIKey(f.ctx, [32]byte{1})
+		f.is("APIKey", err, leaderboard.ErrAPIKeyNotFound)
+		keys, err := f.APIKeys(f.ctx)
+		f.ok("APIKeys", err)
+		f.equal("APIKeys", 0, len(keys))
+		f.is("DeleteAPIKey", f.DeleteAPIKey(f.ctx, "k"), leaderboard.ErrAPIKeyNotFound)
+	}},
+}

@@ -1,0 +1,207 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var boardTests = []test{
+	{"CreateBoard keeps a valid new board", func(f *fixture) {
+		low, most, floor := leaderboard.Score(-5), leaderboard.Score(1<<53), leaderboard.Score(-3)
+		b := bestBoard("a board: 100% é/")
+		b.Title, b.Unit, b.Decimals = "A <title> & \"more\" é", "s", 3
+		b.Order, b.Policy = leaderboard.LowerFirst, leaderboard.Sum
+		b.TieBreakers = []leaderboard.TieBreaker{{Name: "wins", Order: leaderboard.HigherFirst}, {Name: "losses", Order: leaderboard.LowerFirst}}
+		b.Season.TimeZone = "Europe/Berlin"
+		b.MinScore, b.MaxScore, b.Floor, b.Retention = &low, &most, &floor, 365*24*time.Hour
+		f.ok("CreateBoard", f.CreateBoard(f.ctx, b))
+		got, err := f.Board(f.ctx, b.ID)
+		f.ok("Board", err)
+		f.equal("Board", b, got)
+		d := sumBoard("d")
+		d.Policy, d.HalfLife = leaderboard.Decay, 90*time.Minute+time.Microsecond
+		f.equal("Board", &d, f.create(d))
+	}},
+	{"CreateBoard changes nothing if a board with its id exists", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 1))
+		same := *b
+		same.CreatedAt = epoch.AddDate(0, 0, 1)
+		f.ok("CreateBoard of the same", f.CreateBoard(f.ctx, same))
+		other := *b
+		other.Policy = leaderboard.Best
+		f.is("CreateBoard of another", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
+		got, err := f.Board(f.ctx, "b")
+		f.ok("Board", err)
+		f.equal("Board", *b, got)
+		f.equal("score", "1", f.score(b, firstSeason(b), "u"))
+	}},
+	{"Board returns ErrBoardNotFound if no board has the id", func(f *fixture) {
+		_, err := f.Board(f.ctx, "b")
+		f.is("Board", err, leaderboard.ErrBoardNotFound)
+	}},
+	{"the caller may modify the board that Board returns", func(f *fixture) {
+		given := bestBoard("b")
+		b := f.create(given)
+		given.Divisions[0], b.Divisions[1], b.Season.Windows[0].ID = "x", "y", "z"
+		got, err := f.Board(f.ctx, "b")
+		f.ok("Board", err)
+		f.equal("Board", bestBoard("b"), got)
+	}},
+	{"Boards returns all boards, ordered by id", func(f *fixture) {
+		for _, id := range []leaderboard.BoardID{"b", "a", "é", "aa", "B"} {
+			f.create(sumBoard(id))
+		}
+		boards, err := f.Boards(f.ctx)
+		f.ok("Boards", err)
+		var ids []leaderboard.BoardID
+		for _, b := range boards {
+			ids = append(ids, b.ID)
+		}
+		f.equal("ids", []leaderboard.BoardID{"B", "a", "aa", "b", "é"}, ids)
+		f.equal("board", sumBoard("a"), boards[1])
+	}},
+	{"AmendBoard replaces the board by the changed copy and returns it", func(f *fixture) {
+		next := *f.create(bestBoard("b"))
+		most := leaderboard.Score(10)
+		next.Title, next.MaxScore, next.Season.Grace = "new", &most, time.Hour
+		next.Season.Windows = append(next.Season.Windows, leaderboard.Season{ID: "s3", Start: epoch.AddDate(0, 0, 20), End: epoch.AddDate(0, 0, 30)})
+		got, err := f.AmendBoard(f.ctx, "b", become(next))
+		f.ok("AmendBoard", err)
+		f.equal("returned", next, got)
+		got, err = f.Board(f.ctx, "b")
+		f.ok("Board", err)
+		f.equal("kept", next, got)
+		r := f.apply(&got, in("s3", f.result(&got, "u", "m", 0, 11))).Outcomes[0]
+		f.equal("reason of a result beyond the new bound", leaderboard.ReasonInvalid, r.Reason)
+	}},
+	{"concurrent amendments do not undo each other", func(f *fixture) {
+		before := *f.create(sumBoard("b"))
+		const each = 5
+		// Each setting has one writer. Each amendment by a writer must find the writer's
+		// previous amendment. An amendment may be applied twice, as after a lost answer.
+		settings := []struct {
+			get func(*leaderboard.Board) string
+			set func(*leaderboard.Board, int)
+		}{
+			{func(b *leaderboard.Board) string { return b.Title }, func(b *leaderboard.Board, i int) { b.Title = fmt.Sprint("title ", i) }},
+			{func(b *leaderboard.Board) string { return b.Unit }, func(b *leaderboard.Board, i int) { b.Unit = fmt.Sprint("unit ", i) }},
+			{func(b *leaderboard.Board) string { return b.Season.Grace.String() }, func(b *leaderboard.Board, i int) { b.Season.Grace = time.Duration(i) * time.Second }},
+		}
+		var wg sync.WaitGroup
+		for _, setting := range settings {
+			wg.Go(func() {
+				last := setting.get(&before)
+				for i := range each {
+					made := before
+					setting.set(&made, i+1)
+					next := setting.get(&made)
+					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
+						if have := setting.get(b); have != last && have != next {
+							f.Errorf("found %q, want %q", have, last)
+						}
+						setting.set(b, i+1)
+						return nil
+					})
+					if err != nil {
+						f.Error(err)
+					}
+					last = next
+				}
+			})
+		}
+		wg.Wait()
+		got, err := f.Board(f.ctx, "b")
+		f.ok("Board", err)
+		want := before
+		for _, setting := range settings {
+			setting.set(&want, each)
+		}
+		f.equal("board", want, got)
+	}},
+	{"AmendBoard returns ErrBoardNotFound", func(f *fixture) {
+		_, err := f.AmendBoard(f.ctx, "b", become(sumBoard("b")))
+		f.is("AmendBoard", err, leaderboard.ErrBoardNotFound)
+	}},
+	{"AmendBoard returns the error of change and those of Amend", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		next := *b
+		next.Policy = leaderboard.Best
+		_, err := f.AmendBoard(f.ctx, "b", become(next))
+		f.is("AmendBoard", err, leaderboard.ErrInvalid)
+		_, err = f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
+			b.Title = "not taken"
+			return leaderboard.ErrInvalid
+		})
+		f.is("AmendBoard whose change fails", err, leaderboard.ErrInvalid)
+		got, err := f.Board(f.ctx, "b")
+		f.ok("Board", err)
+		f.equal("Board", *b, got)
+	}},
+	{"DeleteBoard removes a board and everything kept under it", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		other := f.create(bestBoard("b2"))
+		f.fill(b)
+		f.fill(other)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		_, err := f.Board(f.ctx, "b")
+		f.is("Board", err, leaderboard.ErrBoardNotFound)
+		f.keepsNothing(*b)
+		f.equal("the other board", users("v", "u"), f.ladder(firstSeason(other), "gender:F"))
+		_, n, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(other)}, 1, 1)
+		f.ok("FinalStandings", err)
+		f.equal("final standings of the other board", int64(2), n)
+	}},
+	{"a board created later with the same id starts empty", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.fill(b)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		again := bestBoard("b")
+		again.CreatedAt, again.Order = epoch.Add(time.Minute), leaderboard.LowerFirst
+		b = f.create(again)
+		f.keepsNothing(again)
+		f.apply(b, f.result(b, "w", "m", 0, 1))
+		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
+		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true})
+		f.ok("SetBan", err)
+		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
+	}},
+	{"DeleteBoard returns ErrBoardNotFound", func(f *fixture) {
+		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b"), leaderboard.ErrBoardNotFound)
+		f.create(sumBoard("b"))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b"), leaderboard.ErrBoardNotFound)
+	}},
+	{"DeleteBoard leaves nothing of a concurrent Apply", func(f *fixture) {
+		for range f.rounds(5) {
+			b := f.create(sumBoard("b"))
+			var wg sync.WaitGroup
+			results := make([]leaderboard.MatchResult, 200)
+			for i := range results {
+				results[i] = f.result(b, leaderboard.UserID(fmt.Sprint(i%50)), leaderboard.MatchID(fmt.Sprint(i)), 0, 1)
+			}
+			for w := range 4 {
+				wg.Go(func() {
+					for _, r := range results[w*50:][:50] {
+						if _, err := f.Apply(f.ctx, b, []leaderboard.MatchResult{r}); errors.Is(err, leaderboard.ErrBoardNotFound) {
+							return
+						} else if err != nil {
+							f.Errorf("Apply: %v", err)
+						}
+					}
+				})
+			}
+			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+			wg.Wait()
+			again := sumBoard("b")
+			again.CreatedAt = f.clock
+			f.create(again)
+			f.keepsNothing(again)
+			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		}
+	}},
+}

@@ -1,0 +1,349 @@
+package storagetest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// results compares results field by field, because MatchResult.Equal does not accept nil.
+var results = gocmp.FilterPath(func(p gocmp.Path) bool {
+	return p.Last().Type() == reflect.TypeFor[*leaderboard.MatchResult]()
+}, gocmp.Transformer("Fields", func(r *leaderboard.MatchResult) []leaderboard.MatchResult {
+
+	if r == nil {
+		return nil
+	}
+	return []leaderboard.MatchResult{*r}
+}))
+
+func diff(what string, want, got any) error {
+	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty(), results); d != "" {
+		return fmt.Errorf("%s (-want +got):\n%s", what, d)
+	}
+	return nil
+}
+
+func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
+	var out []T
+	for v, err := range seq {
+		if err != nil {
+			return out, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// checkEntry compares an entry with the model's. An empty Key means no entry.
+func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
+	b := p.model.boards[s.Board]
+	want := p.model.line(s, user)
+	if e.SeasonKey != s || e.User != user {
+		return fmt.Errorf("entry of %q in %v is of %q in %v", user, s, e.User, e.SeasonKey)
+	}
+	if want == nil || e.Key == "" {
+		if want != nil || e.Key != "" {
+			return fmt.Errorf("entry of %q in %v is %+v, want %+v", user, s, e, want)
+		}
+		return nil
+	}
+	if len(e.Key) != b.RankKeyBytes() {
+		return fmt.Errorf("rank key of %q has %d bytes, want %d", user, len(e.Key), b.RankKeyBytes())
+	}
+	if b.Policy == leaderboard.Decay {
+		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
+			at := micros(epoch.Add(after))
+			score, exact := b.ScoreOf(e.Key, at), want.scoreAt(at, b.HalfLife)
+			// The difference is at most 1/2, plus a little for rounding near the half and for
+			// terms that are too old to count.
+			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
+			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
+			limit := slack.Add(slack, newFloat().SetFloat64(0.5))
+			saturated := newFloat().Abs(exact).Cmp(new(big.Float).SetInt64(1<<53)) > 0
+			if !saturated && d.Abs(d).Cmp(limit) > 0 {
+				return fmt.Errorf("score of %q at %v is %d, want %s", user, at, score, exact.Text('f', 6))
+			}
+		}
+	} else if got := int64(b.ScoreOf(e.Key, epoch)); got != want.score {
+		return fmt.Errorf("score of %q is %d, want %d", user, got, want.score)
+	}
+	got := line{user: e.User, ties: b.TieBreakersOf(e.Key), achievedAt: e.AchievedAt, match: e.Match, metadata: e.Metadata,
+		divisions: e.Divisions, results: e.Results, hidden: e.Hidden}
+	flat := *want
+	flat.score, flat.decayed, flat.greatest, flat.terms = 0, nil, nil, ""
+	if d := gocmp.Diff(flat, got, gocmp.AllowUnexported(line{}), cmpopts.EquateEmpty()); d != "" {
+		return fmt.Errorf("entry of %q in %v (-want +got):\n%s", user, s, d)
+	}
+	prev := p.last(s, user)
+	if prev.Version > e.Version {
+		return fmt.Errorf("version of %q went back from %d to %d", user, prev.Version, e.Version)
+	}
+	if prev.Version == e.Version {
+		return diff("two entries of one version", prev, e)
+	}
+	return nil
+}
+
+// compareAll asks the store every question and compares the answers with the model.
+func (p *replay) compareAll() error {
+	boards, err := p.store.Boards(p.ctx)
+	if err != nil {
+		return fmt.Errorf("Boards: %w", err)
+	}
+	var ids []leaderboard.BoardID
+	for _, b := range boards {
+		ids = append(ids, b.ID)
+	}
+	var want []leaderboard.BoardID
+	for id := range p.model.boards {
+		want = append(want, id)
+	}
+	slices.Sort(want)
+	if err := diff("Boards", want, ids); err != nil {
+		return err
+	}
+	for s := range p.keys {
+		if err := p.compareSeason(s); err != nil {
+			return err
+		}
+	}
+	if unregistered, err := collect(p.store.UnregisteredUsers(p.ctx)); err != nil || len(unregistered) > 0 {
+		return fmt.Errorf("UnregisteredUsers yields %v, error %v", unregistered, err)
+	}
+	for user := range p.users {
+		keys, err := p.store.UserSeasons(p.ctx, user)
+		if err != nil {
+			return fmt.Errorf("UserSeasons(%q): %w", user, err)
+		}
+		if err := diff(fmt.Sprintf("UserSeasons(%q)", user), p.model.seasonKeys(user), keys); err != nil {
+			return err
+		}
+		ban, err := p.store.Ban(p.ctx, user)
+		if err != nil || ban.User != user || ban.Banned != p.model.banned[user] {
+			return fmt.Errorf("Ban(%q) = %+v, %w; want banned %v", user, ban, err, p.model.banned[user])
+		}
+	}
+	for _, id := range want {
+		records, err := p.store.Seasons(p.ctx, id)
+		if err != nil {
+			return fmt.Errorf("Seasons(%q): %w", id, err)
+		}
+		if err := diff(fmt.Sprintf("Seasons(%q)", id), p.seasons(id), records); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *replay) seasons(id leaderboard.BoardID) []leaderboard.SeasonRecord {
+	var out []leaderboard.SeasonRecord
+	for _, s := range p.model.seasonKeys("") {
+		if s.Board == id && p.model.sealed[s] == nil {
+			out = append(out, leaderboard.SeasonRecord{SeasonKey: s})
+		}
+	}
+	for s, sealed := range p.model.sealed {
+		if s.Board == id {
+			out = append(out, sealed.record)
+		}
+	}
+	slices.SortFunc(out, func(x, y leaderboard.SeasonRecord) int { return compareSeasonKeys(x.SeasonKey, y.SeasonKey) })
+	return out
+}
+
+func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
+	users, err := collect(p.store.Users(p.ctx, s))
+	if err != nil {
+		return fmt.Errorf("Users: %w", err)
+	}
+	slices.Sort(users)
+	if err := diff("Users", p.model.users(s), users); err != nil {
+		return err
+	}
+	entries := map[leaderboard.UserID]leaderboard.Entry{}
+	for user := range p.users {
+		e, err := p.store.Entry(p.ctx, s, user)
+		switch {
+		case errors.Is(err, leaderboard.ErrEntryNotFound):
+			e = leaderboard.Entry{SeasonKey: s, User: user}
+		case err != nil:
+			return fmt.Errorf("Entry(%q): %w", user, err)
+		case e.Key == "":
+			return fmt.Errorf("Entry(%q) has no key and no error", user)
+		}
+		if err := p.checkEntry(s, user, e); err != nil {
+			return err
+		}
+		if e.Key != "" {
+			entries[user] = e
+			p.look(s, user, e)
+		}
+		if err := p.compareResults(s, user); err != nil {
+			return err
+		}
+	}
+	scanned, err := collect(p.store.Scan(p.ctx, s))
+	if err != nil {
+		return fmt.Errorf("Scan: %w", err)
+	}
+	byUser := map[leaderboard.UserID]leaderboard.Entry{}
+	for _, e := range scanned {
+		byUser[e.User] = e
+	}
+	if len(byUser) != len(scanned) {
+		return fmt.Errorf("Scan yields %d entries of %d users", len(scanned), len(byUser))
+	}
+	if err := diff("Scan", entries, byUser); err != nil {
+		return err
+	}
+	orphans, err := collect(p.store.OrphanRows(p.ctx, s))
+	if err != nil || len(orphans) > 0 {
+		return fmt.Errorf("OrphanRows yields %v, error %v", orphans, err)
+	}
+	for _, d := range append(p.model.divisions(s), leaderboard.Division{Attribute: "nobody", Value: "there"}) {
+		l := leaderboard.Ladder{SeasonKey: s, Division: d}
+		ladder, err := collect(p.store.Entries(p.ctx, l, ""))
+		if err != nil {
+			return fmt.Errorf("Entries(%v): %w", d, err)
+		}
+		if err := p.compareLadder(l, ladder, entries); err != nil {
+			return fmt.Errorf("Entries(%v): %w", d, err)
+		}
+	}
+	return p.compareFinal(s)
+}
+
+// compareLadder checks that a ladder holds the expected entries, in standing order.
+func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry, entries map[leaderboard.UserID]leaderboard.Entry) error {
+	b := p.model.boards[l.Board]
+	want := p.model.ladder(l)
+	if len(ladder) != len(want) {
+		return fmt.Errorf("%d entries, want %d", len(ladder), len(want))
+	}
+	lines := map[leaderboard.UserID]*line{}
+	for _, ln := range want {
+		lines[ln.user] = ln
+	}
+	for i, e := range ladder {
+		x := lines[e.User]
+		if x == nil {
+			return fmt.Errorf("user %q is unexpected or appears twice", e.User)
+		}
+		if err := diff("entry", entries[e.User], e); err != nil {
+			return err
+		}
+		delete(lines, e.User)
+		if i == 0 {
+			continue
+		}
+		prev := ladder[i-1]
+		before := p.model.line(l.SeasonKey, prev.User)
+		c, ok := p.model.compare(b, before, x)
+		if !ok {
+			c = strings.Compare(string(prev.Key), string(e.Key))
+		}
+		if c > 0 || (c == 0) != (prev.Key == e.Key) {
+			return fmt.Errorf("user %q at %d stands after %q; compare = %d, keys equal %v", e.User, i, prev.User, c, prev.Key == e.Key)
+		}
+		if cmp.Or(c, before.achievedAt.Compare(x.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
+			return fmt.Errorf("user %q at %d stands after %q, against the order inside a tie", e.User, i, prev.User)
+		}
+	}
+	return nil
+}
+
+func (p *replay) compareResults(s leaderboard.SeasonKey, user leaderboard.UserID) error {
+	results, err := collect(p.store.Results(p.ctx, s, user))
+	if err != nil {
+		return fmt.Errorf("Results(%q): %w", user, err)
+	}
+	if err := diff(fmt.Sprintf("Results(%q)", user), p.model.results(s, user), results); err != nil {
+		return err
+	}
+	for key, want := range p.model.records {
+		if key.SeasonKey != s || key.User != user {
+			continue
+		}
+		rec, err := p.store.Result(p.ctx, key)
+		if err != nil {
+			return fmt.Errorf("Result(%q, %q): %w", user, key.Match, err)
+		}
+		sorted := *want
+		sorted.Refusals = slices.Clone(want.Refusals)
+		// Refusals of the same revision and time may be in any order.
+		order := func(x, y leaderboard.Refusal) int {
+			return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt), strings.Compare(string(x.Content[:]), string(y.Content[:])))
+		}
+		slices.SortFunc(sorted.Refusals, order)
+		if !slices.IsSortedFunc(rec.Refusals, func(x, y leaderboard.Refusal) int {
+			return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
+		}) {
+			return fmt.Errorf("Result(%q, %q): refusals in the wrong order: %+v", user, key.Match, rec.Refusals)
+		}
+		slices.SortFunc(rec.Refusals, order)
+		if err := diff(fmt.Sprintf("Result(%q, %q)", user, key.Match), sorted, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
+	want := p.model.sealed[s]
+	divisions := p.model.divisions(s)
+	if want != nil {
+		for d := range want.final {
+			if !slices.Contains(divisions, d) {
+				divisions = append(divisions, d)
+			}
+		}
+	}
+	for _, d := range divisions {
+		l := leaderboard.Ladder{SeasonKey: s, Division: d}
+		got, total, err := p.store.FinalStandings(p.ctx, l, 1, 1000)
+		if want == nil {
+			if !errors.Is(err, leaderboard.ErrNotSealed) {
+				return fmt.Errorf("FinalStandings(%v) of a season that is not sealed: %w", l, err)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("FinalStandings(%v): %w", l, err)
+		}
+		if total != int64(len(want.final[d])) {
+			return fmt.Errorf("FinalStandings(%v): %d in all, want %d", l, total, len(want.final[d]))
+		}
+		if err := diff(fmt.Sprintf("FinalStandings(%v)", l), want.final[d], got); err != nil {
+			return err
+		}
+		for user := range p.users {
+			st, err := p.store.FinalStanding(p.ctx, l, user)
+			i := slices.IndexFunc(want.final[d], func(st leaderboard.Standing) bool { return st.User == user })
+			if i < 0 {
+				if !errors.Is(err, leaderboard.ErrEntryNotFound) {
+					return fmt.Errorf("FinalStanding(%v, %q) = %+v, %w", l, user, st, err)
+				}
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("FinalStanding(%v, %q): %w", l, user, err)
+			}
+			if err := diff(fmt.Sprintf("FinalStanding(%v, %q)", l, user), want.final[d][i], st); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

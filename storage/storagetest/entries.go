@@ -1,0 +1,248 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var entryTests = []test{
+	{"Entry returns a user's entry", func(f *fixture) {
+		b := bestBoard("b")
+		b.TieBreakers = []leaderboard.TieBreaker{{Name: "x", Order: leaderboard.LowerFirst}}
+		board := f.create(b)
+		r := with(f.result(board, "u", "m", 0, 5), "country", "KEN", "gender", "F", "other", "x")
+		r.TieBreakers, r.Metadata = []int64{-7}, `{"car":1}`
+		f.apply(board, f.result(board, "u", "low", 0, 1), r)
+		e := f.entry(r.SeasonKey, "u")
+		f.equal("score", leaderboard.Score(5), board.ScoreOf(e.Key, epoch))
+		f.equal("tie-breakers", []int64{-7}, board.TieBreakersOf(e.Key))
+		f.equal("Entry", leaderboard.Entry{SeasonKey: r.SeasonKey, User: "u", Key: e.Key, AchievedAt: r.AchievedAt, Match: "m", Metadata: r.Metadata,
+			Divisions: []leaderboard.Division{{Attribute: "gender", Value: "F"}, {Attribute: "country", Value: "KEN"}}, Results: 2, Version: e.Version}, e)
+	}},
+	{"Entry returns a hidden entry", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 5))
+		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true})
+		f.ok("SetBan", err)
+		e := f.entry(firstSeason(b), "u")
+		if !e.Hidden || e.Key == "" {
+			f.Errorf("entry %+v, want a hidden entry with a key", e)
+		}
+	}},
+	{"Entry returns ErrEntryNotFound if no result stands", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		_, err := f.Entry(f.ctx, firstSeason(b), "u")
+		f.is("Entry of an unknown user", err, leaderboard.ErrEntryNotFound)
+		f.apply(b, f.result(b, "u", "m", 0, 5), f.retraction(b, "u", "m", 1))
+		_, err = f.Entry(f.ctx, firstSeason(b), "u")
+		f.is("Entry of a user whose results are retracted", err, leaderboard.ErrEntryNotFound)
+		_, err = f.Entry(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}, "u")
+		f.is("Entry on no board", err, leaderboard.ErrEntryNotFound)
+	}},
+	{"Entries yields the ranked entries of a ladder in standing order", func(f *fixture) {
+		for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
+			b := bestBoard(leaderboard.BoardID(order.String()))
+			b.Order = order
+			board := f.create(b)
+			tie := f.result(board, "tie, later", "m", 0, 0)
+			first := f.result(board, "tie, first", "m", 0, 0)
+			first.AchievedAt = epoch
+			second := f.result(board, "tie, same time, greater id", "m", 0, 0)
+			second.AchievedAt = epoch
+			f.apply(board, tie, second, first, f.result(board, "small", "m", 0, -1<<53), f.result(board, "great", "m", 0, 1<<53), f.result(board, "minus", "m", 0, -1),
+				f.result(board, "banned", "m", 0, 3), with(f.result(board, "other", "m", 0, 4), "gender", "F"))
+			_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "banned", Banned: true})
+			f.ok("SetBan", err)
+			want := users("great", "other", "tie, first", "tie, same time, greater id", "tie, later", "minus", "small")
+			if order == leaderboard.LowerFirst {
+				want = users("small", "minus", "tie, first", "tie, same time, greater id", "tie, later", "other", "great")
+			}
+			f.equal("ladder", want, f.ladder(firstSeason(board), ""))
+			f.equal("division", users("other"), f.ladder(firstSeason(board), "gender:F"))
+			f.equal("division by a value with the same beginning", users(), f.ladder(firstSeason(board), "gender:FF"))
+			f.equal("division by another attribute", users(), f.ladder(firstSeason(board), "country:F"))
+			f.equal("division that the board does not have", users(), f.ladder(firstSeason(board), "team:F"))
+			entries, err := collect(f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(board), Division: leaderboard.Division{Attribute: "gender", Value: "F"}}, ""))
+			f.ok("Entries", err)
+			f.equal("the whole entry", []leaderboard.Entry{f.entry(firstSeason(board), "other")}, entries)
+		}
+	}},
+	{"Entries begins after the given sort key, or at the top", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		n := f.rows(2100)
+		var results []leaderboard.MatchResult
+		for i := range n {
+			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprintf("u%04d", i)), "m", 0, leaderboard.Score(i/2)))
+		}
+		f.apply(b, results...)
+		l := leaderboard.Ladder{SeasonKey: firstSeason(b)}
+		all, err := collect(f.Entries(f.ctx, l, ""))
+		f.ok("Entries", err)
+		f.equal("all", n, len(all))
+		if !slices.IsSortedFunc(all, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }) {
+			f.Error("entries out of order")
+		}
+		for _, i := range []int{0, 1, 15, 16, 17, n/2 - 50, n - 2, n - 1} {
+			got, err := collect(f.Entries(f.ctx, l, all[i].SortKey()))
+			f.ok("Entries", err)
+			f.equal(fmt.Sprintf("after entry %d", i), all[i+1:], got)
+			between := all[i]
+			between.User += "\x00"
+			got, err = collect(f.Entries(f.ctx, l, between.SortKey()))
+			f.ok("Entries", err)
+			f.equal(fmt.Sprintf("after a key behind entry %d", i), len(all)-i-1, len(got))
+			got, err = collect(f.Entries(f.ctx, l, leaderboard.SortKey(all[i].Key)))
+			f.ok("Entries", err)
+			f.equal(fmt.Sprintf("from a rank key, of entry %d", i), len(all)-i/2*2, len(got))
+		}
+	}},
+	{"Entries yields every entry that does not move once", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		still := f.rows(300)
+		var results []leaderboard.MatchResult
+		for i := range still {
+			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprintf("still%03d", i)), "m", 0, leaderboard.Score(10*i)))
+		}
+		results = append(results, f.result(b, "moves", "m", 0, 0))
+		f.apply(b, results...)
+		times := map[leaderboard.UserID]int{}
+		n := int64(0)
+		for e, err := range f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "") {
+			f.ok("Entries", err)
+			times[e.User]++
+			n++
+			f.apply(b, f.result(b, "moves", "m", n, leaderboard.Score((n*997)%int64(10*still))))
+		}
+		delete(times, "moves")
+		f.equal("entries that did not move", still, len(times))
+		for user, n := range times {
+			f.equal("times "+string(user), 1, n)
+		}
+	}},
+	{"OrphanRows yields nothing if no data is damaged", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.fill(b)
+		for i, gender := range []string{"F", "M", "X", "F"} {
+			f.apply(b, with(f.result(b, "moves", leaderboard.MatchID(fmt.Sprint(i)), 0, leaderboard.Score(i)), "gender", gender, "country", fmt.Sprint("c", i)))
+		}
+		f.ban("v", true)
+		f.erase("u", f.clock)
+		for _, s := range []leaderboard.SeasonKey{firstSeason(b), secondSeason(b), {Board: "none", Season: "s1"}} {
+			orphans, err := collect(f.OrphanRows(f.ctx, s))
+			f.ok("OrphanRows", err)
+			f.equal("orphan rows", 0, len(orphans))
+		}
+	}},
+	{"Scan yields every entry, hidden ones too", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 5), with(f.result(b, "v", "m", 0, 7), "gender", "F"), f.retraction(b, "gone", "m", 0),
+			with(f.result(b, "banned", "m", 0, 9), "gender", "F"), in("s2", f.result(b, "elsewhere", "m", 0, 1)))
+		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "banned", Banned: true})
+		f.ok("SetBan", err)
+		got, err := collect(f.Scan(f.ctx, firstSeason(b)))
+		f.ok("Scan", err)
+		slices.SortFunc(got, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.User), string(y.User)) })
+		f.equal("Scan", []leaderboard.Entry{f.entry(firstSeason(b), "banned"), f.entry(firstSeason(b), "u"), f.entry(firstSeason(b), "v")}, got)
+	}},
+	{"Scan yields an entry that changes while Scan runs once", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		many := int64(f.rows(300))
+		var results []leaderboard.MatchResult
+		for i := range many {
+			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprintf("u%03d", i)), "m", 0, leaderboard.Score(10*i)))
+		}
+		f.apply(b, results...)
+		times := map[leaderboard.UserID]int{}
+		n := int64(0)
+		for e, err := range f.Scan(f.ctx, firstSeason(b)) {
+			f.ok("Scan", err)
+			times[e.User]++
+			n++
+			f.apply(b, f.result(b, leaderboard.UserID(fmt.Sprintf("u%03d", n*7%many)), "m", n, leaderboard.Score((n*997)%(10*many))))
+			if n%10 == 0 {
+				_, err := f.SetBan(f.ctx, leaderboard.Ban{User: leaderboard.UserID(fmt.Sprintf("u%03d", n*3%many)), Banned: n%20 == 0})
+				f.ok("SetBan", err)
+			}
+		}
+		f.equal("users", int(many), len(times))
+		for user, n := range times {
+			f.equal("times "+string(user), 1, n)
+		}
+	}},
+}
+
+var recountTests = []test{
+	{"Before equals After if nothing was damaged", func(f *fixture) {
+		for policy := range leaderboard.Decay + 1 {
+			b := bestBoard(leaderboard.BoardID(policy.String()))
+			b.Policy = policy
+			if policy == leaderboard.Decay {
+				b.HalfLife = time.Hour
+			}
+			board := f.create(b)
+			f.apply(board, with(f.result(board, "u", "1", 0, 5), "gender", "F"), f.result(board, "u", "2", 0, 7), f.retraction(board, "u", "2", 1), f.result(board, "u", "3", 0, 1))
+			e := f.entry(firstSeason(board), "u")
+			c, err := f.Recount(f.ctx, board, "s1", "u")
+			f.ok("Recount", err)
+			f.equal("change", leaderboard.Change{Before: e, After: e}, c)
+			f.equal("entry", e, f.entry(firstSeason(board), "u"))
+			f.equal("division", users("u"), f.ladder(firstSeason(board), "gender:F"))
+		}
+	}},
+	{"Recount gives a user without results no entry", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		c, err := f.Recount(f.ctx, b, "all", "nobody")
+		f.ok("Recount", err)
+		f.equal("Key", leaderboard.RankKey(""), c.After.Key)
+		_, err = f.Entry(f.ctx, firstSeason(b), "nobody")
+		f.is("Entry", err, leaderboard.ErrEntryNotFound)
+		all, err := collect(f.Users(f.ctx, firstSeason(b)))
+		f.ok("Users", err)
+		f.equal("Users", 0, len(all))
+	}},
+	{"Recount keeps a banned user hidden", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 5))
+		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true})
+		f.ok("SetBan", err)
+		c, err := f.Recount(f.ctx, b, "all", "u")
+		f.ok("Recount", err)
+		f.equal("Hidden", true, c.After.Hidden)
+		f.equal("ladder", users(), f.ladder(firstSeason(b), ""))
+	}},
+	{"a Recount that is concurrent with Apply changes nothing", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		var results []leaderboard.MatchResult
+		for i := range f.rows(100) {
+			results = append(results, f.result(b, "u", leaderboard.MatchID(fmt.Sprint(i)), 0, 1))
+		}
+		done := make(chan error, 1)
+		go func() {
+			for _, r := range results {
+				if _, err := f.Apply(f.ctx, b, []leaderboard.MatchResult{r}); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+		var err error
+		for running := true; running; {
+			select {
+			case err = <-done:
+				running = false
+			default:
+			}
+			_, rerr := f.Recount(f.ctx, b, "all", "u")
+			err = errors.Join(err, rerr)
+			f.ok("Recount or Apply", err)
+		}
+		f.equal("score", fmt.Sprint(len(results)), f.score(b, firstSeason(b), "u"))
+		f.equal("ladder", users("u"), f.ladder(firstSeason(b), ""))
+	}},
+}

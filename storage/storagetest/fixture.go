@@ -1,0 +1,250 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// fixture is a test with its store. Its methods that call the store end the test if
+// the store returns an unexpected error.
+type fixture struct {
+	*testing.T
+	leaderboard.Store
+	limits Limits
+	sizes  Sizes
+	ctx    context.Context
+	clock  time.Time
+}
+
+// rows returns n, reduced as the sizes demand. A test writes that many rows.
+func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)) }
+
+// rounds returns n, reduced as the sizes demand. A test plays that many rounds of
+// concurrent calls.
+func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
+
+// ok ends the test if err is not nil.
+func (f *fixture) ok(what string, err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatalf("%s: %v", what, err)
+	}
+}
+
+// is fails the test unless err wraps want.
+func (f *fixture) is(what string, err, want error) {
+	f.Helper()
+	if !errors.Is(err, want) {
+		f.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+// equal fails the test unless got equals want.
+func (f *fixture) equal(what string, want, got any) {
+	f.Helper()
+	if err := diff(what, want, got); err != nil {
+		f.Error(err)
+	}
+}
+
+// become returns a change for AmendBoard that replaces the board by next.
+func become(next leaderboard.Board) func(*leaderboard.Board) error {
+	return func(b *leaderboard.Board) error {
+		*b = next
+		return nil
+	}
+}
+
+// sumBoard returns a Sum board without a schedule.
+func sumBoard(id leaderboard.BoardID) leaderboard.Board {
+	return leaderboard.Board{ID: id, Policy: leaderboard.Sum, CreatedAt: epoch}
+}
+
+// bestBoard returns a Best board with two seasons and two attributes.
+func bestBoard(id leaderboard.BoardID) leaderboard.Board {
+	return leaderboard.Board{ID: id, Policy: leaderboard.Best, CreatedAt: epoch, Divisions: []string{"gender", "country"},
+		Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
+			{ID: "s1", Start: epoch, End: epoch.AddDate(0, 0, 10)},
+			{ID: "s2", Start: epoch.AddDate(0, 0, 10), End: epoch.AddDate(0, 0, 20)},
+		}}}
+}
+
+// firstSeason returns b's first season.
+func firstSeason(b *leaderboard.Board) leaderboard.SeasonKey {
+	if len(b.Season.Windows) > 0 {
+		return leaderboard.SeasonKey{Board: b.ID, Season: b.Season.Windows[0].ID}
+	}
+	return leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
+}
+
+// secondSeason returns b's second season.
+func secondSeason(b *leaderboard.Board) leaderboard.SeasonKey {
+	return leaderboard.SeasonKey{Board: b.ID, Season: b.Season.Windows[1].ID}
+}
+
+// create creates a board and returns it as the store has it.
+func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
+	f.Helper()
+	f.ok("CreateBoard", f.CreateBoard(f.ctx, b))
+	b, err := f.Board(f.ctx, b.ID)
+	f.ok("Board", err)
+	return &b
+}
+
+// result returns a result in b's first season. It was received one second after the
+// result that the previous call returned.
+func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
+	f.clock = f.clock.Add(time.Second)
+	r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: f.clock, ReceivedAt: f.clock}
+	r.Board, r.Season, r.User, r.Match = b.ID, leaderboard.SeasonAll, user, match
+	if len(b.Season.Windows) > 0 {
+		r.Season = b.Season.Windows[0].ID
+	}
+	return r
+}
+
+// retraction returns the retraction of a match.
+func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64) leaderboard.MatchResult {
+	r := f.result(b, user, match, revision, 0)
+	r.Retracted = true
+	return r
+}
+
+// with returns r with attributes, given as names and values in turn.
+func with(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
+	r.Attributes = map[string]string{}
+	for i := 0; i < len(attributes); i += 2 {
+		r.Attributes[attributes[i]] = attributes[i+1]
+	}
+	return r
+}
+
+// in returns r moved to another season.
+func in(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboard.MatchResult {
+	r.Season = season
+	return r
+}
+
+// apply applies results. No outcome may have an error.
+func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult) leaderboard.ApplyReport {
+	f.Helper()
+	report, err := f.Apply(f.ctx, b, results)
+	f.ok("Apply", err)
+	if len(report.Outcomes) != len(results) {
+		f.Fatalf("Apply of %d results: %d outcomes", len(results), len(report.Outcomes))
+	}
+	for i, o := range report.Outcomes {
+		f.ok(fmt.Sprintf("Apply, outcome %d", i), o.Err)
+	}
+	return report
+}
+
+// ban bans a user or lifts the ban, and returns the changes ordered by season.
+func (f *fixture) ban(user leaderboard.UserID, banned bool) []leaderboard.Change {
+	f.Helper()
+	changes, err := f.SetBan(f.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "cheats", At: f.clock})
+	f.ok("SetBan", err)
+	slices.SortFunc(changes, func(x, y leaderboard.Change) int { return compareSeasonKeys(x.After.SeasonKey, y.After.SeasonKey) })
+	return changes
+}
+
+// erase erases a user, and returns the changes ordered by season.
+func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Change {
+	f.Helper()
+	changes, err := f.Erase(f.ctx, user, at)
+	f.ok("Erase", err)
+	slices.SortFunc(changes, func(x, y leaderboard.Change) int { return compareSeasonKeys(x.After.SeasonKey, y.After.SeasonKey) })
+	return changes
+}
+
+// fill writes every kind of data into b's first season.
+func (f *fixture) fill(b *leaderboard.Board) {
+	f.Helper()
+	late := f.result(b, "u", "late", 0, 1)
+	late.ReceivedAt = epoch.AddDate(1, 0, 0)
+	f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F"), with(f.result(b, "v", "m", 0, 7), "gender", "F"), late)
+	_, err := f.Seal(f.ctx, b, firstSeason(b).Season, leaderboard.Amendment{At: f.clock})
+	f.ok("Seal", err)
+}
+
+// entry returns a user's entry. Its Key is empty if the user has none.
+func (f *fixture) entry(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
+	f.Helper()
+	e, err := f.Entry(f.ctx, s, user)
+	if errors.Is(err, leaderboard.ErrEntryNotFound) {
+		return leaderboard.Entry{SeasonKey: s, User: user}
+	}
+	f.ok("Entry", err)
+	return e
+}
+
+// score returns a user's score as text, or "-" if the user has no entry.
+func (f *fixture) score(b *leaderboard.Board, s leaderboard.SeasonKey, user leaderboard.UserID) string {
+	f.Helper()
+	e := f.entry(s, user)
+	if e.Key == "" {
+		return "-"
+	}
+	return fmt.Sprint(b.ScoreOf(e.Key, epoch))
+}
+
+// ladder returns the users of a ladder in standing order.
+func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard.UserID {
+	f.Helper()
+	d, err := leaderboard.ParseDivision(division)
+	f.ok("ParseDivision", err)
+	entries, err := collect(f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: s, Division: d}, ""))
+	f.ok("Entries", err)
+	users := make([]leaderboard.UserID, len(entries))
+	for i, e := range entries {
+		users[i] = e.User
+	}
+	return users
+}
+
+func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
+
+// keepsNothing checks that the store keeps nothing of b's first season.
+func (f *fixture) keepsNothing(b leaderboard.Board) {
+	f.Helper()
+	s := firstSeason(&b)
+	f.equal("ladder", users(), f.ladder(s, ""))
+	f.equal("division", users(), f.ladder(s, "gender:F"))
+	entries, err := collect(f.Scan(f.ctx, s))
+	f.ok("Scan", err)
+	f.equal("Scan", 0, len(entries))
+	ids, err := collect(f.Users(f.ctx, s))
+	f.ok("Users", err)
+	f.equal("Users", 0, len(ids))
+	results, err := collect(f.Results(f.ctx, s, "u"))
+	f.ok("Results", err)
+	f.equal("Results", 0, len(results))
+	_, err = f.Result(f.ctx, leaderboard.ResultKey{SeasonKey: s, User: "u", Match: "m"})
+	f.is("Result", err, leaderboard.ErrResultNotFound)
+	_, err = f.Entry(f.ctx, s, "u")
+	f.is("Entry", err, leaderboard.ErrEntryNotFound)
+	_, _, err = f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: s}, 1, 1)
+	f.is("FinalStandings", err, leaderboard.ErrNotSealed)
+	_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: s}, "u")
+	f.is("FinalStanding", err, leaderboard.ErrNotSealed)
+	seasons, err := f.Seasons(f.ctx, b.ID)
+	f.ok("Seasons", err)
+	for _, r := range seasons {
+		if r.SeasonKey == s {
+			f.Errorf("Seasons lists %v", s)
+		}
+	}
+	keys, err := f.UserSeasons(f.ctx, "u")
+	f.ok("UserSeasons", err)
+	for _, key := range keys {
+		if key == s {
+			f.Errorf("UserSeasons lists %v", s)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package storagetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// The pools hold ids that a key layout could confuse, or that sort unexpectedly.
+var (
+	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
+	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
+	values   = []string{"F", "M", "x:y", "é", "FF"}
+	points   = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
+)
+
+// writer generates histories.
+type writer struct {
+	rng    *rand.Rand
+	users  []leaderboard.UserID
+	sent   []leaderboard.MatchResult
+	clock  time.Time // the clock of the service
+	large  bool      // whether to generate scores up to ±2^53
+	closes bool      // whether to generate results of closed seasons
+}
+
+const grace = 30 * 24 * time.Hour
+
+func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
+
+func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
+
+func (w *writer) tick() time.Time {
+	w.clock = w.clock.Add(time.Duration(1+w.rng.IntN(1_000_000)) * time.Microsecond)
+	return w.clock
+}
+
+func newWriter(rng *rand.Rand) *writer {
+	w := &writer{rng: rng, clock: epoch.AddDate(0, 0, 25), large: rng.IntN(4) == 0, closes: rng.IntN(2) == 0}
+	w.users = slices.Clone(userPool)
+	rng.Shuffle(len(w.users), func(i, j int) { w.users[i], w.users[j] = w.users[j], w.users[i] })
+	w.users = w.users[:2+rng.IntN(len(w.users)-2)]
+	return w
+}
+
+func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
+	b := leaderboard.Board{
+		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
+		CreatedAt: w.tick().AddDate(0, 0, -25),
+	}
+	if b.Policy == leaderboard.Decay {
+		b.HalfLife = pick(w.rng, []time.Duration{time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, 1234567 * time.Microsecond * 1000})
+	}
+	if b.Policy == leaderboard.Sum && floor && w.chance(60) {
+		low := pick(w.rng, []leaderboard.Score{0, -3})
+		b.Floor = &low
+	}
+	for i := range pick(w.rng, []int{0, 0, 1, 3}) {
+		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprintf("t%d", i), Order: leaderboard.Order(w.rng.IntN(2))})
+	}
+	if floor && w.chance(30) {
+		most := leaderboard.Score(500)
+		b.MaxScore = &most
+	}
+	b.Divisions = pick(w.rng, [][]string{nil, {"gender"}, {"country", "gender"}})
+	if w.chance(60) {
+		b.Season = leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
+			{ID: "s1", Start: epoch, End: epoch.AddDate(0, 0, 10)},
+			{ID: "s10", Start: epoch.AddDate(0, 0, 10), End: epoch.AddDate(0, 0, 20)},
+		}}
+	}
+	return b
+}
+
+// result generates a result: a new one, or one related to a previous result.
+func (w *writer) result(b *leaderboard.Board) leaderboard.MatchResult {
+	var before []leaderboard.MatchResult
+	for _, r := range w.sent {
+		if r.Board == b.ID {
+			before = append(before, r)
+		}
+	}
+	r := w.fresh(b)
+	if len(before) > 0 {
+		old := pick(w.rng, before)
+		switch n := w.rng.IntN(100); {
+		case n < 40: // new; its ids may still be those of a previous result
+		case n < 55: // repeated
+			received := r.ReceivedAt
+			if r = old; w.chance(70) {
+				r.ReceivedAt = received
+				if r.Assigned && w.chance(50) {
+					r.AchievedAt = w.moment(b, r.Season)
+				}
+			}
+		case n < 70: // corrected
+			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
+			r.AchievedAt = w.moment(b, r.Season)
+		case n < 80: // other content under a known revision
+			r.ResultKey, r.Revision = old.ResultKey, old.Revision
+			r.AchievedAt = w.moment(b, r.Season)
+		default: // retracted
+			r = leaderboard.MatchResult{ResultKey: old.ResultKey, Revision: old.Revision + int64(w.rng.IntN(3)), Retracted: true,
+				AchievedAt: old.AchievedAt, ReceivedAt: r.ReceivedAt}
+		}
+	}
+	w.sent = append(w.sent, r)
+	return r
+}
+
+func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
+	r := leaderboard.MatchResult{
+		ResultKey: leaderboard.ResultKey{User: pick(w.rng, w.users), Match: pick(w.rng, matches), SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}},
+		Score:     pick(w.rng, points),
+		Assigned:  w.chance(15),
+		Revision:  int64(w.rng.IntN(3)),
+	}
+	if w.chance(30) {
+		r.Score = leaderboard.Score(w.rng.IntN(2001) - 1000)
+	}
+	if w.large && w.chance(30) {
+		r.Score = pick(w.rng, []leaderboard.Score{leaderboard.MaxScore, -leaderboard.MaxScore, leaderboard.MaxScore - 1})
+	}
+	if windows := b.Season.Windows; len(windows) > 0 {
+		r.Season = pick(w.rng, windows).ID
+	}
+	r.AchievedAt = w.moment(b, r.Season)
+	for range w.rng.IntN(len(b.TieBreakers) + 1) {
+		r.TieBreakers = append(r.TieBreakers, int64(w.rng.IntN(5)-1))
+		if w.large && w.chance(20) {
+			r.TieBreakers[len(r.TieBreakers)-1] = pick(w.rng, []int64{1 << 53, -1 << 53})
+		}
+	}
+	if w.chance(3) { // one tie-breaker too many
+		r.TieBreakers = append(make([]int64, len(b.TieBreakers)), 1)
+	}
+	if !r.Assigned && w.chance(3) { // too far in the future, as an assigned time never is
+		r.AchievedAt = w.clock.AddDate(0, 0, 2)
+	}
+	for _, name := range append([]string{"other"}, b.Divisions...) {
+		if w.chance(60) {
+			if r.Attributes == nil {
+				r.Attributes = map[string]string{}
+			}
+			r.Attributes[name] = pick(w.rng, values)
+		}
+	}
+	if w.chance(20) {
+		r.Metadata = fmt.Sprintf(`{"n":%d}`, w.rng.IntN(3))
+	}
+	r.ReceivedAt = w.tick()
+	if w.closes && r.Season != leaderboard.SeasonAll && w.chance(10) {
+		for _, win := range b.Season.Windows {
+			if win.ID == r.Season {
+				r.ReceivedAt = win.End.Add(grace).Add(time.Duration(w.rng.IntN(3)-1) * time.Microsecond)
+			}
+		}
+	}
+	return r
+}
+
+// moment returns a time in a season. It often takes one of a few times, so that ties
+// occur.
+func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
+	start := epoch
+	for _, win := range b.Season.Windows {
+		if win.ID == season {
+			start = win.Start
+		}
+	}
+	if w.chance(60) {
+		return start.Add(time.Duration(w.rng.IntN(6)) * 24 * time.Hour)
+	}
+	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
+}
+
+// generate returns a history.
+func generate(rng *rand.Rand) []op {
+	w := newWriter(rng)
+	var history []op
+	ids := []leaderboard.BoardID{"b", "bb", "b/é"}[:1+rng.IntN(3)]
+	boards := map[leaderboard.BoardID]leaderboard.Board{}
+	create := func(id leaderboard.BoardID) {
+		boards[id] = w.board(id, true)
+		w.sent = slices.DeleteFunc(w.sent, func(r leaderboard.MatchResult) bool { return r.Board == id })
+		history = append(history, op{kind: opCreateBoard, board: boards[id]})
+	}
+	for _, id := range ids {
+		create(id)
+	}
+	for range 10 + rng.IntN(50) {
+		id := pick(rng, ids)
+		b := boards[id]
+		season := leaderboard.SeasonAll
+		if len(b.Season.Windows) > 0 {
+			season = pick(rng, b.Season.Windows).ID
+		}
+		o := op{id: id, board: b, season: season, user: pick(rng, w.users)}
+		switch n := rng.IntN(100); {
+		case n < 62:
+			o.kind = opApply
+			for range 1 + rng.IntN(8) {
+				o.results = append(o.results, w.result(&b))
+			}
+		case n < 65: // a replay of the whole log
+			o.kind = opApply
+			for _, r := range w.sent {
+				if r.Board == id {
+					o.results = append(o.results, r)
+				}
+			}
+			if w.chance(50) {
+				rng.Shuffle(len(o.results), func(i, j int) { o.results[i], o.results[j] = o.results[j], o.results[i] })
+			}
+		case n < 71:
+			o.kind = opBan
+		case n < 76:
+			o.kind = opUnban
+		case n < 79:
+			o.kind, o.at = opErase, w.tick()
+		case n < 82:
+			o.kind = opRecount
+		case n < 85:
+			o.kind, o.at = opSeal, w.tick()
+		case n < 88:
+			o.kind, o.at = opAmendSeason, w.tick()
+		case n < 90:
+			o.kind = opDeleteSeason
+		case n < 92:
+			o.kind = opDeleteBoard
+			history = append(history, o)
+			create(id)
+			continue
+		case n < 94:
+			o.kind = opAmendBoard
+			o.board.Season.Grace = grace + time.Duration(rng.IntN(2))*time.Microsecond
+		default:
+			o.kind = opCompare
+		}
+		history = append(history, o)
+	}
+	return history
+}
+
+// generateOrderFree returns a history that leads to the same entries for every order of
+// its results. The history has one board, and no result of it is refused.
+func generateOrderFree(rng *rand.Rand) []op {
+	w := newWriter(rng)
+	w.large, w.closes = false, false
+	b := w.board("b", false)
+	history := []op{{kind: opCreateBoard, board: b}}
+	for range 5 + rng.IntN(15) {
+		o := op{kind: opApply, id: b.ID, board: b}
+		for range 1 + rng.IntN(8) {
+			o.results = append(o.results, w.result(&b))
+		}
+		history = append(history, o)
+	}
+	return history
+}

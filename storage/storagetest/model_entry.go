@@ -1,0 +1,197 @@
+package storagetest
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// line is an entry as the model computes it.
+type line struct {
+	user       leaderboard.UserID
+	score      int64      // unused on decay boards
+	decayed    *big.Float // on decay boards, the sum of points·2^(t/h)
+	greatest   *big.Float // the magnitude of the greatest term of decayed
+	terms      string     // the terms as text; equal texts mean equal sums
+	ties       []int64
+	achievedAt time.Time
+	match      leaderboard.MatchID
+	metadata   string
+	divisions  []leaderboard.Division
+	results    int64
+	hidden     bool
+}
+
+// precision is the precision of decayed sums, in bits.
+const precision = 400
+
+func eventOrder(x, y leaderboard.MatchResult) int {
+	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
+}
+
+// line returns a user's entry, or nil if no result stands.
+func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
+	b := m.boards[s.Board]
+	results := m.standing(s, user)
+	if len(results) == 0 {
+		return nil
+	}
+	slices.SortFunc(results, eventOrder)
+	l := &line{user: user, results: int64(len(results)), hidden: m.banned[user]}
+	var decides leaderboard.MatchResult
+	switch b.Policy {
+	case leaderboard.Best:
+		decides = slices.MinFunc(results, func(x, y leaderboard.MatchResult) int {
+			return cmp.Or(inOrder(b.Order, int64(x.Score), int64(y.Score)),
+				compareTies(b.TieBreakers, padded(x.TieBreakers, b), padded(y.TieBreakers, b)), eventOrder(x, y))
+		})
+		l.score, l.ties = int64(decides.Score), padded(decides.TieBreakers, b)
+	case leaderboard.Latest:
+		decides = results[len(results)-1]
+		l.score, l.ties = int64(decides.Score), padded(decides.TieBreakers, b)
+	default:
+		decides = results[0]
+		for _, r := range results {
+			if r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }) {
+				decides = r
+			}
+		}
+		l.score, l.ties = totals(results, len(b.TieBreakers))
+		l.score = min(max(l.score, -1<<53), 1<<53)
+	}
+	if b.Policy == leaderboard.Decay {
+		l.decay(results, b.HalfLife)
+	}
+	l.achievedAt, l.match, l.metadata = decides.AchievedAt, decides.Match, decides.Metadata
+	for _, name := range b.Divisions {
+		value := ""
+		for _, r := range results {
+			if v, ok := r.Attributes[name]; ok {
+				value = v
+			}
+		}
+		if value != "" {
+			l.divisions = append(l.divisions, leaderboard.Division{Attribute: name, Value: value})
+		}
+	}
+	return l
+}
+
+func padded(ties []int64, b leaderboard.Board) []int64 {
+	out := make([]int64, len(b.TieBreakers))
+	copy(out, ties)
+	return out
+}
+
+func (l *line) decay(results []leaderboard.MatchResult, half time.Duration) {
+	l.score = 0
+	l.decayed, l.greatest = newFloat(), newFloat()
+	var terms []string
+	for _, r := range results {
+		if r.Score == 0 {
+			continue
+		}
+		term := newFloat().SetInt64(int64(r.Score))
+		term.Mul(term, twoTo(r.AchievedAt, half))
+		l.decayed.Add(l.decayed, term)
+		if magnitude := newFloat().Abs(term); magnitude.Cmp(l.greatest) > 0 {
+			l.greatest = magnitude
+		}
+		terms = append(terms, fmt.Sprint(r.Score, r.AchievedAt.UnixMicro()))
+	}
+	slices.Sort(terms)
+	l.terms = strings.Join(terms, ",")
+}
+
+func newFloat() *big.Float { return new(big.Float).SetPrec(precision) }
+
+// roots returns 2 to the power of 1/2, 1/4, 1/8 and so on.
+var roots = sync.OnceValue(func() (roots [precision]*big.Float) {
+	root := newFloat().SetInt64(2)
+	for i := range roots {
+		roots[i] = newFloat().Sqrt(root)
+		root = roots[i]
+	}
+	return roots
+})
+
+// twoTo returns 2^(t/half), with t in microseconds since 1970.
+func twoTo(t time.Time, half time.Duration) *big.Float {
+	h := half.Microseconds()
+	whole, part := t.UnixMicro()/h, t.UnixMicro()%h
+	if part < 0 {
+		whole, part = whole-1, part+h
+	}
+	// Compute 2^(part/h), bit by bit of the fraction.
+	v := newFloat().SetInt64(1)
+	for _, root := range roots() {
+		if part *= 2; part >= h {
+			part -= h
+			v.Mul(v, root)
+		}
+	}
+	return v.SetMantExp(v, int(whole))
+}
+
+// scoreAt returns the value of a decayed sum at a time, not rounded.
+func (l *line) scoreAt(t time.Time, half time.Duration) *big.Float {
+	return newFloat().Quo(l.decayed, twoTo(t, half))
+}
+
+func inOrder(o leaderboard.Order, x, y int64) int {
+	if o == leaderboard.LowerFirst {
+		return cmp.Compare(x, y)
+	}
+	return cmp.Compare(y, x)
+}
+
+func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
+	for i, tb := range breakers {
+		if c := inOrder(tb.Order, x[i], y[i]); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// compare compares the ranks of two lines. c is negative if x ranks better, and 0 if the
+// lines tie. ok is false if the model cannot decide, because two decayed sums are nearly
+// equal.
+func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
+	if b.Policy != leaderboard.Decay {
+		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true
+	}
+	if x.terms != y.terms {
+		diff := newFloat().Sub(x.decayed, y.decayed)
+		greatest := x.greatest
+		if y.greatest.Cmp(greatest) > 0 {
+			greatest = y.greatest
+		}
+		if newFloat().Abs(diff).Cmp(newFloat().SetMantExp(greatest, -100)) <= 0 {
+			return 0, false
+		}
+		if c = diff.Sign(); b.Order == leaderboard.HigherFirst {
+			c = -c
+		}
+		return c, true
+	}
+	return compareTies(b.TieBreakers, x.ties, y.ties), true
+}
+
+// ladder returns the lines that stand in a ladder, in any order.
+func (m *model) ladder(l leaderboard.Ladder) []*line {
+	var out []*line
+	for _, user := range m.users(l.SeasonKey) {
+		ln := m.line(l.SeasonKey, user)
+		if ln != nil && !ln.hidden && (l.Division.Overall() || slices.Contains(ln.divisions, l.Division)) {
+			out = append(out, ln)
+		}
+	}
+	return out
+}

@@ -1,0 +1,283 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// replay applies operations to a store and to the model, and compares their answers.
+type replay struct {
+	ctx   context.Context
+	store leaderboard.Store
+	model *model
+	// seen holds the last entry that the store returned for each season and user.
+	seen map[leaderboard.SeasonKey]map[leaderboard.UserID]leaderboard.Entry
+	// All seasons and users of the history so far, so that queries include deleted ones.
+	keys  map[leaderboard.SeasonKey]bool
+	users map[leaderboard.UserID]bool
+}
+
+func newReplay(ctx context.Context, store leaderboard.Store) *replay {
+	return &replay{
+		ctx: ctx, store: store, model: newModel(),
+		seen: map[leaderboard.SeasonKey]map[leaderboard.UserID]leaderboard.Entry{},
+		keys: map[leaderboard.SeasonKey]bool{}, users: map[leaderboard.UserID]bool{},
+	}
+}
+
+func (p *replay) last(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
+	return p.seen[s][user]
+}
+
+func (p *replay) look(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) {
+	if p.seen[s] == nil {
+		p.seen[s] = map[leaderboard.UserID]leaderboard.Entry{}
+	}
+	p.seen[s][user] = e
+}
+
+func (p *replay) do(o op) error {
+	key := leaderboard.SeasonKey{Board: o.id, Season: o.season}
+	switch o.kind {
+	case opCreateBoard:
+		if _, ok := p.model.boards[o.board.ID]; ok {
+			return nil
+		}
+		return p.createBoard(o.board)
+	case opDeleteBoard:
+		return p.deleteBoard(o.id)
+	case opAmendBoard:
+		return p.amend(o.board)
+	case opApply:
+		return p.apply(o.board, o.results)
+	case opBan, opUnban:
+		return p.setBan(o.user, o.kind == opBan)
+	case opErase:
+		return p.erase(o.user, o.at)
+	case opRecount:
+		return p.recount(key, o.user)
+	case opSeal:
+		return p.seal(key, leaderboard.Amendment{At: o.at, Reason: "test"})
+	case opAmendSeason:
+		return p.amendSeason(key, leaderboard.Amendment{At: o.at, Reason: "amended"})
+	case opDeleteSeason:
+		return p.deleteSeason(key)
+	default:
+		return p.compareAll()
+	}
+}
+
+// createBoard creates a board in the store and in the model.
+func (p *replay) createBoard(b leaderboard.Board) error {
+	if err := p.store.CreateBoard(p.ctx, b); err != nil {
+		return fmt.Errorf("CreateBoard(%q): %w", b.ID, err)
+	}
+	p.model.boards[b.ID] = b
+	return nil
+}
+
+func (p *replay) deleteBoard(id leaderboard.BoardID) error {
+	_, there := p.model.boards[id]
+	err := p.store.DeleteBoard(p.ctx, id)
+	if !there {
+		if !errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return fmt.Errorf("DeleteBoard of an unknown board: error %w, want ErrBoardNotFound", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("DeleteBoard: %w", err)
+	}
+	p.model.deleteBoard(id)
+	for s := range p.seen {
+		if s.Board == id {
+			delete(p.seen, s)
+		}
+	}
+	return nil
+}
+
+// amend changes a board's grace.
+func (p *replay) amend(next leaderboard.Board) error {
+	have, ok := p.model.boards[next.ID]
+	if !ok {
+		return nil
+	}
+	have.Season.Grace = next.Season.Grace
+	got, err := p.store.AmendBoard(p.ctx, next.ID, become(have))
+	if err != nil {
+		return fmt.Errorf("AmendBoard: %w", err)
+	}
+	p.model.boards[next.ID] = have
+	return diff("AmendBoard", have, got)
+}
+
+// apply applies results to the store and to the model, and compares outcomes and changes.
+func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResult) error {
+	b, ok := p.model.boards[board.ID]
+	if !ok || !b.CreatedAt.Equal(board.CreatedAt) {
+		_, err := p.store.Apply(p.ctx, &board, results)
+		if len(results) > 0 && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return fmt.Errorf("Apply to a deleted board: error %w, want ErrBoardNotFound", err)
+		}
+		return nil
+	}
+	report, err := p.store.Apply(p.ctx, &b, results)
+	if err != nil {
+		return fmt.Errorf("Apply: %w", err)
+	}
+	if len(report.Outcomes) != len(results) {
+		return fmt.Errorf("Apply of %d results gave %d outcomes", len(results), len(report.Outcomes))
+	}
+	for i, r := range results {
+		p.keys[r.SeasonKey], p.users[r.User] = true, true
+		want := p.model.apply(r)
+		o := report.Outcomes[i]
+		if o.Err != nil || o.Status != want.status || o.Reason != want.reason {
+			return fmt.Errorf("Apply: result %d has status %v %q, error %v; want %v %q", i, o.Status, o.Reason, o.Err, want.status, want.reason)
+		}
+	}
+	for i, r := range results {
+		o := report.Outcomes[i]
+		if err := p.checkEntry(r.SeasonKey, r.User, o.Entry); err != nil {
+			return fmt.Errorf("Apply: entry of outcome %d: %w", i, err)
+		}
+		if prev := p.last(r.SeasonKey, r.User); (prev.Key != "" || o.Entry.Key != "") && prev.Version != o.Entry.Version && !slices.ContainsFunc(report.Changes, func(c leaderboard.Change) bool {
+			return c.After.SeasonKey == r.SeasonKey && c.After.User == r.User
+		}) {
+			return fmt.Errorf("Apply: version of user %q went from %d to %d, but no change names the user", r.User, prev.Version, o.Entry.Version)
+		}
+	}
+	return p.changes("Apply", report.Changes)
+}
+
+// changes compares Before of each change with the last entry that the store returned,
+// and After with the model.
+func (p *replay) changes(what string, changes []leaderboard.Change) error {
+	type who struct {
+		leaderboard.SeasonKey
+		leaderboard.UserID
+	}
+	once := map[who]bool{}
+	for _, c := range changes {
+		s, user := c.After.SeasonKey, c.After.User
+		if c.Before.SeasonKey != s || c.Before.User != user {
+			return fmt.Errorf("%s: a change from %v of %q to %v of %q", what, c.Before.SeasonKey, c.Before.User, s, user)
+		}
+		if once[who{s, user}] {
+			return fmt.Errorf("%s: two changes of user %q in %v", what, user, s)
+		}
+		once[who{s, user}] = true
+		if c.After.Version <= c.Before.Version {
+			return fmt.Errorf("%s: version of user %q went from %d to %d", what, user, c.Before.Version, c.After.Version)
+		}
+		if prev := p.last(s, user); prev.Key != "" || c.Before.Key != "" {
+			if err := diff(what+": Before of user "+string(user), prev, c.Before); err != nil {
+				return err
+			}
+		}
+		if err := p.checkEntry(s, user, c.After); err != nil {
+			return fmt.Errorf("%s: After: %w", what, err)
+		}
+		p.look(s, user, c.After)
+	}
+	return nil
+}
+
+func (p *replay) setBan(user leaderboard.UserID, banned bool) error {
+	changes, err := p.store.SetBan(p.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "test", At: epoch})
+	if err != nil {
+		return fmt.Errorf("SetBan: %w", err)
+	}
+	p.users[user] = true
+	p.model.banned[user] = banned
+	return p.changes("SetBan", changes)
+}
+
+func (p *replay) erase(user leaderboard.UserID, at time.Time) error {
+	changes, err := p.store.Erase(p.ctx, user, at)
+	if err != nil {
+		return fmt.Errorf("Erase: %w", err)
+	}
+	p.users[user] = true
+	for s := range p.keys {
+		if e := p.last(s, user); e.Key != "" && !slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == s }) {
+			return fmt.Errorf("Erase: no change in %v", s)
+		}
+	}
+	p.model.erase(user, at)
+	return p.changes("Erase", changes)
+}
+
+func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error {
+	b, ok := p.model.boards[s.Board]
+	if !ok {
+		return nil
+	}
+	c, err := p.store.Recount(p.ctx, &b, s.Season, user)
+	if err != nil {
+		return fmt.Errorf("Recount: %w", err)
+	}
+	if err := diff("Recount of undamaged data", c.Before, c.After); err != nil {
+		return err
+	}
+	return p.checkEntry(s, user, c.After)
+}
+
+func (p *replay) seal(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
+	return p.makeFinal(s, a, "Seal", p.store.Seal)
+}
+
+func (p *replay) amendSeason(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
+	b, ok := p.model.boards[s.Board]
+	if !ok || p.model.sealed[s] != nil {
+		return p.makeFinal(s, a, "Amend", p.store.Amend)
+	}
+	if _, err := p.store.Amend(p.ctx, &b, s.Season, a); !errors.Is(err, leaderboard.ErrNotSealed) {
+		return fmt.Errorf("Amend of a season that is not sealed: error %w", err)
+	}
+	return nil
+}
+
+// makeFinal calls Seal or Amend for a season.
+func (p *replay) makeFinal(s leaderboard.SeasonKey, a leaderboard.Amendment, what string,
+	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
+	b, ok := p.model.boards[s.Board]
+	if !ok {
+		return nil
+	}
+	p.keys[s] = true
+	if err := p.compareSeason(s); err != nil {
+		return err
+	}
+	ladders := map[leaderboard.Division][]leaderboard.Entry{}
+	for _, d := range p.model.divisions(s) {
+		var err error
+		if ladders[d], err = collect(p.store.Entries(p.ctx, leaderboard.Ladder{SeasonKey: s, Division: d}, "")); err != nil {
+			return fmt.Errorf("Entries: %w", err)
+		}
+	}
+	record, err := call(p.ctx, &b, s.Season, a)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	p.model.seal(s, a, ladders)
+	if err := diff(what, p.model.sealed[s].record, record); err != nil {
+		return err
+	}
+	return p.compareFinal(s)
+}
+
+func (p *replay) deleteSeason(s leaderboard.SeasonKey) error {
+	if err := p.store.DeleteSeason(p.ctx, s); err != nil {
+		return fmt.Errorf("DeleteSeason: %w", err)
+	}
+	p.model.deleteSeason(s)
+	delete(p.seen, s) // versions may restart
+	return nil
+}

@@ -1,0 +1,330 @@
+package storagetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var applyTests = []test{
+	{"Apply merges results into the stored ones by Merge", func(f *fixture) {
+		b := sumBoard("b")
+		floor := leaderboard.Score(0)
+		b.Floor = &floor
+		board := f.create(b)
+		first := f.result(board, "u", "m", 1, 5)
+		again := first
+		again.ReceivedAt = first.ReceivedAt.Add(time.Hour)
+		for i, step := range []struct {
+			r      leaderboard.MatchResult
+			status leaderboard.Status
+			reason leaderboard.Reason
+			score  string
+		}{
+			{first, leaderboard.Applied, "", "5"},
+			{again, leaderboard.Duplicate, "", "5"},
+			{f.result(board, "u", "m", 0, 9), leaderboard.Superseded, "", "5"},
+			{f.result(board, "u", "m", 1, 6), leaderboard.Conflict, "", "6"},
+			{f.result(board, "u", "m", 1, 4), leaderboard.Conflict, "", "6"},
+			{f.result(board, "u", "n", 0, -7), leaderboard.Rejected, leaderboard.ReasonFloor, "6"},
+			{f.result(board, "u", "o", 0, 1<<53), leaderboard.Rejected, leaderboard.ReasonRange, "6"},
+			{f.result(board, "u", "p", 0, 1<<60), leaderboard.Rejected, leaderboard.ReasonInvalid, "6"},
+			{f.retraction(board, "u", "m", 2), leaderboard.Applied, "", "-"},
+			{f.result(board, "u", "m", 3, 2), leaderboard.Applied, "", "2"},
+		} {
+			o := f.apply(board, step.r).Outcomes[0]
+			got := fmt.Sprint(o.Status, o.Reason, f.score(board, firstSeason(board), "u"))
+			f.equal(fmt.Sprintf("step %d", i), fmt.Sprint(step.status, step.reason, step.score), got)
+		}
+	}},
+	{"a refused result stays refused", func(f *fixture) {
+		b := sumBoard("b")
+		floor := leaderboard.Score(0)
+		b.Floor = &floor
+		board := f.create(b)
+		spend := f.result(board, "u", "spend", 0, -5)
+		f.equal("first time", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
+		f.apply(board, f.result(board, "u", "earn", 0, 100))
+		f.equal("repeated when the sum suffices", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
+		f.equal("score", "100", f.score(board, firstSeason(board), "u"))
+	}},
+	{"ReceivedAt decides whether a result is too late", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		closes := b.Season.Windows[0].End.Add(grace)
+		inTime, late := f.result(b, "u", "m", 0, 1), f.result(b, "u", "n", 0, 2)
+		inTime.ReceivedAt, late.ReceivedAt = closes.Add(-time.Microsecond), closes
+		report := f.apply(b, late, inTime)
+		f.equal("late", leaderboard.ReasonClosed, report.Outcomes[0].Reason)
+		f.equal("in time", leaderboard.Applied, report.Outcomes[1].Status)
+	}},
+	{"Apply updates the entries of users in every ladder", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		s := firstSeason(b)
+		f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F", "country", "KEN"), with(f.result(b, "v", "m", 0, 7), "gender", "F"))
+		f.equal("overall", users("v", "u"), f.ladder(s, ""))
+		f.equal("F", users("v", "u"), f.ladder(s, "gender:F"))
+		f.equal("KEN", users("u"), f.ladder(s, "country:KEN"))
+		f.apply(b, with(f.result(b, "u", "n", 0, 9), "gender", "X"))
+		f.equal("overall", users("u", "v"), f.ladder(s, ""))
+		f.equal("F", users("v"), f.ladder(s, "gender:F"))
+		f.equal("X", users("u"), f.ladder(s, "gender:X"))
+		f.equal("KEN", users("u"), f.ladder(s, "country:KEN"))
+	}},
+	{"a retraction restores the next best result in every ladder", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		s := firstSeason(b)
+		f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F"), with(f.result(b, "v", "m", 0, 7), "gender", "F"))
+		before := f.entry(s, "u")
+		f.apply(b, with(f.result(b, "u", "n", 0, 9), "gender", "X"), f.retraction(b, "u", "n", 1))
+		after := f.entry(s, "u")
+		after.Version = before.Version
+		f.equal("entry", before, after)
+		f.equal("overall", users("v", "u"), f.ladder(s, ""))
+		f.equal("F", users("v", "u"), f.ladder(s, "gender:F"))
+		f.equal("X", users(), f.ladder(s, "gender:X"))
+	}},
+	{"Apply accepts results of many users and seasons", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		n := f.rows(1250)
+		var results []leaderboard.MatchResult
+		for i := range 2 * n {
+			user := leaderboard.UserID(fmt.Sprintf("u%04d", i%n))
+			results = append(results, in([]leaderboard.SeasonID{"s1", "s2"}[i/n], f.result(b, user, "m", 0, leaderboard.Score(i))))
+		}
+		report := f.apply(b, results...)
+		f.equal("changes", 2*n, len(report.Changes))
+		f.equal("first season", n, len(f.ladder(firstSeason(b), "")))
+		f.equal("top of the second season", users(results[2*n-1].User, results[2*n-2].User), f.ladder(secondSeason(b), "")[:2])
+	}},
+	{"Apply of no results returns no error", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		report := f.apply(b)
+		f.equal("changes", 0, len(report.Changes))
+	}},
+	{"results of one user are applied in the order given", func(f *fixture) {
+		b := sumBoard("b")
+		floor := leaderboard.Score(0)
+		b.Floor = &floor
+		board := f.create(b)
+		report := f.apply(board, f.result(board, "u", "1", 0, -5), f.result(board, "v", "1", 0, 5), f.result(board, "u", "2", 0, 5),
+			f.result(board, "v", "2", 0, -5))
+		var got []leaderboard.Status
+		for _, o := range report.Outcomes {
+			got = append(got, o.Status)
+		}
+		f.equal("statuses", []leaderboard.Status{leaderboard.Rejected, leaderboard.Applied, leaderboard.Applied, leaderboard.Applied}, got)
+	}},
+	{"the Entry of an outcome is the entry after the whole Apply", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		report := f.apply(b, f.result(b, "u", "1", 0, 1), in("s2", f.result(b, "u", "1", 0, 3)), f.result(b, "u", "2", 0, 2))
+		f.equal("first", f.entry(firstSeason(b), "u"), report.Outcomes[0].Entry)
+		f.equal("third", report.Outcomes[0].Entry, report.Outcomes[2].Entry)
+		f.equal("second", f.entry(secondSeason(b), "u"), report.Outcomes[1].Entry)
+		f.equal("score", leaderboard.Score(2), b.ScoreOf(report.Outcomes[0].Entry.Key, epoch))
+	}},
+	{"the Key of an outcome's Entry is empty if no result stands", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		report := f.apply(b, f.result(b, "u", "m", 0, 1), f.retraction(b, "u", "m", 1))
+		for _, o := range report.Outcomes {
+			f.equal("Key", leaderboard.RankKey(""), o.Entry.Key)
+			f.equal("User", leaderboard.UserID("u"), o.Entry.User)
+			f.equal("SeasonKey", firstSeason(b), o.Entry.SeasonKey)
+		}
+	}},
+	{"Changes has one element for each user and season whose entry has a new Version", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		first := f.apply(b, f.result(b, "u", "1", 0, 1))
+		if len(first.Changes) != 1 || first.Changes[0].Before.Key != "" {
+			f.Fatalf("changes %+v, want one change with an empty Key in Before", first.Changes)
+		}
+		duplicate := f.result(b, "v", "1", 0, 1)
+		f.apply(b, duplicate)
+		report := f.apply(b, f.result(b, "u", "2", 0, 2), duplicate, f.result(b, "u", "3", 0, 3), in("s2", f.result(b, "u", "3", 0, 3)))
+		slices.SortFunc(report.Changes, func(x, y leaderboard.Change) int { return compareSeasonKeys(x.After.SeasonKey, y.After.SeasonKey) })
+		f.equal("changes", []leaderboard.Change{
+			{Before: first.Changes[0].After, After: f.entry(firstSeason(b), "u")},
+			{Before: leaderboard.Entry{SeasonKey: secondSeason(b), User: "u"}, After: f.entry(secondSeason(b), "u")},
+		}, report.Changes)
+		if c := report.Changes[0]; c.After.Version <= c.Before.Version {
+			f.Errorf("version went from %d to %d", c.Before.Version, c.After.Version)
+		}
+	}},
+	{"results and entries of one user change together", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		s := firstSeason(b)
+		ctx, stop := context.WithCancel(f.ctx)
+		var batches [][]leaderboard.MatchResult
+		for i := range f.rows(150) {
+			batches = append(batches, []leaderboard.MatchResult{
+				f.result(b, "u", leaderboard.MatchID(fmt.Sprint(2*i)), 0, 1), f.result(b, "u", leaderboard.MatchID(fmt.Sprint(2*i+1)), 0, 1)})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer stop()
+			for _, batch := range batches {
+				if _, err := f.Apply(f.ctx, b, batch); err != nil {
+					f.Errorf("Apply: %v", err)
+					return
+				}
+			}
+		})
+		for ctx.Err() == nil {
+			before := f.entry(s, "u")
+			results, err := collect(f.Results(f.ctx, s, "u"))
+			f.ok("Results", err)
+			after := f.entry(s, "u")
+			torn := before.Version == after.Version && before.Results != int64(len(results))
+			if torn && f.limits.EntriesFollow == "" || len(results)%2 != 0 {
+				f.Errorf("Entry counts %d results, a later Results yields %d, and a later Entry counts %d", before.Results, len(results), after.Results)
+			}
+			n := 0
+			for e, err := range f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: s}, "") {
+				f.ok("Entries", err)
+				if n++; e.Results%2 != 0 || int64(b.ScoreOf(e.Key, epoch)) != e.Results {
+					f.Errorf("a ladder row has %d results and the score %d, want equal numbers", e.Results, b.ScoreOf(e.Key, epoch))
+				}
+			}
+			if n > 1 {
+				f.Errorf("one user has %d rows in the ladder, want at most 1", n)
+			}
+		}
+		wg.Wait()
+		f.equal("score", fmt.Sprint(2*len(batches)), f.score(b, s, "u"))
+	}},
+	{"Apply returns ErrBoardNotFound if the board was deleted, even if a new board has its id", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		r := f.result(b, "u", "m", 0, 1)
+		_, err := f.Apply(f.ctx, &leaderboard.Board{ID: "none"}, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{
+			SeasonKey: leaderboard.SeasonKey{Board: "none", Season: leaderboard.SeasonAll}, User: "u", Match: "m"}, ReceivedAt: epoch}})
+		f.is("Apply to no board", err, leaderboard.ErrBoardNotFound)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
+		f.is("Apply to a deleted board", err, leaderboard.ErrBoardNotFound)
+		again := sumBoard("b")
+		again.CreatedAt = f.clock
+		now := f.create(again)
+		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
+		f.is("Apply to the board before", err, leaderboard.ErrBoardNotFound)
+		_, err = f.Recount(f.ctx, b, r.Season, "u")
+		f.is("Recount", err, leaderboard.ErrBoardNotFound)
+		_, err = f.Seal(f.ctx, b, r.Season, leaderboard.Amendment{At: f.clock})
+		f.is("Seal", err, leaderboard.ErrBoardNotFound)
+		f.apply(now, r)
+		f.equal("score", "1", f.score(now, firstSeason(now), "u"))
+	}},
+	{"Apply accepts many corrections of one user", func(f *fixture) {
+		for _, b := range []*leaderboard.Board{f.create(sumBoard("sum")), f.create(bestBoard("best"))} {
+			var results []leaderboard.MatchResult
+			for revision := range int64(4) {
+				for i := range 50 {
+					results = append(results, f.result(b, "u", leaderboard.MatchID(fmt.Sprint(i)), revision, leaderboard.Score(100*(4-revision)+int64(i))))
+				}
+			}
+			f.apply(b, results...)
+			want := "149"
+			if b.AddsUp() {
+				want = "6225"
+			}
+			f.equal("score", want, f.score(b, firstSeason(b), "u"))
+			f.equal("results", int64(50), f.entry(firstSeason(b), "u").Results)
+		}
+	}},
+}
+
+var resultTests = []test{
+	{"Result returns the record of a match result", func(f *fixture) {
+		b := sumBoard("b")
+		b.TieBreakers = []leaderboard.TieBreaker{{Name: "x"}, {Name: "y"}}
+		board := f.create(b)
+		r := with(f.result(board, "u", "m/é %", 3, -5), "gender", "F", "other", "x:y")
+		r.TieBreakers, r.Metadata, r.Assigned = []int64{1, -2}, `{"a":[1,"é"]}`, true
+		f.apply(board, r)
+		rec, err := f.Result(f.ctx, r.ResultKey)
+		f.ok("Result", err)
+		f.equal("Result", leaderboard.Record{Result: &r}, rec)
+		gone := f.retraction(board, "u", r.Match, 4)
+		f.apply(board, gone)
+		rec, err = f.Result(f.ctx, r.ResultKey)
+		f.ok("Result", err)
+		gone = plain(gone)
+		f.equal("Result when retracted", leaderboard.Record{Result: &gone}, rec)
+	}},
+	{"Result returns ErrResultNotFound if nothing is known", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		r := f.result(b, "u", "m", 0, 1)
+		_, err := f.Result(f.ctx, r.ResultKey)
+		f.is("Result", err, leaderboard.ErrResultNotFound)
+		f.apply(b, r)
+		r.Match = "n"
+		_, err = f.Result(f.ctx, r.ResultKey)
+		f.is("Result of another match", err, leaderboard.ErrResultNotFound)
+		r.Match, r.Board = "m", "c"
+		_, err = f.Result(f.ctx, r.ResultKey)
+		f.is("Result of another board", err, leaderboard.ErrResultNotFound)
+	}},
+	{"a Record has no Result if all were refused, and orders Refusals by revision and time", func(f *fixture) {
+		b := sumBoard("b")
+		floor := leaderboard.Score(0)
+		b.Floor = &floor
+		board := f.create(b)
+		refused := []leaderboard.MatchResult{f.result(board, "u", "m", 2, -1), f.result(board, "u", "m", 0, -2), f.result(board, "u", "m", 0, -3)}
+		f.apply(board, refused...)
+		f.apply(board, refused...)
+		rec, err := f.Result(f.ctx, refused[0].ResultKey)
+		f.ok("Result", err)
+		var want []leaderboard.Refusal
+		for _, i := range []int{1, 2, 0} {
+			want = append(want, leaderboard.Refusal{Revision: refused[i].Revision, Reason: leaderboard.ReasonFloor,
+				Content: refused[i].ContentID(), ReceivedAt: refused[i].ReceivedAt})
+		}
+		f.equal("Record", leaderboard.Record{Refusals: want}, rec)
+		_, err = f.Entry(f.ctx, firstSeason(board), "u")
+		f.is("Entry", err, leaderboard.ErrEntryNotFound)
+		stands := f.result(board, "u", "m", 3, 1)
+		f.apply(board, stands)
+		rec, err = f.Result(f.ctx, stands.ResultKey)
+		f.ok("Result", err)
+		f.equal("Record with a result", leaderboard.Record{Result: &stands, Refusals: want}, rec)
+	}},
+	{"Results yields the results that stand or are retracted, ordered by match id", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		refused := f.result(b, "u", "0", 0, 1<<60)
+		ten, two, gone := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "1", 0)
+		f.apply(b, two, refused, ten, gone, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
+		got, err := collect(f.Results(f.ctx, firstSeason(b), "u"))
+		f.ok("Results", err)
+		f.equal("Results", []leaderboard.MatchResult{plain(gone), ten, two}, got)
+		got, err = collect(f.Results(f.ctx, firstSeason(b), "nobody"))
+		f.ok("Results", err)
+		f.equal("Results of an unknown user", 0, len(got))
+	}},
+	{"UnregisteredUsers yields nothing if no data is damaged", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.fill(b)
+		f.apply(b, f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), in("s2", f.result(b, "u", "m", 0, 0)))
+		f.ban("v", true)
+		f.erase("u", f.clock)
+		unregistered, err := collect(f.UnregisteredUsers(f.ctx))
+		f.ok("UnregisteredUsers", err)
+		f.equal("unregistered users", 0, len(unregistered))
+	}},
+	{"Users yields each user with a Record once", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		want := users("refused", "retracted")
+		results := []leaderboard.MatchResult{f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), in("s2", f.result(b, "elsewhere", "m", 0, 0))}
+		for i := range f.rows(1500) {
+			user := leaderboard.UserID(fmt.Sprintf("u%04d", i))
+			want = append(want, user)
+			results = append(results, f.result(b, user, "1", 0, 1), f.result(b, user, "2", 0, 1))
+		}
+		f.apply(b, results...)
+		got, err := collect(f.Users(f.ctx, firstSeason(b)))
+		f.ok("Users", err)
+		slices.Sort(got)
+		f.equal("Users", want, got)
+	}},
+}

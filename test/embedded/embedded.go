@@ -1,0 +1,33 @@
+// Package embedded opens the embedded engine in memory, for tests.
+package embedded
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
+)
+
+// Store returns an empty store on an in-memory file system. The store is closed
+// when the test and its subtests are done.
+func Store(t testing.TB) *pebble.Store {
+	t.Helper()
+	store, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// Open returns an empty store, as [Store] does, and an empty index.
+func Open(t testing.TB) (*pebble.Store, *memory.Index) {
+	t.Helper()
+	return Store(t), memory.New()
+}

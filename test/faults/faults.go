@@ -1,0 +1,44 @@
+// Package faults simulates servers that are down: its Store and Index wrap real
+// ones for fast tests. Its own tests kill, pause and disconnect real servers and
+// processes under load, and compare the result with an independent recount.
+package faults
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Mode is the state of a simulated server.
+type Mode int32
+
+// The modes of a simulated server.
+const (
+	Up     Mode = iota // every call reaches the wrapped store or index
+	Refuse             // every call fails at once
+	Hang               // every call blocks until its context is done or the client times out
+)
+
+// clientTimeout is how long a client of a server in mode Hang waits.
+const clientTimeout = 20 * time.Second
+
+// Switch holds the mode of a simulated server. The zero value is Up.
+type Switch struct{ mode atomic.Int32 }
+
+// Set changes the mode. It applies to calls that start afterwards.
+func (s *Switch) Set(m Mode) { s.mode.Store(int32(m)) }
+
+// check returns nil, or an error that wraps down if the call must fail.
+func (s *Switch) check(ctx context.Context, call string, down error) error {
+	switch Mode(s.mode.Load()) {
+	case Refuse:
+		return fmt.Errorf("faults: %s: %w", call, down)
+	case Hang:
+		ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+		defer cancel()
+		<-ctx.Done()
+		return fmt.Errorf("faults: %s: %w: %w", call, down, ctx.Err())
+	}
+	return nil
+}

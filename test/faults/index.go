@@ -1,0 +1,98 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Index is an index with a simulated server. If the server is down, methods return
+// [leaderboard.ErrRankUnavailable], and an Update drops its season from the index.
+type Index struct {
+	leaderboard.Index
+	Switch
+}
+
+var _ leaderboard.Index = (*Index)(nil)
+
+// Synced reports whether the server is up. A season that missed an update has been
+// dropped, so every process knows that it is unavailable.
+func (x *Index) Synced() bool {
+	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
+}
+
+// Standings implements [leaderboard.Index].
+func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+	if err = x.check(ctx, "Standings", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.Standings(ctx, l, users)
+}
+
+// Page implements [leaderboard.Index].
+func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+	if err = x.check(ctx, "Page", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.Page(ctx, l, position, n)
+}
+
+// PageAfter implements [leaderboard.Index].
+func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+	if err = x.check(ctx, "PageAfter", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.PageAfter(ctx, l, after, n)
+}
+
+// Around implements [leaderboard.Index].
+func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+	if err = x.check(ctx, "Around", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.Around(ctx, l, user, above, below)
+}
+
+// Count implements [leaderboard.Index].
+func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) (counts []leaderboard.Counts, seen leaderboard.View, err error) {
+	if err = x.check(ctx, "Count", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.Count(ctx, l, keys)
+}
+
+// Update drops the season if the server is down, because the index would lack the
+// update.
+func (x *Index) Update(ctx context.Context, key leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+	if err := x.check(ctx, "Update", leaderboard.ErrRankUnavailable); err != nil {
+		return errors.Join(err, x.Index.Drop(context.WithoutCancel(ctx), key))
+	}
+	return x.Index.Update(ctx, key, at, entries)
+}
+
+// Rebuild implements [leaderboard.Index].
+func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	if err := x.check(ctx, "Rebuild", leaderboard.ErrRankUnavailable); err != nil {
+		return err
+	}
+	return x.Index.Rebuild(ctx, b, key, at, entries)
+}
+
+// Loaded implements [leaderboard.Index].
+func (x *Index) Loaded(ctx context.Context, key leaderboard.SeasonKey) (ok bool, err error) {
+	if err = x.check(ctx, "Loaded", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.Loaded(ctx, key)
+}
+
+// Drop implements [leaderboard.Index].
+func (x *Index) Drop(ctx context.Context, key leaderboard.SeasonKey) error {
+	if err := x.check(ctx, "Drop", leaderboard.ErrRankUnavailable); err != nil {
+		return err
+	}
+	return x.Index.Drop(ctx, key)
+}

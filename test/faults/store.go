@@ -1,0 +1,266 @@
+package faults
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Store is a store with a simulated server. If the server is down, methods return
+// [leaderboard.ErrUnavailable].
+type Store struct {
+	leaderboard.Store
+	Switch
+}
+
+var _ leaderboard.Store = (*Store)(nil)
+
+// failed returns a sequence that yields only an error.
+func failed[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
+}
+
+// CreateBoard implements [leaderboard.Store].
+func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
+	if err := s.check(ctx, "CreateBoard", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.CreateBoard(ctx, b)
+}
+
+// Board implements [leaderboard.Store].
+func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (got leaderboard.Board, err error) {
+	if err = s.check(ctx, "Board", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Board(ctx, id)
+}
+
+// Boards implements [leaderboard.Store].
+func (s *Store) Boards(ctx context.Context) (list []leaderboard.Board, err error) {
+	if err = s.check(ctx, "Boards", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Boards(ctx)
+}
+
+// AmendBoard implements [leaderboard.Store].
+func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (got leaderboard.Board, err error) {
+	if err = s.check(ctx, "AmendBoard", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.AmendBoard(ctx, id, change)
+}
+
+// DeleteBoard implements [leaderboard.Store].
+func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+	if err := s.check(ctx, "DeleteBoard", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.DeleteBoard(ctx, id)
+}
+
+// Apply implements [leaderboard.Store].
+func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (got leaderboard.ApplyReport, err error) {
+	if err = s.check(ctx, "Apply", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Apply(ctx, b, results)
+}
+
+// Result implements [leaderboard.Store].
+func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (got leaderboard.Record, err error) {
+	if err = s.check(ctx, "Result", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Result(ctx, key)
+}
+
+// Results implements [leaderboard.Store].
+func (s *Store) Results(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
+	if err := s.check(ctx, "Results", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.MatchResult](err)
+	}
+	return s.Store.Results(ctx, key, user)
+}
+
+// Users implements [leaderboard.Store].
+func (s *Store) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
+	if err := s.check(ctx, "Users", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.UserID](err)
+	}
+	return s.Store.Users(ctx, key)
+}
+
+// UnregisteredUsers implements [leaderboard.Store].
+func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
+	if err := s.check(ctx, "UnregisteredUsers", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.EntryKey](err)
+	}
+	return s.Store.UnregisteredUsers(ctx)
+}
+
+// Entry implements [leaderboard.Store].
+func (s *Store) Entry(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) (got leaderboard.Entry, err error) {
+	if err = s.check(ctx, "Entry", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Entry(ctx, key, user)
+}
+
+// Entries implements [leaderboard.Store].
+func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	if err := s.check(ctx, "Entries", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.Entry](err)
+	}
+	return s.Store.Entries(ctx, l, after)
+}
+
+// Scan implements [leaderboard.Store].
+func (s *Store) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+	if err := s.check(ctx, "Scan", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.Entry](err)
+	}
+	return s.Store.Scan(ctx, key)
+}
+
+// OrphanRows implements [leaderboard.Store].
+func (s *Store) OrphanRows(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
+	if err := s.check(ctx, "OrphanRows", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.OrphanRow](err)
+	}
+	return s.Store.OrphanRows(ctx, key)
+}
+
+// Recount implements [leaderboard.Store].
+func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (got leaderboard.Change, err error) {
+	if err = s.check(ctx, "Recount", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Recount(ctx, b, season, user)
+}
+
+// SetBan implements [leaderboard.Store].
+func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) (list []leaderboard.Change, err error) {
+	if err = s.check(ctx, "SetBan", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.SetBan(ctx, ban)
+}
+
+// Ban implements [leaderboard.Store].
+func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (got leaderboard.Ban, err error) {
+	if err = s.check(ctx, "Ban", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Ban(ctx, user)
+}
+
+// Erase implements [leaderboard.Store].
+func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) (list []leaderboard.Change, err error) {
+	if err = s.check(ctx, "Erase", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Erase(ctx, user, at)
+}
+
+// UserSeasons implements [leaderboard.Store].
+func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) (list []leaderboard.SeasonKey, err error) {
+	if err = s.check(ctx, "UserSeasons", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.UserSeasons(ctx, user)
+}
+
+// Seasons implements [leaderboard.Store].
+func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) (list []leaderboard.SeasonRecord, err error) {
+	if err = s.check(ctx, "Seasons", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Seasons(ctx, id)
+}
+
+// Season implements [leaderboard.Store].
+func (s *Store) Season(ctx context.Context, key leaderboard.SeasonKey) (got leaderboard.SeasonRecord, err error) {
+	if err = s.check(ctx, "Season", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Season(ctx, key)
+}
+
+// Seal implements [leaderboard.Store].
+func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (got leaderboard.SeasonRecord, err error) {
+	if err = s.check(ctx, "Seal", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Seal(ctx, b, season, a)
+}
+
+// Amend implements [leaderboard.Store].
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (got leaderboard.SeasonRecord, err error) {
+	if err = s.check(ctx, "Amend", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Amend(ctx, b, season, a)
+}
+
+// FinalStandings implements [leaderboard.Store].
+func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (list []leaderboard.Standing, total int64, err error) {
+	if err = s.check(ctx, "FinalStandings", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.FinalStandings(ctx, l, position, n)
+}
+
+// FinalStanding implements [leaderboard.Store].
+func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (got leaderboard.Standing, err error) {
+	if err = s.check(ctx, "FinalStanding", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.FinalStanding(ctx, l, user)
+}
+
+// DeleteSeason implements [leaderboard.Store].
+func (s *Store) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey) error {
+	if err := s.check(ctx, "DeleteSeason", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.DeleteSeason(ctx, key)
+}
+
+// PutAPIKey implements [leaderboard.Store].
+func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
+	if err := s.check(ctx, "PutAPIKey", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.PutAPIKey(ctx, k)
+}
+
+// APIKey implements [leaderboard.Store].
+func (s *Store) APIKey(ctx context.Context, hash [32]byte) (got leaderboard.APIKey, err error) {
+	if err = s.check(ctx, "APIKey", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.APIKey(ctx, hash)
+}
+
+// APIKeys implements [leaderboard.Store].
+func (s *Store) APIKeys(ctx context.Context) (list []leaderboard.APIKey, err error) {
+	if err = s.check(ctx, "APIKeys", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.APIKeys(ctx)
+}
+
+// DeleteAPIKey implements [leaderboard.Store].
+func (s *Store) DeleteAPIKey(ctx context.Context, id string) error {
+	if err := s.check(ctx, "DeleteAPIKey", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.DeleteAPIKey(ctx, id)
+}

@@ -1,0 +1,160 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// timeout bounds how long the page may take to show something.
+const timeout = 30 * time.Second
+
+// browser is a tab of a headless Chromium.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+// open starts a browser with a window of the given size. The test fails if the page
+// throws an exception, or if its policy blocks one of its own parts.
+func open(t *testing.T, width, height int) *browser {
+	t.Helper()
+	path := find(t)
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(width, height),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-sync", true),
+		chromedp.UserDataDir(t.TempDir()),
+	)
+	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithListener(func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			t.Errorf("the page threw %+v", e.ExceptionDetails)
+		case *log.EventEntryAdded:
+			if e.Entry.Source == log.EntrySourceSecurity {
+				t.Errorf("the page broke its policy: %s", e.Entry.Text)
+			}
+		}
+	}))
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits for the browser to end
+		cancel()
+		cancelAllocator()
+	})
+	b := &browser{t, ctx}
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, log.Enable, cdp.Empty{})
+		return err
+	}), chromedp.EmulateViewport(int64(width), int64(height)))
+	return b
+}
+
+// find returns the path of the browser.
+func find(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+		t.Fatal("no Chromium found; scripts/install-test-deps.sh installs it")
+	}
+	t.Skip("no Chromium found; scripts/install-test-deps.sh installs it")
+	return ""
+}
+
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// visit loads a page. The blank page between makes a change of the fragment a load.
+func (b *browser) visit(url string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
+}
+
+// eval returns the value of an expression as text.
+func (b *browser) eval(expression string) string {
+	b.t.Helper()
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// shows waits until the text of an element contains every part. White space between
+// words counts as one space.
+func (b *browser) shows(selector string, parts ...string) {
+	b.t.Helper()
+	b.waitFor(fmt.Sprintf("%s contains %q", selector, parts), func() (string, bool) {
+		text := strings.Join(strings.Fields(b.eval(fmt.Sprintf("document.querySelector(%q)?.innerText", selector))), " ")
+		for _, part := range parts {
+			if !strings.Contains(text, part) {
+				return text, false
+			}
+		}
+		return text, true
+	})
+}
+
+// is waits until an expression has a value.
+func (b *browser) is(expression, want string) {
+	b.t.Helper()
+	b.waitFor(fmt.Sprintf("%s is %q", expression, want), func() (string, bool) {
+		got := b.eval(expression)
+		return got, got == want
+	})
+}
+
+func (b *browser) waitFor(what string, done func() (string, bool)) {
+	b.t.Helper()
+	var got string
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		var ok bool
+		if got, ok = done(); ok {
+			return
+		}
+	}
+	b.t.Fatalf("not within %v: %s; it is %q, at %s", timeout, what, got, b.eval("location.href"))
+}
+
+// choose selects an option of a list as a user does.
+func (b *browser) choose(id, value string) {
+	b.t.Helper()
+	b.is(fmt.Sprintf("[...document.getElementById(%q).options].some(o => o.value === %q)", id, value), "true")
+	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); })(document.getElementById(%q))`, value, id))
+}
+
+// submit types text into an input and presses Enter.
+func (b *browser) submit(id, text string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf(`document.getElementById(%q).value = ""`, id))
+	b.do(chromedp.SendKeys(chromedp.CSS("#"+id), text+"\n"))
+}
+
+// fits checks that nothing is wider than the window, and that no text is cut off
+// where an ellipsis would change its meaning.
+func (b *browser) fits() {
+	b.t.Helper()
+	if got := b.eval("document.documentElement.scrollWidth - innerWidth"); strings.TrimPrefix(got, "-") == got && got != "0" {
+		b.t.Errorf("the page at %s is %s pixels wider than the window", b.eval("location.href"), got)
+	}
+	if cut := b.eval(`[...document.querySelectorAll("td.rank, td.score, th, dd")].filter(e => e.scrollWidth > e.clientWidth + 1 && e.offsetParent).map(e => e.innerText)`); cut != "" {
+		b.t.Errorf("the page at %s cuts off %s", b.eval("location.href"), cut)
+	}
+}

@@ -1,0 +1,12 @@
+// The test of the web page in a browser, apart so that the driver of the browser
+// never reaches the service's own go.mod.
+module github.com/open-leaderboard/leaderboard/test/page
+
+go 1.26.0
+
+require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
+)
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect

@@ -1,0 +1,172 @@
+package page
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var link = regexp.MustCompile(`http://[^\s']+`)
+
+func TestEveryLinkOfTheDemoWorks(t *testing.T) {
+	b := open(t, 1200, 900)
+	out := start(t, "Press Ctrl-C", "demo", "--speed", "400")
+	links := link.FindAllString(out, -1)
+	if len(links) != 4 {
+		t.Fatalf("the demo names %d links, want 4: %q", len(links), links)
+	}
+	for _, l := range links {
+		if strings.Contains(l, "/v1/") {
+			call(t.Context(), t, http.MethodGet, l, "")
+			continue
+		}
+		b.visit(l)
+		b.shows("#state", "live")
+		b.is(`document.querySelectorAll("#top tr").length`, "10")
+		b.shows("#caption", "entrants")
+		b.fits()
+	}
+	// A link without a season falls back to the newest one, and the list moves.
+	b.visit(links[0] + "#board=football-yearly")
+	b.shows("#state", "live")
+	b.is(`document.getElementById("season").value`, "latest")
+	b.is(`document.querySelectorAll("#top tr").length`, "10")
+	const top = `document.getElementById("top").innerText`
+	before := b.eval(top)
+	b.waitFor("the top changes", func() (string, bool) { now := b.eval(top); return now, now != before && now != "" })
+}
+
+// race is a board with everything that the page shows.
+const race = `{"board_id":"race","title":"Harbor race","policy":"BEST","order":"LOWER_FIRST","unit":"s",
+	"tie_breakers":[{"name":"late_starts","order":"LOWER_FIRST"},{"name":"wins","order":"HIGHER_FIRST"}],"divisions":["gender","age"],
+	"season":{"schedule":"EXPLICIT","grace":"315360000s","windows":[
+		{"id":"2024","start":"2024-01-01T00:00:00Z","end":"2025-01-01T00:00:00Z"},{"id":"2025","start":"2025-01-01T00:00:00Z","end":"2026-01-01T00:00:00Z"}]}}`
+
+const runners = `{"results":[
+	{"user_id":"ada","match_id":"m","score":7717,"tie_breakers":[0,3],"attributes":{"gender":"F","age":"30-34"},"achieved_at":"2025-05-01T00:00:00Z"},
+	{"user_id":"bob","match_id":"m","score":7717,"tie_breakers":[0,1],"attributes":{"gender":"M","age":"9-10"},"achieved_at":"2025-05-01T00:00:00Z"},
+	{"user_id":"cyd","match_id":"m","score":61,"tie_breakers":[2,2],"attributes":{"gender":"F","age":"30-34"},"achieved_at":"2025-05-01T00:00:00Z"},
+	{"user_id":"dan","match_id":"m","score":59,"tie_breakers":[2,2],"attributes":{"gender":"M","age":"30-34"},"achieved_at":"2025-05-01T00:00:00Z"},
+	{"user_id":"eve","match_id":"m","score":8000,"tie_breakers":[1,1],"attributes":{"gender":"F","age":"30-34"},"achieved_at":"2025-05-01T00:00:00Z"},
+	{"user_id":"flo","match_id":"m","score":8000,"tie_breakers":[1,1],"attributes":{"gender":"F","age":"30-34"},"achieved_at":"2025-05-02T00:00:00Z"},
+	{"user_id":"old","match_id":"m","score":9000,"tie_breakers":[0,0],"attributes":{"gender":"F","age":"80+"},"achieved_at":"2024-05-01T00:00:00Z"}]}`
+
+// startRace runs a server with the board race and a board without entries.
+func startRace(t *testing.T) string {
+	t.Helper()
+	server, _ := serve(t, "--insecure")
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards", race)
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards", `{"board_id":"empty","policy":"SUM","order":"HIGHER_FIRST"}`)
+	if answer := call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores:batch", runners); strings.Count(answer, `"APPLIED"`) != 7 {
+		t.Fatalf("the results are not applied: %s", answer)
+	}
+	return server
+}
+
+func TestPageShowsARanking(t *testing.T) {
+	server := startRace(t)
+	b := open(t, 1200, 900)
+	b.visit(server + "/#board=race")
+	b.shows("h1", "Harbor race")
+	b.shows("#caption", "season 2025", "6 entrants")
+	b.shows("thead", "Time")
+	// Times are those of the command line. Tie-breakers stand where they decide: the
+	// second decides between ada and bob, none decides between eve and flo.
+	b.shows("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
+
+	// Divisions are a list, in the order of their numbers.
+	b.is(`[...document.getElementById("division").options].map(o => o.value)`, ",gender:F,gender:M,age:9-10,age:30-34,other")
+	b.choose("division", "gender:F")
+	b.shows("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 3 flo 2:13:20")
+	b.choose("method", "ordinal")
+	b.shows("#top", "3 eve 2:13:20 4 flo 2:13:20")
+	b.choose("season", "2025")
+	b.submit("user", "eve")
+	b.shows("#found", "Rank 3", "Score 2:13:20", "2 ada", "3 eve", "4 flo")
+
+	// The address names all of it, also for another browser.
+	const want = "#board=race&season=2025&division=gender%3AF&method=ordinal&user=eve"
+	b.is("location.hash", want)
+	other := open(t, 1200, 900)
+	other.visit(server + "/" + want)
+	other.shows("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 4 flo 2:13:20")
+	other.shows("#found", "Rank 3")
+	other.is(`["season", "division", "method"].map(id => document.getElementById(id).value)`, "2025,gender:F,ordinal")
+	// A link that is pasted into the open page changes it.
+	other.eval(`location.hash = "#board=race&season=2024"`)
+	other.shows("#top", "1 old 2:30:00")
+	other.choose("division", "other")
+	other.submit("other", "age:80+")
+	other.is("location.hash", "#board=race&season=2024&division="+url.QueryEscape("age:80+"))
+	other.shows("#caption", "age:80+", "1 entrant")
+
+	b.visit(server + "/#board=race&season=2023")
+	b.shows("#caption", `no season "2023"`, `"2024" and "2025"`)
+	b.shows("#state", "stopped")
+}
+
+func TestPageFollowsChanges(t *testing.T) {
+	server := startRace(t)
+	b := open(t, 1200, 900)
+	b.visit(server + "/#board=race&user=bob")
+	b.shows("#found", "Rank 4", "Score 2:08:37")
+	b.shows("#top", "4 bob")
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"bob","match_id":"m2","score":60,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
+	b.is(`[...document.querySelectorAll("#top tr")].map(tr => tr.dataset.user)`, "dan,bob,cyd,ada,eve,flo")
+	b.shows("#top", "2▲2 bob") // the mark of a row that moved
+	b.shows("#found", "Rank 2", "Score 1:00", "3 cyd")
+	b.shows("#top tr.mine", "bob")
+
+	b.submit("user", "nobody")
+	b.shows("#problem", "nobody has no entry in this ranking")
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"nobody","match_id":"m","score":1,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
+	b.shows("#found", "Rank 1")
+	b.is(`document.getElementById("problem").innerText`, "")
+}
+
+func TestPageOfAnEmptyBoard(t *testing.T) {
+	server := startRace(t)
+	b := open(t, 1200, 900)
+	b.visit(server + "/#board=empty")
+	b.shows("#empty", "This ranking has no entries yet.")
+	b.shows("#state", "live")
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards/empty/scores", `{"user_id":"ada","points":1}`)
+	b.shows("#top", "1 ada 1")
+	b.is(`document.getElementById("empty").hidden`, "true")
+}
+
+func TestPageAsksForAKey(t *testing.T) {
+	server, out := serve(t)
+	_, key, _ := strings.Cut(out, "export LEADERBOARD_KEY=")
+	key, _, _ = strings.Cut(key, "\n")
+	b := open(t, 1200, 900)
+	b.visit(server + "/")
+	b.shows("#state", "a key is needed")
+	b.shows("#key", "API key")
+	b.is(`document.getElementById("refused").hidden`, "true")
+	b.submit("secret", "wrong")
+	b.shows("#refused", "does not accept this key")
+	b.submit("secret", key)
+	b.shows("#state", "live")
+	b.is(`document.getElementById("key").hidden`, "true")
+	b.shows("#empty", "no entries yet")
+}
+
+func TestPageFitsAPhone(t *testing.T) {
+	server := startRace(t)
+	long := strings.Repeat("W", 128)
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"`+long+`","match_id":"m","score":360000,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
+	call(t.Context(), t, http.MethodPost, server+"/v1/boards/empty/scores", `{"user_id":"United Arab Emirates","points":9007199254740991}`)
+	b := open(t, 360, 740)
+	b.visit(server + "/#board=race&user=ada")
+	b.shows("#found", "Rank 3")
+	b.shows("#top", long, "100:00:00")
+	b.fits()
+	b.visit(server + "/#board=empty&user=United+Arab+Emirates")
+	b.shows("#found", "Rank 1")
+	if b.eval("document.documentElement.scrollWidth <= innerWidth") != "true" {
+		t.Error("the largest score makes the page wider than a phone")
+	}
+}

@@ -1,0 +1,131 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// command builds the command leaderboard once for all tests, and returns its path.
+var command = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "leaderboard-page-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "leaderboard")
+	build := exec.Command("go", "build", "-o", path, "./cmd/leaderboard")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := command(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// output is what a process has written.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// start runs leaderboard with args on free ports until the test ends, and returns
+// what it has written once that contains text.
+func start(t *testing.T, text string, args ...string) string {
+	t.Helper()
+	path, err := command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out output
+	cmd := exec.Command(path, append(args, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), "LEADERBOARD_KEY=")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+		if t.Failed() {
+			t.Logf("leaderboard %s wrote:\n%.4000s", strings.Join(args, " "), out.String())
+		}
+	})
+	deadline := time.After(time.Minute)
+	for !strings.Contains(out.String(), text) {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("leaderboard %v ended: %v\n%s", args, err, out.String())
+		case <-deadline:
+			t.Fatalf("leaderboard %v has not written %q:\n%s", args, text, out.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return out.String()
+}
+
+var listening = regexp.MustCompile(`"http":"([^"]+)"`)
+
+// serve runs a server with an empty store. It returns the server's URL and what the
+// server wrote at its start.
+func serve(t *testing.T, args ...string) (url, out string) {
+	t.Helper()
+	out = start(t, `"msg":"listening"`, append([]string{"serve", "--log-format", "json", "--data", t.TempDir()}, args...)...)
+	return "http://" + listening.FindStringSubmatch(out)[1], out
+}
+
+// call sends a request with a JSON body, which must succeed.
+func call(ctx context.Context, t *testing.T, method, url, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 300 {
+		t.Fatalf("%s %s %s: %s %s %v", method, url, body, res.Status, answer, err)
+	}
+	return string(answer)
+}

@@ -1,0 +1,196 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/storage/cql"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+const asJSON = "content-type=application/json"
+
+var sumBoard = map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}
+
+// The consumer writes a message that is no valid result to the dead letters, unchanged,
+// with its cause and origin. For a result that a rule rejects it publishes an update.
+// It applies the other results of the same partition without waiting.
+func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	api := serveAPI(t, d)
+	board := api.Board(t, "invalid", sumBoard)
+	s := newStream(t, d)
+	var mu sync.Mutex
+	var deadLetters []message
+	read(t, d, s.topics.DeadLetters(), func(m message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		deadLetters = append(deadLetters, m)
+		return nil
+	})
+	points := func(match, n string) string {
+		return fmt.Sprintf(`{"board_id":%q,"result":{"user_id":"ann","match_id":%q,"points":%s}}`, board, match, n)
+	}
+	invalid := []struct{ value, header, cause string }{
+		{"\x00\xfe\xff", "", "form"},
+		{points("m", "NaN"), asJSON, "form"},
+		{points("m", "0.5"), asJSON, "form"},
+		{points("m", "1") + "{", asJSON, "form"},
+		{points("m", "1"), "content-type=text/csv", "form"},
+		{strings.Repeat("x", 600<<10), asJSON, "form"},
+		{points("", "1"), asJSON, "invalid"},
+		{strings.Replace(points("m", "1"), board, "nowhere", 1), asJSON, "board"},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), sendTimeout)
+	defer cancel()
+	want := map[match]int{{board, "ann", "huge"}: 1}
+	send := func(value, header string) {
+		t.Helper()
+		headers := []string{header}
+		if header == "" {
+			headers = nil
+		}
+		if err := write(ctx, d, s.topics.Results(), []message{{key: "ann", value: []byte(value)}}, headers...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, p := range invalid {
+		send(p.value, p.header)
+		good := fmt.Sprint("good", i)
+		send(points(good, "1"), asJSON)
+		want[match{board, "ann", good}] = 1
+	}
+	send(points("huge", "9007199254740993"), asJSON)
+	// All messages are in the topic before a consumer runs.
+	consumer := d.Serve(t, "--roles=consumer")
+	if err := s.wait(ctx, want); err == nil || !strings.Contains(err.Error(), "rejected") {
+		t.Errorf("updates: error %v, want a rejection of the result that is too large", err)
+	}
+	delete(want, match{board, "ann", "huge"})
+	if err := s.wait(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	if u := s.last(match{board, "ann", "huge"}); u.GetStatus() != pb.Outcome_REJECTED || u.GetReason() != string(leaderboard.ReasonInvalid) {
+		t.Errorf("the update of the result that is too large is %v, want status REJECTED and reason %s", u, leaderboard.ReasonInvalid)
+	}
+	deployment.Eventually(t, func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(deadLetters) < len(invalid) {
+			return fmt.Errorf("%d dead letters, want %d", len(deadLetters), len(invalid))
+		}
+		return nil
+	})
+	checkScore(t, api, board, "ann", int64(len(invalid)), 1)
+
+	mu.Lock()
+	defer mu.Unlock()
+	slices.SortFunc(deadLetters, func(x, y message) int { return int(x.offset - y.offset) })
+	for i, p := range invalid {
+		l := deadLetters[i]
+		if string(l.value) != p.value || l.key != "ann" {
+			t.Errorf("the dead letter of %.60q is %.60q with key %q, want the message unchanged", p.value, l.value, l.key)
+		}
+		if name, form, ok := strings.Cut(p.header, "="); ok && l.headers[name] != form {
+			t.Errorf("the dead letter of %.60q has the headers %v, want %s", p.value, l.headers, p.header)
+		}
+		h := l.headers
+		if h["cause"] != p.cause || h["detail"] == "" || h["origin-topic"] != s.topics.Results() || h["origin-offset"] != fmt.Sprint(2*i) ||
+			h["origin-partition"] == "" || h["origin-timestamp"] == "" {
+			t.Errorf("the dead letter of %.60q has the headers %v, want cause %s, a detail and the message's origin", p.value, h, p.cause)
+		}
+	}
+	// The consumer may retry a batch because a server is busy, but never because a message
+	// is invalid.
+	log, err := consumer.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "a batch failed and will be retried") && !strings.Contains(line, leaderboard.ErrUnavailable.Error()) && !strings.Contains(line, "deadline exceeded") {
+			t.Errorf("the consumer retried a batch because of an invalid message: %s", line)
+		}
+	}
+}
+
+// A game server that writes results to the store itself sends only a notification. The
+// consumer then derives the user's entry from the stored results. Repeated notifications
+// change nothing.
+func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	api := serveAPI(t, d)
+	d.Serve(t, "--roles=consumer")
+	board := api.Board(t, "noted", sumBoard)
+	s := newStream(t, d)
+
+	store, err := cql.Open(t.Context(), cql.Options{Hosts: d.Cassandra, DataCenter: d.DataCenter, Keyspace: d.Keyspace, Buckets: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	b, err := store.Board(t.Context(), leaderboard.BoardID(board))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	for i, score := range []leaderboard.Score{30, 12} {
+		if _, err := store.Apply(t.Context(), &b, []leaderboard.MatchResult{{
+			ResultKey: leaderboard.ResultKey{
+				SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, User: "eve", Match: leaderboard.MatchID(fmt.Sprint("m", i)),
+			},
+			Score: score, AchievedAt: at, ReceivedAt: at,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := message{key: "eve", value: fmt.Appendf(nil, `{"board_id":%q,"notification":true,"season":"all","result":{"user_id":"eve","match_id":"m1"}}`, board)}
+	if err := write(t.Context(), d, s.topics.Results(), []message{note, note}, asJSON); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.send(t.Context(), board, []result{{"bob", "m", map[string]any{"user_id": "bob", "match_id": "m", "points": 50}}}); err != nil {
+		t.Fatal(err)
+	}
+	deployment.Eventually(t, func(ctx context.Context) error {
+		score, rank, err := scoreOf(ctx, api, board, "eve")
+		if err == nil && (score != 42 || rank != 2) {
+			err = fmt.Errorf("eve has score %d and rank %d, want 42 and 2", score, rank)
+		}
+		return err
+	})
+}
+
+// scoreOf returns a user's score and competition rank.
+func scoreOf(ctx context.Context, api *deployment.Node, board, user string) (score, rank int64, err error) {
+	var answer struct {
+		Data struct {
+			Score *int64 `json:"score"`
+			Rank  *int64 `json:"rank"`
+		} `json:"data"`
+	}
+	status, err := api.Call(ctx, http.MethodGet, "/v1/boards/"+board+"/scores/"+user, nil, &answer)
+	if err != nil || status != http.StatusOK || answer.Data.Score == nil || answer.Data.Rank == nil {
+		return 0, 0, fmt.Errorf("read score of %s on %s: status %d, error %v: %s", user, board, status, err, show(answer))
+	}
+	return *answer.Data.Score, *answer.Data.Rank, nil
+}
+
+func checkScore(t *testing.T, api *deployment.Node, board, user string, wantScore, wantRank int64) {
+	t.Helper()
+	score, rank, err := scoreOf(t.Context(), api, board, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int64{wantScore, wantRank}, []int64{score, rank}); diff != "" {
+		t.Errorf("score and rank of %s (-want +got):\n%s", user, diff)
+	}
+}
