@@ -23,15 +23,15 @@ type JWT struct {
 // bucket.
 type Limits struct {
 	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and for each subject (the claim sub) of JSON web tokens. 0 is unlimited."`
-	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that an API key may make at once, above the rate. 0 allows as many as the rate allows in one second."`
+	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that an API key may make at once, above the rate. 0 allows one second of the rate."`
 	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit for the results of each user, from all callers together. 0 is unlimited."`
-	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that callers may submit at once, above the rate. 0 allows as many as the rate allows in one second."`
+	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that callers may submit at once, above the rate. 0 allows one second of the rate."`
 	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address. 0 is unlimited."`
-	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate. 0 allows as many as the rate allows in one second."`
+	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate. 0 allows one second of the rate."`
 	Connections    int     `key:"connections" unit:"connections" help:"Maximum number of connections of each listener. Further connections wait until others end."`
 	Streams        int     `key:"streams" unit:"calls" help:"Maximum number of concurrent calls on one gRPC or HTTP/2 connection."`
 	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking, on all connections together."`
-	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking with one key, or from one address without a key. A proxy counts as one address."`
+	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking with one key, or from one address without a key. A proxy is one address."`
 }
 
 func (j *JWT) validate(v *validator) {

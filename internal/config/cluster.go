@@ -8,12 +8,12 @@ import (
 
 // Cassandra holds the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts      []string `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed: it stores results and entries in Cassandra and ranks in Redis, and writes submits to Kafka."`
+	Hosts      []string `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed, on Cassandra, Redis and Kafka."`
 	DataCenter string   `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
 	Keyspace   string   `key:"keyspace" unit:"name" help:"Keyspace of the tables. The command \"leaderboard schema apply\" creates the keyspace."`
 	Username   string   `key:"username" unit:"text" help:"User name, if the nodes require authentication."`
 	Password   Secret   `key:"password" unit:"text" help:"Password, if the nodes require authentication."`
-	Buckets    int      `key:"buckets" unit:"count" help:"Number of partitions for the users of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
+	Buckets    int      `key:"buckets" unit:"count" help:"Number of partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
 }
 
 // Redis holds the settings of the rank index of a distributed server.
@@ -30,10 +30,10 @@ type Redis struct {
 type Kafka struct {
 	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics match-results, match-results.dlq and leaderboard-updates, so that several services can share a Kafka."`
-	Group          string        `key:"group" unit:"name" help:"Consumer group. If the setting region is set, the server appends a dash and the region. Each region therefore reads all results, even if regions share a Kafka."`
-	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with the same identity within kafka.session_timeout keeps its partitions without a rebalance."`
-	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers. A consumer with kafka.instance_id that restarts within this time keeps them. By default brokers accept 6s to 30m."`
-	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied. If that takes longer, the answer is ACCEPTED: the result is durable and will be applied."`
+	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region, so each region reads all results."`
+	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with it within kafka.session_timeout keeps its partitions."`
+	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers. By default brokers accept 6s to 30m."`
+	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied. After that, the answer is ACCEPTED."`
 	Batch          int           `key:"batch" unit:"results" help:"Maximum number of results of a partition that a consumer applies together."`
 }
 

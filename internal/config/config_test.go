@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,57 +254,65 @@ func TestDocumentationMatchesTheStruct(t *testing.T) {
 
 func documentation() string {
 	var b strings.Builder
-	b.WriteString(`# Configuration
+	b.WriteString(strings.ReplaceAll(`# Configuration
 
 <!-- Generated from internal/config by: go test ./internal/config -update -->
 
 For operators: every setting of the server, and how to set it. The server takes each setting from the first of these sources that has it:
 
-1. a flag: ` + "`leaderboard serve --http 127.0.0.1:9000`" + `
-2. the environment: ` + "`LEADERBOARD_HTTP=127.0.0.1:9000`" + `; an empty variable is ignored
-3. a YAML file, named by ` + "`--config FILE` or `LEADERBOARD_CONFIG`" + `: ` + "`http: 127.0.0.1:9000`" + `
+1. a flag: ~leaderboard serve --http 127.0.0.1:9000~. The flag of ~cassandra.data_center~ is ~--cassandra-data-center~. Secrets have no
+   flag, because every user of a machine can see the flags of its processes.
+2. the environment: ~LEADERBOARD_HTTP=127.0.0.1:9000~. An empty variable is ignored.
+3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~. Keys with a dot may be nested, as below.
 4. the default
 
-` + "`leaderboard config`" + ` takes the same flags as ` + "`serve`" + ` and prints every value with its source. It hides secrets. The server
-does not start if the file has an unknown key, if the environment has an unknown variable that begins with LEADERBOARD_, or if
-a value is invalid; it reports all errors at once. It ignores the variables that Kubernetes sets for a service called leaderboard
-(` + "`LEADERBOARD_SERVICE_…`, `LEADERBOARD_PORT…`" + `).
-
-In the file, write a key with a dot as nested keys or with the dot:
-
-` + "```yaml" + `
+~~~yaml
 data: /var/lib/leaderboard
-http: 0.0.0.0:8443
 tls:
   cert: /etc/leaderboard/cert.pem
   key: /etc/leaderboard/key.pem
 log.level: warn
-` + "```" + `
+~~~
 
-Secrets have no flag, because every user of a machine can see the flags of its processes.
+~leaderboard config~ takes the same flags and prints every value with its source, without secrets. The server does not start
+with an unknown key, an unknown variable that begins with LEADERBOARD_, or an invalid value; it reports all errors at once. It ignores the variables that Kubernetes
+sets for a service called leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
 
 ## Settings
 
-`)
+Each line has the key, the environment variable, the unit, the default if it is not empty, and the meaning.
+`, "~", "`"))
 	defaults := Default()
+	var groups []string
+	lines := map[string]string{}
 	for _, s := range defaults.Settings() {
-		flag, value := "no flag", "empty"
-		if s.Flag != "" {
-			flag = "`--" + s.Flag + "`"
+		group, _, ok := strings.Cut(s.Key, ".")
+		if !ok {
+			group = "General"
 		}
-		if s.String() != "" {
-			value = "`" + s.String() + "`"
+		if !slices.Contains(groups, group) {
+			groups = append(groups, group)
 		}
-		fmt.Fprintf(&b, "### %s\n\n%s\n\n%s · `%s` · unit: %s · default: %s\n\n", s.Key, s.Help, flag, s.Env, s.Unit, value)
+		note := ""
+		if s.Flag == "" {
+			note = "; secret"
+		} else if s.String() != "" {
+			note = "; `" + s.String() + "`"
+		}
+		lines[group] += fmt.Sprintf("- `%s` (`%s`; %s%s): %s\n", s.Key, s.Env, s.Unit, note, s.Help)
 	}
-	b.WriteString(`## Client commands
+	for _, group := range groups {
+		fmt.Fprintf(&b, "\n### %s\n\n%s", group, lines[group])
+	}
+	fmt.Fprintf(&b, strings.ReplaceAll(`
+## Client commands
 
 | environment | flag | meaning |
 | --- | --- | --- |
-| ` + "`LEADERBOARD_SERVER`" + ` | ` + "`--server`" + ` | host:port of the server's gRPC. The default is ` + "`" + defaults.GRPC + "`" + ` |
-| ` + "`LEADERBOARD_KEY`" + ` | ` + "`--key`" + ` | API key or JWT |
-| ` + "`LEADERBOARD_CA`" + ` | ` + "`--ca`" + ` | file of the certificate authorities, in PEM format, that the server's certificate is checked against. The default is the system's |
-`)
+| ~LEADERBOARD_SERVER~ | ~--server~ | host:port of the server's gRPC; by default ~%s~ |
+| ~LEADERBOARD_KEY~ | ~--key~ | API key or JWT |
+| ~LEADERBOARD_CA~ | ~--ca~ | file of the certificate authorities that may sign the server's certificate, in PEM format; by default the system's |
+`, "~", "`"), defaults.GRPC)
 	return b.String()
 }
 
