@@ -53,7 +53,7 @@ type MatchResult struct {
 	// Missing values are 0. If Board.AddsUp, tie-breakers are added up like points.
 	TieBreakers []int64
 	// AchievedAt is the event time, in whole microseconds. It decides the season and,
-	// inside a tie, which user stands first.
+	// inside a tie, which user is listed first.
 	AchievedAt time.Time
 	// Assigned means that the service chose AchievedAt, because the caller gave no
 	// time. The time is then not part of the content. The same content with another
@@ -157,9 +157,9 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A payload is a result's content as bytes. Of two payloads with the same key and
-// revision the greater one stands, in every store. The fields in order, with their
-// lengths in bytes:
+// A payload is a result as bytes, without its key and revision. Of two payloads with the
+// same key and revision the greater one stands, in every store. The fields in order,
+// with their lengths in bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
@@ -171,9 +171,10 @@ func CanonicalMetadata(data []byte) (string, error) {
 //	8  if assigned, achieved_at, biased and complemented; else 0
 //	8  received_at, biased and complemented
 //
-// Biased means mapped by [biased]. Complemented times compare in reverse, so the
-// earliest is the greatest. Counts and lengths are uvarints. The last 16 bytes are the
-// trailer, which is not content.
+// Biased means that the sign bit is inverted, so that signed numbers compare correctly
+// as bytes. Complemented times compare in reverse, so the earliest is the greatest.
+// Counts and lengths are uvarints. The last 16 bytes are the trailer: the two times that
+// are not content.
 const (
 	payloadFormat  = 1
 	flagRetracted  = 0x80

@@ -60,9 +60,9 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return *have.entry, nil
 }
 
-// perBucket runs stmt on the partition of each bucket of a season's open incarnation,
-// one partition after the other. For each row, perBucket calls the function value. It
-// yields v, or skips the row if ok is false.
+// perBucket runs stmt on the partition of each bucket of a season, one partition after
+// the other. It yields nothing if the season was deleted. For each row, perBucket calls
+// value. If value returns ok, perBucket yields v; otherwise it skips the row.
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -91,8 +91,10 @@ func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.Seaso
 	}
 }
 
-// Users yields the registered users. These are the users with results, and users
-// whose first result was not written completely.
+// Users yields the registered users: those with a row in user_entries. Apply registers
+// a user before it writes the user's first result. Unless data are damaged, these are
+// therefore all users with results, and users whose first result was not written
+// completely.
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		var user string
@@ -124,8 +126,9 @@ func (s *Store) usersIn(ctx context.Context, seasonKey leaderboard.SeasonKey, in
 		func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 }
 
-// UnregisteredUsers yields the users with results that Users does not yield. It
-// finds them in match_results: each user with results has an account cell there.
+// UnregisteredUsers yields the users that have results, but no row in user_entries.
+// Only damaged data have such users. It finds them in match_results: each user with
+// results has a static cell there, a copy of the user's account.
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return func(yield func(leaderboard.EntryKey, error) bool) {
 		l := listing{s: s, yield: yield, incarnations: map[leaderboard.SeasonKey]incarnation{}}

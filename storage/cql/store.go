@@ -37,7 +37,7 @@ type Store struct {
 	// maxMatches bounds the matches of one user in one season, so that they can be
 	// read within the timeout of a call.
 	maxMatches int64
-	now        func() time.Time // for the age of pending generations only
+	now        func() time.Time // used only for the age of unfinished final standings, see pendingGeneration
 
 	incarnations incarnations
 	writes       coalesce.Group[bucket, []op]
@@ -154,8 +154,8 @@ func (s *Store) each(ctx context.Context, n int, f func(ctx context.Context, i i
 	return context.Cause(ctx)
 }
 
-// gather reads each row of q into dest, then calls value, and returns what value
-// returned for all rows.
+// gather reads each row of q into dest and then calls value. It returns the values of
+// these calls, in the order of the rows.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
 	var bad error

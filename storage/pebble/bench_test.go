@@ -17,9 +17,10 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// against measures b.N calls of op and then b.N calls of floor, which reads or
-// writes the same bytes with the engine alone. workers is the number of concurrent
-// callers.
+// against measures b.N calls of op and then b.N calls of floor. It reports the cost of
+// op as a multiple of floor's. floor does the least possible work for the same
+// outcome, in most cases the same reads or writes by Pebble without the store. workers
+// is the number of concurrent callers.
 func against(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -88,9 +89,9 @@ func benchResult(user, match int) leaderboard.MatchResult {
 	}
 }
 
-// writeFloor writes the rows that Apply writes for a user who already has results:
-// the record, the user's row, and in two ladders the removal of the old row and the
-// new row.
+// writeFloor makes the same changes as Apply for users who already have results. It
+// writes the record and the user's row. In each of two ladders it removes the old row
+// and writes the new one.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
@@ -137,8 +138,8 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// BenchmarkStore loads a board and compares each operation with the engine alone.
-// The floor of writes uses a copy of the store.
+// BenchmarkStore loads a board and compares each operation with Pebble alone. The
+// floor of a write runs on a copy of the store.
 func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
@@ -286,7 +287,7 @@ func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	return fmt.Errorf("only %d entries", n)
 }
 
-// pageFloor reads the same rows with the engine alone.
+// pageFloor reads the same rows with Pebble alone.
 func pageFloor(s *Store, from []byte) error {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from})
 	if err != nil {

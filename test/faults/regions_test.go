@@ -16,8 +16,10 @@ import (
 
 // Two regions each have their own Cassandra data center, Redis, topics and consumers.
 // Each result goes to a random region and is mirrored to the other. A correction
-// therefore often arrives in another region than the result. Both regions must equal
-// the recount, and a single region that receives all results.
+// therefore often arrives in another region than the result. The ladders of both
+// regions must equal the recount, which is computed from all results without the
+// service. They must also equal the ladders of a deployment with a single region that
+// receives all results.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
@@ -38,7 +40,7 @@ func TestRegionsConverge(t *testing.T) {
 	nodes := []*deployment.Node{regions[0].Serve(t, "--region="+names[0]), regions[1].Serve(t, "--region="+names[1])}
 	oneNode := one.Serve(t)
 
-	// The ledgers have one seed, so they generate the same results, for different boards.
+	// Both ledgers have the same seed, so they generate the same results, each for its own boards.
 	both, single := newLedger(t, nodes[0], "regions", s), newLedger(t, oneNode, "region", s)
 	// A result whose board the other region does not see yet would become a dead letter.
 	deployment.Eventually(t, func(ctx context.Context) error {
@@ -80,8 +82,8 @@ func TestRegionsConverge(t *testing.T) {
 			}
 		}
 	}
-	// Without Redis, nodes answer from their own data center, which must equal the
-	// recount too.
+	// Without Redis, a node answers from its own Cassandra data center, without ranks.
+	// The scores must equal the recount too.
 	for i, n := range nodes {
 		must(t, redis[i].Servers[0].Kill())
 		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, both, true) })

@@ -39,7 +39,7 @@ func (f *rejectFile) write(rows []rejection) error {
 		}
 		f.csv = csv.NewWriter(f.file)
 		if info, err := f.file.Stat(); err == nil && info.Size() == 0 {
-			_ = f.csv.Write([]string{"line", "reason", "row"}) // Flush reports the error
+			_ = f.csv.Write([]string{"line", "reason", "row"}) // f.csv.Error, below, reports a failure
 		}
 	}
 	for _, r := range rows {
