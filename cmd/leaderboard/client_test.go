@@ -448,3 +448,21 @@ func TestExportTakesTheFormatFromTheFilesEnding(t *testing.T) {
 		}
 	}
 }
+
+func TestExportDefusesFormulas(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "b", "--policy", "best")
+	s.ok(t, "submit", "=HYPERLINK(0)", "--board", "b", "--score", "-5", "--match", "@m")
+	if got := s.ok(t, "export", "results", "--board", "b", "--format", "csv"); !strings.Contains(got, "\n=HYPERLINK(0),@m,-5,") {
+		t.Errorf("without the option, the file must hold the ids as they are:\n%s", got)
+	}
+	for _, what := range []string{"results", "entries"} {
+		got := s.ok(t, "export", what, "--board", "b", "--format", "csv", "--defuse-formulas")
+		for _, want := range []string{"'=HYPERLINK(0),", ",'@m,", ",-5,"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("export %s lacks %q:\n%s", what, want, got)
+			}
+		}
+	}
+	s.fails(t, exitUsage, []string{"--defuse-formulas", "--format csv"}, "export", "entries", "--board", "b", "--defuse-formulas")
+}

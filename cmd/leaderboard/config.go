@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -37,7 +36,7 @@ environment or a flag. The command has the flags of "leaderboard serve". Secrets
 			for _, s := range c.Settings() {
 				list = append(list, setting{s.Key, s.String(), c.Source(s.Key)})
 			}
-			return json.NewEncoder(app.Stdout).Encode(list)
+			return app.PrintJSON(list)
 		}
 		t := cli.NewTable(table.Row{"setting", "value", "source"})
 		for _, s := range c.Settings() {

@@ -41,7 +41,7 @@ server: it calls the server's HTTP address. It needs no key.`,
 		}
 		answer, err := probe(cmd.Context(), &c.Config, path)
 		if err == nil {
-			fmt.Fprintln(app.Stdout, answer)
+			app.Println(answer)
 		}
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -48,13 +47,13 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 				replicas = map[string]int{c.Cassandra.DataCenter: 3}
 			}
 			err = cql.ApplySchema(cmd.Context(), cqlOptions(&c.Cassandra), replicas, func(m schema.Migration) {
-				fmt.Fprintf(app.Stdout, "applied %04d %s\n", m.Version, m.Name)
+				app.Printf("applied %04d %s\n", m.Version, m.Name)
 			})
 			if err == nil && named {
 				err = cql.CheckReplicas(cmd.Context(), cqlOptions(&c.Cassandra), replicas)
 			}
 			if err == nil {
-				fmt.Fprintln(app.Stdout, "the schema is up to date")
+				app.Println("the schema is up to date")
 			}
 			return err
 		},
@@ -112,9 +111,9 @@ flags of "leaderboard serve".`,
 			case err != nil:
 				return err
 			case len(created) == 0:
-				fmt.Fprintln(app.Stdout, "all topics exist")
+				app.Println("all topics exist")
 			default:
-				fmt.Fprintln(app.Stdout, "created", strings.Join(created, ", "))
+				app.Printf("created %s\n", strings.Join(created, ", "))
 			}
 			return nil
 		},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -22,9 +21,9 @@ it; go run does so only with -buildvcs=true.`,
 		RunE: func(*cobra.Command, []string) error {
 			v := cli.ReadVersion()
 			if asJSON {
-				return json.NewEncoder(app.Stdout).Encode(v)
+				return app.PrintJSON(v)
 			}
-			fmt.Fprintln(app.Stdout, versionLine(v))
+			app.Println(versionLine(v))
 			return nil
 		},
 	}

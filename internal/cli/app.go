@@ -63,7 +63,7 @@ func (a *App) Confirm(yes bool, question, word string) error {
 	if !IsTerminal(a.Stdin) {
 		return Usagef("this cannot be undone; confirm it with --yes")
 	}
-	fmt.Fprintf(a.Stderr, "%s\nType %s to continue: ", question, word)
+	a.Notef("%s\nType %s to continue: ", question, word)
 	var line bytes.Buffer
 	for buf := make([]byte, 1); ; {
 		if n, err := a.Stdin.Read(buf); n == 0 || err != nil || buf[0] == '\n' {

@@ -50,7 +50,7 @@ func (a *App) NewBar(label string, total int64, bytes bool) *progressbar.Progres
 		out = a.Stderr
 	}
 	return progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(label), progressbar.OptionShowCount(),
+		progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(Escape(label)), progressbar.OptionShowCount(),
 		progressbar.OptionShowBytes(bytes), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetPredictTime(total > 0), progressbar.OptionFullWidth(), progressbar.OptionSpinnerType(14),
 		progressbar.OptionClearOnFinish())
@@ -72,7 +72,8 @@ func (s *Screen) InPlace() bool { return IsTerminal(s.app.Stdout) }
 // Size returns the columns and rows of the screen.
 func (s *Screen) Size() (columns, rows int) { return s.app.terminalSize() }
 
-// Draw shows text. Each of its lines must end in "\n".
+// Draw shows text. Each of its lines must end in "\n". The caller must escape what the
+// text has of servers and files: see [Escape].
 func (s *Screen) Draw(text string) {
 	if !s.InPlace() {
 		fmt.Fprintln(s.app.Stdout, text)

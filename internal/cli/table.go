@@ -11,7 +11,8 @@ import (
 )
 
 // NewTable returns a table in the style of all commands, with a header and without
-// lines. right names the columns that are aligned to the right, such as numbers.
+// lines. right names the columns that are aligned to the right, such as numbers. The
+// table escapes its cells: see [Escape] and [Styled].
 func NewTable(header table.Row, right ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -21,13 +22,13 @@ func NewTable(header table.Row, right ...string) table.Writer {
 		Title:  table.TitleOptionsDefault,
 	})
 	t.SuppressTrailingSpaces()
-	t.AppendHeader(header)
+	t.AppendHeader(escapeRow(header))
 	configs := make([]table.ColumnConfig, len(right))
 	for i, name := range right {
-		configs[i] = table.ColumnConfig{Name: name, Align: text.AlignRight, AlignHeader: text.AlignRight}
+		configs[i] = table.ColumnConfig{Name: Escape(name), Align: text.AlignRight, AlignHeader: text.AlignRight}
 	}
 	t.SetColumnConfigs(configs)
-	return t
+	return escapingTable{t}
 }
 
 // WriteTable writes t to w.

@@ -43,7 +43,7 @@ ones. The command unban shows the user again.`,
 		if err != nil {
 			return err
 		}
-		return c.print(res, func() { fmt.Fprintf(c.Stdout, "%s is banned\n", res.GetUserId()) })
+		return c.print(res, func() { c.Printf("%s is banned\n", res.GetUserId()) })
 	})
 }
 
@@ -56,7 +56,7 @@ func unbanCommand(app *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(res, func() { fmt.Fprintf(c.Stdout, "%s is not banned\n", res.GetUserId()) })
+		return c.print(res, func() { c.Printf("%s is not banned\n", res.GetUserId()) })
 	})
 }
 
@@ -75,7 +75,7 @@ func eraseCommand(app *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(res, func() { fmt.Fprintf(c.Stdout, "%s is erased\n", res.GetUserId()) })
+		return c.print(res, func() { c.Printf("%s is erased\n", res.GetUserId()) })
 	})
 }
 
@@ -152,8 +152,8 @@ may also submit results; one of scope admin may do everything.`,
 			return err
 		}
 		return c.print(res, func() {
-			fmt.Fprintln(c.Stdout, res.GetSecret())
-			fmt.Fprintf(c.Stderr, "created key %s for %s, scope %s; save it now, because it is not shown again\n", res.GetKey().GetKeyId(), res.GetKey().GetName(), strings.Join(res.GetKey().GetScopes(), ", "))
+			c.Println(res.GetSecret())
+			c.Notef("created key %s for %s, scope %s; save it now, because it is not shown again\n", res.GetKey().GetKeyId(), res.GetKey().GetName(), strings.Join(res.GetKey().GetScopes(), ", "))
 		})
 	})
 }
@@ -190,7 +190,7 @@ func keyRevokeCommand(app *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(res, func() { fmt.Fprintf(c.Stdout, "key %s is revoked\n", args[0]) })
+		return c.print(res, func() { c.Printf("key %s is revoked\n", args[0]) })
 	})
 }
 
@@ -211,7 +211,7 @@ start the server with --data and the name of the copy.`,
 		if err != nil {
 			return err
 		}
-		return c.print(res, func() { fmt.Fprintf(c.Stdout, "backup %s is complete\n", res.GetName()) })
+		return c.print(res, func() { c.Printf("backup %s is complete\n", res.GetName()) })
 	})
 }
 
@@ -255,7 +255,7 @@ the command failed.`,
 			}
 			if res.GetDifference() != nil || res.GetSummary() != nil {
 				p.End()
-				if err := c.print(res, func() { writeVerify(c.Stdout, res) }); err != nil {
+				if err := c.print(res, func() { c.writeVerify(res) }); err != nil {
 					return err
 				}
 			}
@@ -269,7 +269,7 @@ the command failed.`,
 }
 
 // writeVerify prints a difference or the summary.
-func writeVerify(w io.Writer, res *pb.VerifyResponse) {
+func (c *Client) writeVerify(res *pb.VerifyResponse) {
 	if d := res.GetDifference(); d != nil {
 		repaired := ""
 		if d.GetRepaired() {
@@ -282,11 +282,11 @@ func writeVerify(w io.Writer, res *pb.VerifyResponse) {
 		if d.GetUserId() != "" {
 			where += " " + d.GetUserId()
 		}
-		fmt.Fprintf(w, "%s %s: %s%s\n", d.GetKind(), where, d.GetDetail(), repaired)
+		c.Printf("%s %s: %s%s\n", d.GetKind(), where, d.GetDetail(), repaired)
 		return
 	}
 	s := res.GetSummary()
-	fmt.Fprintf(w, "compared %s in %s with %s: %s, %d repaired\n", cli.Plural(s.GetUsers(), "entry", "entries"),
+	c.Printf("compared %s in %s with %s: %s, %d repaired\n", cli.Plural(s.GetUsers(), "entry", "entries"),
 		cli.Plural(s.GetSeasons(), "season", "seasons"), cli.Plural(s.GetResults(), "result", "results"),
 		cli.Plural(s.GetDifferences(), "difference", "differences"), s.GetRepaired())
 }
@@ -327,7 +327,7 @@ func rebuildCommand(app *cli.App) *cobra.Command {
 			if s := res.GetSummary(); s != nil {
 				p.End()
 				if err := c.print(res, func() {
-					fmt.Fprintf(c.Stdout, "rebuilt %s\n", cli.Plural(s.GetUsers(), "entry", "entries"))
+					c.Printf("rebuilt %s\n", cli.Plural(s.GetUsers(), "entry", "entries"))
 				}); err != nil {
 					return err
 				}

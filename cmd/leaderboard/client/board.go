@@ -395,6 +395,6 @@ func boardDeleteCommand(app *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(res, func() { fmt.Fprintf(c.Stdout, "board %s is deleted\n", args[0]) })
+		return c.print(res, func() { c.Printf("board %s is deleted\n", args[0]) })
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -201,6 +200,5 @@ func (c *Client) print(answer proto.Message, human func()) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.Stdout, "%s\n", line)
-	return err
+	return c.WriteJSON(line)
 }

@@ -103,7 +103,24 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 	case divisionValues:
 		values = c.divisions(ctx, flag("board"), flag("season"))
 	}
-	return slices.DeleteFunc(values, func(v cobra.Completion) bool { return !strings.HasPrefix(v, prefix) })
+	return harmless(values, prefix)
+}
+
+// harmless returns the completions that begin with prefix and that a terminal only
+// shows. Their descriptions are escaped.
+func harmless(values []cobra.Completion, prefix string) []cobra.Completion {
+	var kept []cobra.Completion
+	for _, v := range values {
+		value, description, described := strings.Cut(v, "\t")
+		if !strings.HasPrefix(value, prefix) || cli.Escape(value) != value {
+			continue
+		}
+		if described {
+			value = cobra.CompletionWithDesc(value, cli.Escape(description))
+		}
+		kept = append(kept, value)
+	}
+	return kept
 }
 
 // divisions returns the divisions of the first entries of a season.

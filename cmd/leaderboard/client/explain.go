@@ -10,6 +10,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
 // callError is an error of a command that uses a server.
@@ -30,7 +32,8 @@ func (c *Client) WrapError(err error) error {
 }
 
 // Explain returns a text that states what went wrong and what to do next. If
-// [Client.WrapError] has not wrapped err, the text is err.Error().
+// [Client.WrapError] has not wrapped err, the text is err.Error(). The text may hold
+// characters that a terminal obeys; [cli.EscapeLines] escapes them.
 func Explain(err error) string {
 	var call *callError
 	if !errors.As(err, &call) {
@@ -43,13 +46,17 @@ func Explain(err error) string {
 		}
 		return err.Error()
 	}
-	s := coded.GRPCStatus()
+	return cli.Escape(explainStatus(err, coded.GRPCStatus(), call.server))
+}
+
+// explainStatus is [Explain] for an error that a server or the connection to it caused.
+func explainStatus(err error, s *status.Status, server string) string {
 	message := s.Message()
 	switch s.Code() {
 	case codes.Unavailable:
-		return explainUnavailable(message, call.server)
+		return explainUnavailable(message, server)
 	case codes.Unauthenticated:
-		return fmt.Sprintf("the server %s requires a valid key; set LEADERBOARD_KEY to one (leaderboard key create creates it)", call.server)
+		return fmt.Sprintf("the server %s requires a valid key; set LEADERBOARD_KEY to one (leaderboard key create creates it)", server)
 	case codes.PermissionDenied:
 		return message + "; use a key that has it (leaderboard key create --scope creates one)"
 	case codes.ResourceExhausted:
@@ -58,11 +65,11 @@ func Explain(err error) string {
 		}
 		return message
 	case codes.DeadlineExceeded:
-		return fmt.Sprintf("the server %s did not answer in time; try again, with a longer --timeout if it is busy", call.server)
+		return fmt.Sprintf("the server %s did not answer in time; try again, with a longer --timeout if it is busy", server)
 	case codes.Canceled:
 		return "interrupted"
 	case codes.Unimplemented:
-		return fmt.Sprintf("the server %s does not support this (%s); it may be older than this command: compare its version with leaderboard version", call.server, message)
+		return fmt.Sprintf("the server %s does not support this (%s); it may be older than this command: compare its version with leaderboard version", server, message)
 	case codes.NotFound:
 		return message + notFoundAdvice(s)
 	case codes.Internal, codes.Unknown, codes.DataLoss:

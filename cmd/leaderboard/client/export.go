@@ -7,12 +7,13 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -25,6 +26,7 @@ import (
 type exportOptions struct {
 	query
 	output, format string
+	defuse         bool
 }
 
 func exportCommand(app *cli.App) *cobra.Command {
@@ -35,7 +37,11 @@ func exportCommand(app *cli.App) *cobra.Command {
 
 entries writes the entries in the order of their ranks. results writes the current
 revision of every match result and every retraction. From that file, the command
-import fills a board equal to this one.`,
+import fills a board equal to this one.
+
+A spreadsheet runs a field that begins with = + - or @ as a formula, and players choose
+their ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: it puts
+an apostrophe before such fields, except numbers. Do not import that file again.`,
 		Example: `  leaderboard export entries --board marathon --division gender:F -o women.csv
   leaderboard export results --board arena -o arena.ndjson.gz
   leaderboard export results --board arena | leaderboard import - --board arena --server other:50051`,
@@ -43,6 +49,7 @@ import fills a board equal to this one.`,
 	o.addFlags(cmd)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "-", "`file` to write; - is standard output")
 	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default from the file's name, else ndjson)")
+	cmd.Flags().BoolVar(&o.defuse, "defuse-formulas", false, "in CSV: put ' before fields that a spreadsheet would run as a formula")
 	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if o.format == "" {
 			if o.format = "ndjson"; strings.HasSuffix(strings.TrimSuffix(strings.ToLower(o.output), ".gz"), ".csv") {
@@ -51,6 +58,9 @@ import fills a board equal to this one.`,
 		}
 		if o.format != "csv" && o.format != "ndjson" {
 			return cli.Usagef("--format %q is not one of csv, ndjson", o.format)
+		}
+		if o.defuse && o.format != "csv" {
+			return cli.Usagef("--defuse-formulas is for CSV only; add --format csv")
 		}
 		switch args[0] {
 		case "entries":
@@ -72,19 +82,45 @@ type exportTable interface {
 	flush() error
 }
 
-type csvTable struct{ *csv.Writer }
+type csvTable struct {
+	*csv.Writer
+	formulas bool // whether to defuse formulas
+	terminal bool // whether to escape what a terminal obeys
+}
 
 func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
-	return t.Write(fields())
+	row := fields()
+	for i, field := range row {
+		if t.formulas {
+			field = defuse(field)
+		}
+		if t.terminal {
+			field = cli.Escape(field)
+		}
+		row[i] = field
+	}
+	return t.Write(row)
 }
 func (t csvTable) flush() error { t.Flush(); return t.Error() }
+
+// defuse returns a CSV field with an apostrophe before it if a spreadsheet would
+// otherwise run the field as a formula. Numbers stay numbers.
+func defuse(field string) string {
+	// Some spreadsheets skip space, and read the wide forms of these characters.
+	const begins = "=+-@\uff1d\uff0b\uff0d\uff20"
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
+	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(begins, first) {
+		return field
+	}
+	return "'" + field
+}
 
 type jsonTable struct{ *bufio.Writer }
 
 func (t jsonTable) row(_ func() []string, object func() ([]byte, error)) error {
 	b, err := object()
 	if err == nil {
-		_, err = t.Write(append(b, '\n'))
+		_, err = t.Write(append(cli.EscapeJSON(b), '\n'))
 	}
 	return err
 }
@@ -103,7 +139,7 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	}
 	var t exportTable = jsonTable{bufio.NewWriter(out)}
 	if o.format == "csv" {
-		t = csvTable{csv.NewWriter(out)}
+		t = csvTable{Writer: csv.NewWriter(out), formulas: o.defuse, terminal: o.output == "-" && cli.IsTerminal(c.Stdout)}
 	}
 	begun := time.Now()
 	n, err := write(ctx, o, got.GetBoard(), t)
@@ -113,7 +149,7 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	if err = finish(err); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Stderr, "exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(begun)))
+	c.Notef("exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(begun)))
 	return nil
 }
 

@@ -45,7 +45,7 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 		w.Style().Color.Header = text.Colors{text.Bold}
 	}
 	for _, e := range entries {
-		row := table.Row{t.paint(t.mark(e)), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
+		row := table.Row{cli.Styled(t.paint(t.mark(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
 		for i := range t.TieBreakers {
 			if i < len(e.GetTieBreakers()) {
 				row = append(row, e.GetTieBreakers()[i])
@@ -95,6 +95,7 @@ func (t *EntryTable) mark(e *pb.Entry) string {
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)
+	caption = cli.Escape(caption)
 	if s.InPlace() {
 		caption, footer = text.Trim(caption, columns), cli.Fold(footer, separator, columns)
 		if room := rows - 3 - strings.Count(footer+"\n", "\n"); len(entries) > room {
@@ -130,7 +131,7 @@ func formatRank(rank *int64) string {
 const separator = " · "
 
 // describe returns the line below a list: its board, season, division, size,
-// method of ranking, and the time of its last change.
+// method of ranking, and the time of its last change. The line is escaped.
 func describe(d *pb.Leaderboard) string {
 	parts := []string{"board " + d.GetBoard(), "season " + d.GetSeason()}
 	if d.GetDivision() != "" {
@@ -149,5 +150,5 @@ func describe(d *pb.Leaderboard) string {
 	if d.GetDegraded() {
 		parts = append(parts, "ranks unavailable now")
 	}
-	return strings.Join(parts, separator)
+	return cli.Escape(strings.Join(parts, separator))
 }

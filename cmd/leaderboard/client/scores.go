@@ -126,8 +126,8 @@ it.`,
 		}
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() {
-			fmt.Fprintf(c.Stdout, "%s: %s\n", strings.ToLower(res.GetStatus().String()), standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
-			fmt.Fprintf(c.Stdout, "match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
+			c.Printf("%s: %s\n", strings.ToLower(res.GetStatus().String()), standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
+			c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
 		})
 	})
 }
@@ -177,13 +177,13 @@ func topCommand(app *cli.App) *cobra.Command {
 		return c.print(res, func() {
 			d := res.GetData()
 			if len(d.GetLeaderboard()) == 0 {
-				fmt.Fprintln(c.Stdout, "no entries yet; leaderboard submit adds a result")
+				c.Println("no entries yet; leaderboard submit adds a result")
 			} else {
 				cli.WriteTable(c.Stdout, t.table(d.GetLeaderboard()))
 			}
-			fmt.Fprintln(c.Stdout, describe(d))
+			c.Println(describe(d))
 			if d.GetNextPageToken() != "" {
-				fmt.Fprintf(c.Stdout, "next page: --page-token %s\n", d.GetNextPageToken())
+				c.Printf("next page: --page-token %s\n", d.GetNextPageToken())
 			}
 		})
 	})
@@ -220,8 +220,8 @@ func rankCommand(app *cli.App) *cobra.Command {
 			if d.Percentile != nil {
 				line += fmt.Sprintf(", ahead of %.1f %%", d.GetPercentile())
 			}
-			fmt.Fprintln(c.Stdout, line)
-			fmt.Fprintln(c.Stdout, describe(&pb.Leaderboard{
+			c.Println(line)
+			c.Println(describe(&pb.Leaderboard{
 				Board: d.GetBoard(), Season: d.GetSeason(), Division: d.GetDivision(), Method: d.GetMethod(),
 				AsOf: d.GetAsOf(), Sealed: d.GetSealed(), Degraded: d.GetDegraded(),
 			}))
@@ -252,10 +252,10 @@ func userCommand(app *cli.App) *cobra.Command {
 			d := res.GetData()
 			switch {
 			case d.GetBanned():
-				fmt.Fprintf(c.Stdout, "%s is banned and hidden from every board; leaderboard unban lifts the ban\n", d.GetUserId())
+				c.Printf("%s is banned and hidden from every board; leaderboard unban lifts the ban\n", d.GetUserId())
 				return
 			case len(d.GetScores()) == 0:
-				fmt.Fprintf(c.Stdout, "%s has no score on any board\n", d.GetUserId())
+				c.Printf("%s has no score on any board\n", d.GetUserId())
 				return
 			}
 			t := cli.NewTable(table.Row{"board", "season", "rank", "of", "score", "achieved (UTC)"}, "rank", "of", "score")
@@ -363,7 +363,7 @@ match again, submit it with a higher revision.`,
 			if res.NewScore == nil {
 				line = res.GetUserId() + " has no result left"
 			}
-			fmt.Fprintf(c.Stdout, "%s: %s (match %s, revision %d, season %s)\n",
+			c.Printf("%s: %s (match %s, revision %d, season %s)\n",
 				strings.ToLower(res.GetStatus().String()), line, res.GetMatchId(), res.GetRevision(), res.GetSeason())
 		})
 	})

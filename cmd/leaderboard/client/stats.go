@@ -46,9 +46,9 @@ and its rank on the whole board.`,
 				cli.WriteTable(c.Stdout, w)
 			}
 			if len(d.GetMissing()) > 0 {
-				fmt.Fprintf(c.Stdout, "without an entry: %s\n", strings.Join(d.GetMissing(), ", "))
+				c.Printf("without an entry: %s\n", strings.Join(d.GetMissing(), ", "))
 			}
-			fmt.Fprintln(c.Stdout, describe(d))
+			c.Println(describe(d))
 		})
 	})
 }
@@ -92,7 +92,7 @@ func statsCommand(app *cli.App) *cobra.Command {
 // writeStats prints statistics as tables.
 func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats, unit cli.Unit) {
 	if d.BestScore == nil {
-		fmt.Fprintln(c.Stdout, "no entries yet; leaderboard submit adds a result")
+		c.Println("no entries yet; leaderboard submit adds a result")
 	} else {
 		w := cli.NewTable(table.Row{"", unit.Header()}, unit.Header())
 		w.AppendRow(table.Row{"best", unit.Format(d.GetBestScore())})
@@ -111,21 +111,21 @@ func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats
 		for _, b := range d.GetHistogram() {
 			w.AppendRow(table.Row{unit.Format(b.GetLower()), unit.Format(b.GetUpper()), b.GetCount(), strings.Repeat("█", int(b.GetCount()*barColumns/most))})
 		}
-		fmt.Fprintln(c.Stdout)
+		c.Println("")
 		cli.WriteTable(c.Stdout, w)
-		fmt.Fprintln(c.Stdout)
+		c.Println("")
 	}
 	switch {
 	case req.Rank == nil:
 	case d.ScoreAtRank == nil:
-		fmt.Fprintf(c.Stdout, "no entry is at position %d\n", req.GetRank())
+		c.Printf("no entry is at position %d\n", req.GetRank())
 	default:
-		fmt.Fprintf(c.Stdout, "position %d has %s\n", req.GetRank(), unit.FormatWithUnit(d.GetScoreAtRank()))
+		c.Printf("position %d has %s\n", req.GetRank(), unit.FormatWithUnit(d.GetScoreAtRank()))
 	}
 	if req.Score != nil {
-		fmt.Fprintf(c.Stdout, "%s would have rank %s\n", unit.FormatWithUnit(req.GetScore()), formatRank(d.RankOfScore))
+		c.Printf("%s would have rank %s\n", unit.FormatWithUnit(req.GetScore()), formatRank(d.RankOfScore))
 	}
-	fmt.Fprintln(c.Stdout, describe(&pb.Leaderboard{
+	c.Println(describe(&pb.Leaderboard{
 		Board: d.GetBoard(), Season: d.GetSeason(), Division: d.GetDivision(), Method: d.GetMethod(), Total: &d.Total, AsOf: d.GetAsOf(), Sealed: d.GetSealed(),
 	}))
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -59,7 +58,7 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 		return struct{}{}, err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(reconnectDelay)), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(error, time.Duration) {
-			fmt.Fprintln(c.Stderr, "connection lost, reconnecting")
+			c.Notef("connection lost, reconnecting\n")
 			screen.Keep()
 		}))
 	if ctx.Err() != nil {

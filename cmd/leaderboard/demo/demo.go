@@ -140,7 +140,7 @@ func (d *player) play(ctx context.Context) error {
 			}
 		}
 	}
-	fmt.Fprintf(d.Stdout, "\nAll %d matches are played. The server runs until you press Ctrl-C.\n", len(d.matches))
+	d.Printf("\nAll %d matches are played. The server runs until you press Ctrl-C.\n", len(d.matches))
 	return nil
 }
 
@@ -231,7 +231,7 @@ func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, sco
 
 // welcome prints where to look at the boards.
 func (d *player) welcome() {
-	fmt.Fprintf(d.Stdout, `
+	d.Printf(`
   The demo plays %d real football matches of %d to %d. Watch them here.
 
   The web page: all points so far, as if all matches were played now, and the
@@ -305,7 +305,7 @@ func (d *player) closeYears(ctx context.Context, until string, includeLast bool)
 			line += team
 		}
 		d.screen.Clear()
-		fmt.Fprintln(d.Stdout, line)
+		d.Println(line)
 		d.table.Reset()
 	}
 	return nil

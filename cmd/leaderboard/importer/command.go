@@ -4,7 +4,6 @@ package importer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -142,24 +141,24 @@ func (im *importer) stopped(ctx context.Context, err error) error {
 func (im *importer) report(took time.Duration) error {
 	c := im.counts
 	if im.JSON {
-		if err := json.NewEncoder(im.Stdout).Encode(c); err != nil {
+		if err := im.PrintJSON(c); err != nil {
 			return err
 		}
 	} else if im.dryRun {
-		fmt.Fprintf(im.Stdout, "%s read: %d would be sent, %d filtered out, %d rejected; nothing was sent\n",
+		im.Printf("%s read: %d would be sent, %d filtered out, %d rejected; nothing was sent\n",
 			cli.Plural(c.Rows, "row", "rows"), c.Rows-c.Filtered-c.Rejected, c.Filtered, c.Rejected)
 	} else {
-		fmt.Fprintf(im.Stdout, "%s in %s (%.0f per second): %d applied, %d duplicates, %d superseded", cli.Plural(c.Rows, "row", "rows"),
+		im.Printf("%s in %s (%.0f per second): %d applied, %d duplicates, %d superseded", cli.Plural(c.Rows, "row", "rows"),
 			cli.ShortDuration(took), float64(c.Rows-im.resumedRows)/max(took.Seconds(), 1e-3), c.Applied, c.Duplicate, c.Superseded)
 		for _, more := range []struct {
 			n    int64
 			what string
 		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
 			if more.n > 0 {
-				fmt.Fprintf(im.Stdout, ", %d %s", more.n, more.what)
+				im.Printf(", %d %s", more.n, more.what)
 			}
 		}
-		fmt.Fprintln(im.Stdout)
+		im.Println("")
 	}
 	if n := c.Rejected + c.Conflict; n > 0 {
 		return fmt.Errorf("%s not applied as given; %s lists them with the reasons", cli.Plural(n, "row was", "rows were"), im.rejects.path)

@@ -68,11 +68,11 @@ func (im *importer) resume(sum string, b *pb.Board) bool {
 	}
 	var s state
 	if json.Unmarshal(data, &s) != nil || s.Identity != im.identity {
-		fmt.Fprintf(im.Stderr, "%s belongs to another import; starting at the first row\n", im.state)
+		im.Notef("%s belongs to another import; starting at the first row\n", im.state)
 		return false
 	}
 	im.counts, im.skipTo, im.resumedRows = s.Counts, s.Offset, s.Counts.Rows
-	fmt.Fprintf(im.Stderr, "continuing after %s\n", cli.Plural(s.Counts.Rows, "row", "rows"))
+	im.Notef("continuing after %s\n", cli.Plural(s.Counts.Rows, "row", "rows"))
 	return true
 }
 

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// hostileText renames the window, clears the screen, forges a line, reverses the text
+// after it.
+const hostileText = "x\x1b]0;owned\x07\x1b[2J\r\nforged: 0 differences\u202e\u2066\u009b31m\x7f\u2028"
+
+// hostileServer answers every call of the API with messages whose texts are hostile.
+type hostileServer struct {
+	flags bool  // the value of every field of type bool
+	err   error // if not nil, every call fails with it
+}
+
+// start listens on a free port until the test ends, and returns the address.
+func (h *hostileServer) start(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.UnknownServiceHandler(h.handle))
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
+	name, _ := grpc.MethodFromServerStream(stream)
+	service, method, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return err
+	}
+	m := d.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(method))
+	req := dynamicpb.NewMessage(m.Input())
+	if err := stream.RecvMsg(req); err != nil {
+		return err
+	}
+	if h.err != nil {
+		return h.err
+	}
+	token := m.Input().Fields().ByName("page_token")
+	lastPage := token != nil && req.Get(token).String() != ""
+	// A stream gets one message per member of a oneof, so that the client sees each.
+	for choice := range 4 {
+		res := dynamicpb.NewMessage(m.Output())
+		h.fill(res, choice, 0)
+		if next := m.Output().Fields().ByName("next_page_token"); next != nil && lastPage {
+			res.Clear(next)
+		}
+		clearTokens(res, lastPage)
+		if err := stream.SendMsg(res); err != nil || !m.IsStreamingServer() {
+			return err
+		}
+	}
+	return status.Error(codes.Internal, hostileText)
+}
+
+// clearTokens removes the tokens of further pages, at every depth, if last is true.
+func clearTokens(m protoreflect.Message, last bool) {
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if last && fd.Name() == "next_page_token" {
+			m.Clear(fd)
+		} else if fd.Message() != nil && !fd.IsList() && !fd.IsMap() {
+			clearTokens(v.Message(), last)
+		}
+		return true
+	})
+}
+
+// fill sets every field of m. choice selects the member of each oneof.
+func (h *hostileServer) fill(m protoreflect.Message, choice, depth int) {
+	if depth > 6 {
+		return
+	}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() && one.Fields().Get(choice%one.Fields().Len()) != fd {
+			continue
+		}
+		switch {
+		case fd.IsMap():
+			v := m.NewField(fd).Map().NewValue()
+			if fd.MapValue().Message() != nil {
+				h.fill(v.Message(), choice, depth+1)
+			} else {
+				v = h.scalar(fd.MapValue())
+			}
+			m.Mutable(fd).Map().Set(h.scalar(fd.MapKey()).MapKey(), v)
+		case fd.IsList() && fd.Message() != nil:
+			h.fill(m.Mutable(fd).List().AppendMutable().Message(), choice, depth+1)
+		case fd.IsList():
+			m.Mutable(fd).List().Append(h.scalar(fd))
+		case fd.Message() != nil:
+			h.fill(m.Mutable(fd).Message(), choice, depth+1)
+		default:
+			m.Set(fd, h.scalar(fd))
+		}
+	}
+}
+
+func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(hostileText)
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(h.flags)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(1)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(1)
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(1)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(1)
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte(hostileText))
+	}
+	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
+}
+
+// obeyed returns the first character that a terminal would obey, other than the end of
+// a line.
+func obeyed(text string) (string, bool) {
+	for i, r := range text {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		if r == '\n' || unicode.IsGraphic(r) && !(r == utf8.RuneError && size == 1) {
+			continue
+		}
+		return fmt.Sprintf("%q at byte %d of %q", text[i:i+size], i, text), true
+	}
+	return "", false
+}
+
+// hostileArguments holds the arguments of every command that calls a server.
+func hostileArguments(t *testing.T) map[string][]string {
+	input := filepath.Join(t.TempDir(), "in.csv")
+	if err := os.WriteFile(input, []byte("user_id,match_id,score\nada,m,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]string{
+		"submit": {"ada", "--points", "1"}, "top": {}, "rank": {"ada"}, "friends": {"ada", "bob"}, "stats": {"--rank", "1", "--score", "2"},
+		"user": {"ada"}, "watch": {}, "result": {"ada", "m"}, "retract": {"ada", "m"}, "import": {input},
+		"export": {"entries"}, "board list": {}, "board show": {"b"}, "board create": {"b"}, "board update": {"b", "--title", "t"}, "board delete": {"b", "--yes"},
+		"season list": {}, "ban": {"ada"}, "unban": {"ada"}, "erase": {"ada", "--yes"},
+		"key create": {"--name", "n", "--scope", "read"}, "key list": {}, "key revoke": {"id"},
+		"verify": {}, "rebuild": {}, "backup": {},
+	}
+}
+
+func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
+	arguments := hostileArguments(t)
+	servers := map[string]string{
+		"flags off": (&hostileServer{}).start(t),
+		"flags on":  (&hostileServer{flags: true}).start(t),
+	}
+	failing := map[string]string{}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		failing["error "+code.String()] = (&hostileServer{err: status.Error(code, hostileText)}).start(t)
+	}
+	commands(newRoot(testApp()), func(cmd *cobra.Command) {
+		if cmd.Flags().Lookup("server") == nil {
+			return
+		}
+		name := strings.TrimPrefix(cmd.CommandPath(), "leaderboard ")
+		args, ok := arguments[name]
+		if !ok {
+			t.Errorf("give arguments for %q in hostileArguments", name)
+			return
+		}
+		called := maps.Clone(servers)
+		if name == "top" || name == "import" || name == "verify" { // the others report errors in the same way
+			maps.Copy(called, failing)
+		}
+		for server, address := range called {
+			for _, more := range [][]string{nil, {"--json"}} {
+				if more != nil && cmd.Flags().Lookup("json") == nil {
+					continue
+				}
+				t.Run(strings.Join(append([]string{name, server}, more...), " "), func(t *testing.T) {
+					r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, append(append(strings.Fields(name), args...), more...)...)
+					if found, ok := obeyed(r.stdout + r.stderr); ok {
+						t.Errorf("printed %s", found)
+					}
+					if strings.Contains(r.stdout, "\nforged") || strings.Contains(r.stderr, "\nforged") {
+						t.Errorf("the server forged a line:\n%s%s", r.stdout, r.stderr)
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestHostileJSONKeepsItsMeaning(t *testing.T) {
+	address := (&hostileServer{}).start(t)
+	r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, "board", "show", "b", "--json")
+	if got := parsed(t, r.stdout)["title"]; got != hostileText {
+		t.Errorf("title = %q, want %q", got, hostileText)
+	}
+}
+
+func TestCompletionsAreHarmless(t *testing.T) {
+	address := (&hostileServer{}).start(t)
+	r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, "__complete", "top", "--board", "")
+	if found, ok := obeyed(strings.ReplaceAll(r.stdout, "\t", " ")); ok || strings.Contains(r.stdout, "forged") {
+		t.Errorf("completed %q: %s", r.stdout, found)
+	}
+}

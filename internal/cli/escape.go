@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Texts of servers and files, such as ids, titles and metadata, may hold characters that
+// a terminal obeys: escape sequences, ends of lines, and marks that reverse the direction
+// of text. The functions of this file escape such characters. Commands must print
+// through them, and never with package fmt.
+
+// harmless reports whether a terminal only shows r. Besides graphic characters these
+// are the joiners, which emoji and some scripts need.
+func harmless(r rune) bool {
+	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
+	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
+}
+
+// Escape returns text with the characters that a terminal could obey as Go would write
+// them in a string: \x1b, \n, \u202e.
+func Escape(text string) string { return escape(text, "", quoted) }
+
+// EscapeLines is [Escape], except that it keeps the ends of lines.
+func EscapeLines(text string) string { return escape(text, "\n", quoted) }
+
+// EscapeJSON returns a JSON text in which strings have the characters that a terminal
+// could obey as \u sequences. The text keeps its meaning.
+func EscapeJSON(text []byte) []byte {
+	return []byte(escape(string(text), "\n", func(r rune, _ string) string {
+		if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
+			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	}))
+}
+
+// escape replaces the characters of text that are neither harmless nor in keep.
+func escape(text, keep string, replace func(r rune, original string) string) string {
+	var b strings.Builder
+	clean := 0 // text[:clean] is in b
+	for i, r := range text {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		if harmless(r) && (r != utf8.RuneError || size > 1) || strings.ContainsRune(keep, r) {
+			continue
+		}
+		b.WriteString(text[clean:i])
+		b.WriteString(replace(r, text[i:i+size]))
+		clean = i + size
+	}
+	if clean == 0 {
+		return text
+	}
+	b.WriteString(text[clean:])
+	return b.String()
+}
+
+func quoted(_ rune, original string) string {
+	q := strconv.QuoteToASCII(original)
+	return q[1 : len(q)-1]
+}
+
+// Printf writes to stdout like [fmt.Printf], with every argument escaped.
+func (a *App) Printf(format string, args ...any) { fprintf(a.Stdout, format, args) }
+
+// Notef writes to stderr like [fmt.Printf], with every argument escaped.
+func (a *App) Notef(format string, args ...any) { fprintf(a.Stderr, format, args) }
+
+// Println writes a line to stdout, escaped.
+func (a *App) Println(line string) { a.Printf("%s\n", line) }
+
+// PrintJSON writes v to stdout as a line of JSON.
+func (a *App) PrintJSON(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return a.WriteJSON(text)
+}
+
+// WriteJSON writes a JSON text and the end of the line to stdout.
+func (a *App) WriteJSON(text []byte) error {
+	_, err := fmt.Fprintf(a.Stdout, "%s\n", EscapeJSON(text))
+	return err
+}
+
+func fprintf(w io.Writer, format string, args []any) {
+	escaped := make([]any, len(args))
+	for i, arg := range args {
+		escaped[i] = escapeValue(arg)
+	}
+	fmt.Fprintf(w, format, escaped...)
+}
+
+// escapeValue returns v as escaped text, or v itself if its text form is harmless.
+func escapeValue(v any) any {
+	switch v := v.(type) {
+	case nil:
+		return v
+	case styled:
+		return string(v)
+	case error:
+		return Escape(v.Error())
+	case fmt.Stringer:
+		return Escape(v.String())
+	case encoding.TextMarshaler:
+		return Escape(fmt.Sprint(v))
+	}
+	switch reflect.TypeOf(v).Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+		return v
+	}
+	return Escape(fmt.Sprint(v))
+}
+
+// styled is a text that holds escape sequences of this program.
+type styled string
+
+// Styled marks a text as harmless, so that tables print its escape sequences. It must
+// not hold text of a server or a file.
+func Styled(text string) any { return styled(text) }
+
+// escapingTable escapes its cells.
+type escapingTable struct{ table.Writer }
+
+// AppendRow adds a row.
+func (t escapingTable) AppendRow(row table.Row, config ...table.RowConfig) {
+	t.Writer.AppendRow(escapeRow(row), config...)
+}
+
+// AppendRows adds several rows.
+func (t escapingTable) AppendRows(rows []table.Row, config ...table.RowConfig) {
+	for _, row := range rows {
+		t.AppendRow(row, config...)
+	}
+}
+
+func escapeRow(row table.Row) table.Row {
+	escaped := make(table.Row, len(row))
+	for i, cell := range row {
+		escaped[i] = escapeValue(cell)
+	}
+	return escaped
+}

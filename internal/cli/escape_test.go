@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestEscape(t *testing.T) {
+	for text, want := range map[string]string{
+		"ada": "ada",
+		"Zoë 東京 👩\u200d🚀 می\u200cخواهم": "Zoë 東京 👩\u200d🚀 می\u200cخواهم",
+		"a\x1b[2Jb":             `a\x1b[2Jb`,
+		"a\r\nb\tc":             `a\r\nb\tc`,
+		"\u009b31m\x7f":         `\u009b31m\x7f`,
+		"\u202eabc\u2028\ufeff": `\u202eabc\u2028\ufeff`,
+		"\xff\xc3":              `\xff\xc3`,
+		"\ufffd":                "\ufffd",
+		"":                      "",
+	} {
+		if got := Escape(text); got != want {
+			t.Errorf("Escape(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := EscapeLines("a\nb\rc\n"); got != "a\nb\\rc\n" {
+		t.Errorf("EscapeLines = %q", got)
+	}
+}
+
+func TestEscapeJSONKeepsTheMeaning(t *testing.T) {
+	const text = "\u009b\x7f\u202e\U000e0001 é"
+	got := EscapeJSON([]byte(`{"a":"` + text + `"}`))
+	if want := `{"a":"\u009b\u007f\u202e\udb40\udc01 é"}`; string(got) != want {
+		t.Errorf("EscapeJSON = %s, want %s", got, want)
+	}
+	var back struct{ A string }
+	if err := json.Unmarshal(got, &back); err != nil || back.A != text {
+		t.Errorf("decoded %q (%v), want %q", back.A, err, text)
+	}
+}
