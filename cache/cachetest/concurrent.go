@@ -11,6 +11,7 @@ import (
 )
 
 // crowd is a set of users who move all the time. Each of them always has a standing.
+// Users i and i+1, for each even i, are a pair: one writer moves both, user i first.
 type crowd struct {
 	f     *fixture
 	users []leaderboard.UserID
@@ -26,7 +27,7 @@ func newCrowd(f *fixture) *crowd {
 	return c
 }
 
-// entry returns version v of user i. Its score is v/4, so that users tie.
+// entry returns version v of user i's entry. Its score is v/4, so that users tie.
 func (c *crowd) entry(i int, v uint64) leaderboard.Entry {
 	return c.f.entry(c.users[i], v, leaderboard.Score(v/4), int(v), fmt.Sprint("gender:", v%2))
 }
@@ -46,7 +47,7 @@ func consistent(all []leaderboard.Standing) error {
 			return fmt.Errorf("%q has ranks %+v", s.User, r)
 		case i == 0:
 			if r.Ordinal == 1 && r != (leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: 1}) {
-				return fmt.Errorf("the first has ranks %+v", r)
+				return fmt.Errorf("the standing with the ordinal rank 1 has ranks %+v, want 1 for each", r)
 			}
 		default:
 			p := &all[i-1]
@@ -84,7 +85,7 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 		position := int64(1 + rng.IntN(crowdSize))
 		got, v, err = f.Page(ctx, l, position, 10)
 		if err == nil && (len(got) != int(min(10, crowdSize+1-position)) || got[0].Ranks.Ordinal != position) {
-			err = fmt.Errorf("page from %d: %d standings from %d", position, len(got), got[0].Ranks.Ordinal)
+			err = fmt.Errorf("the page from position %d has %d standings and begins with the ordinal rank %d", position, len(got), got[0].Ranks.Ordinal)
 		}
 	case 2:
 		got, v, err = f.Around(ctx, l, user, 4, 4)
@@ -95,13 +96,13 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 			}
 		}
 		if err == nil && found != 1 {
-			err = fmt.Errorf("around %q: found %d times", user, found)
+			err = fmt.Errorf("the answer of Around %q has that user %d times, want once", user, found)
 		}
 	case 3:
 		var counts []leaderboard.Counts
 		counts, v, err = f.Count(ctx, l, []leaderboard.RankKey{"\x00", f.board.ScorePrefix(leaderboard.Score(rng.IntN(100)), f.now), "\xff\xff"})
 		if err == nil && (counts[0] != (leaderboard.Counts{}) || counts[1].Distinct > counts[1].Standings || counts[1].Standings > crowdSize || counts[2].Standings != crowdSize) {
-			err = fmt.Errorf("counts %+v", counts)
+			err = fmt.Errorf("counts before the best, a middle and the worst key: %+v, want 0, at most %d, and %d standings", counts, crowdSize, crowdSize)
 		}
 	case 4:
 		return c.readPair(rng, seen)
@@ -118,7 +119,7 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	return c.notBack(got, seen)
 }
 
-// readPair asks for the standings of both users of a pair.
+// readPair reads the standings of both users of a random pair.
 func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	i := rng.IntN(len(c.users)/2) * 2
 	got, _, err := c.f.Standings(c.f.ctx, c.f.ladder(""), c.users[i:i+2])
@@ -155,8 +156,8 @@ func (c *crowd) notBack(got []leaderboard.Standing, seen map[leaderboard.UserID]
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// One writer moves each pair, the first user before the second. At every moment both
-	// are at the same version, or the first is one version ahead.
+	// The first user of a pair moves first. So at every moment both are at the same
+	// version, or the first is one version ahead.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -217,7 +218,8 @@ func (c *crowd) mover(from, to, moves int, version map[int]uint64) func(*rand.Ra
 	}
 }
 
-// versions returns the versions of the loaded pairs among the users from..to-1.
+// versions returns the versions that load gives to the pairs among the users
+// from..to-1. The key is the number of a pair's first user.
 func (c *crowd) versions(from, to int) map[int]uint64 {
 	m := map[int]uint64{}
 	for i := from; i < to; i += 2 {

@@ -103,7 +103,7 @@ func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboar
 	return e
 }
 
-// none returns the entry of a user without a result that stands.
+// none returns the entry of a user without a result that counts.
 func (f *fixture) none(user leaderboard.UserID, version uint64) leaderboard.Entry {
 	return f.entryOf(user, version, &leaderboard.MatchResult{Retracted: true})
 }
@@ -200,7 +200,7 @@ func (f *fixture) unavailable() {
 		f.is(method, err, leaderboard.ErrRankUnavailable)
 	}
 	if loaded, err := f.Loaded(ctx, f.key); loaded || err != nil {
-		f.Errorf("loaded %v, error %v", loaded, err)
+		f.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
 	}
 }
 
@@ -215,8 +215,8 @@ func hostile() []leaderboard.UserID {
 	return append(ids, leaderboard.UserID(long), leaderboard.UserID(long+"x"), leaderboard.UserID(long+"y"), leaderboard.UserID(strings.Repeat("\U00010000", leaderboard.MaxIDBytes/4)))
 }
 
-// seedVariable is the environment variable that sets the seed of random tests, to repeat
-// one.
+// seedVariable is the environment variable that sets the seed of random tests, so that
+// a test can be repeated.
 const seedVariable = "LEADERBOARD_TEST_SEED"
 
 // random returns a random generator. It logs the command that repeats the test.

@@ -29,7 +29,8 @@ func (m *model) update(at time.Time, entries ...leaderboard.Entry) {
 	}
 }
 
-// standings returns a whole ladder, with ranks by the definitions of the methods.
+// standings returns a whole ladder, with ranks by the definitions of the three ranking
+// methods.
 func (m *model) standings(d leaderboard.Division) []leaderboard.Standing {
 	var all []leaderboard.Standing
 	for _, e := range m.entries {
@@ -69,7 +70,7 @@ func count(all []leaderboard.Standing, key leaderboard.RankKey) leaderboard.Coun
 	return c
 }
 
-// divisions returns the overall board, every division with users, and one division
+// divisions returns the overall division, every division with users, and one division
 // without users.
 func (m *model) divisions() []leaderboard.Division {
 	set := map[leaderboard.Division]bool{{}: true, {Attribute: "country", Value: "nobody's"}: true}

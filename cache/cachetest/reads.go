@@ -72,7 +72,7 @@ var readTests = []test{
 			}
 			got, _, err := f.Standings(f.ctx, f.ladder(""), users)
 			f.ok("Standings", err)
-			f.equal(fmt.Sprint(users), want, got)
+			f.equal(fmt.Sprintf("Standings of %q", users), want, got)
 		}
 	}},
 	{"Standings returns zero Ranks and an empty Key for a user without a standing", func(f *fixture) {
@@ -86,7 +86,7 @@ var readTests = []test{
 			{User: "bob"}, {User: "fay"}, f.model.standings(f.ladder("gender:F").Division)[1], {User: "nobody"},
 		}, got)
 	}},
-	{"ranks are exact by every method", func(f *fixture) {
+	{"competition, dense and ordinal ranks are exact", func(f *fixture) {
 		f.five()
 		got, _, err := f.Page(f.ctx, f.ladder(""), 1, 5)
 		f.ok("Page", err)
@@ -136,7 +136,7 @@ var readTests = []test{
 		} {
 			got, _, err := f.Page(f.ctx, f.ladder(""), c.position, c.n)
 			f.ok("Page", err)
-			f.equal(fmt.Sprintf("%d from %d", c.n, c.position), c.want, got)
+			f.equal(fmt.Sprintf("Page of %d from position %d", c.n, c.position), c.want, got)
 		}
 	}},
 	{"PageAfter returns up to n standings that follow a sort key", func(f *fixture) {
@@ -146,12 +146,12 @@ var readTests = []test{
 		for i := range all {
 			got, _, err := f.PageAfter(f.ctx, f.ladder(""), after, 1)
 			f.ok("PageAfter", err)
-			f.equal(fmt.Sprintf("page %d", i), all[i:i+1], got)
+			f.equal(fmt.Sprintf("PageAfter %d standings", i), all[i:i+1], got)
 			after = got[0].SortKey()
 		}
 		got, _, err := f.PageAfter(f.ctx, f.ladder(""), after, 1)
 		f.ok("PageAfter", err)
-		f.equal("after the last", []leaderboard.Standing(nil), got)
+		f.equal("PageAfter the last standing", []leaderboard.Standing(nil), got)
 	}},
 	{"PageAfter accepts a sort key that no standing has", func(f *fixture) {
 		f.five()
@@ -178,7 +178,7 @@ var readTests = []test{
 		} {
 			got, _, err := f.PageAfter(f.ctx, f.ladder(""), c.after, 10)
 			f.ok("PageAfter", err)
-			f.equal(c.name, c.want, got)
+			f.equal("PageAfter a sort key: "+c.name, c.want, got)
 		}
 	}},
 	{"Around returns a window that the ends of the ladder clip", func(f *fixture) {
@@ -194,7 +194,7 @@ var readTests = []test{
 		} {
 			got, _, err := f.Around(f.ctx, f.ladder(""), c.user, c.above, c.below)
 			f.ok("Around", err)
-			f.equal(fmt.Sprintf("%q, %d above and %d below", c.user, c.above, c.below), c.want, got)
+			f.equal(fmt.Sprintf("Around %q, %d above and %d below", c.user, c.above, c.below), c.want, got)
 		}
 	}},
 	{"Around returns ErrEntryNotFound if the user has no standing", func(f *fixture) {
@@ -222,7 +222,7 @@ var readTests = []test{
 		} {
 			got, _, err := f.Count(f.ctx, f.ladder(ladder), keys)
 			f.ok("Count", err)
-			f.equal(ladder, want, got)
+			f.equal(fmt.Sprintf("Count in ladder %q", ladder), want, got)
 		}
 	}},
 	{"Count accepts a prefix of a rank key", func(f *fixture) {

@@ -64,7 +64,7 @@ func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		step := uint64(1<<53) / uint64(n)
 		for i := range n {
-			user := int(uint64(i) * 7919 % uint64(n)) // 7919 is prime and divides no power of ten
+			user := int(uint64(i) * 7919 % uint64(n)) // each user occurs once: 7919 and n, a power of ten, have no common factor
 			if !yield(leaderboard.Entry{User: benchID(user), Key: key(uint64(i) * step), AchievedAt: time.UnixMicro(int64(user)), Version: 1}, nil) {
 				return
 			}
@@ -91,7 +91,7 @@ var bench struct {
 	bytes float64 // heap bytes per entry, without ids
 }
 
-// loaded returns an index of n entries. Benchmarks share it.
+// loaded returns an index of n entries, which all benchmarks of that size share.
 func loaded(b *testing.B, n int) *Index {
 	bench.Lock()
 	defer bench.Unlock()
@@ -107,8 +107,8 @@ func loaded(b *testing.B, n int) *Index {
 	return bench.x
 }
 
-// floor is an array that is larger than any cache. One dependent read of a random
-// word of it is the least time that a look-up can take.
+// floor is an array that is larger than any cache of the processor. A look-up takes at
+// least as long as one read of a random word of it.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -117,9 +117,14 @@ var floor = sync.OnceValue(func() []uint64 {
 	return words
 })
 
-// measure calls op b.N times with random users, in turns with reads of the floor. It
-// reports the processor time of a call, and the number of floor reads that take as
-// long.
+// measure calls op b.N times with random users. After each 1,000 calls it reads 1,000
+// random words of floor. The address of each word depends on the word before, so the
+// reads do not overlap. Its metrics are:
+//
+//	cpu-ns/op       processor time of a call: the median of the runs of 1,000
+//	quiet-ns/op     the same, but the tenth percentile, for a machine with other work
+//	floors/op       the number of floor reads that take as long as a call
+//	quiet-ns/floor  processor time of a floor read: the tenth percentile
 func measure(b *testing.B, n int, op func(i int, user leaderboard.UserID)) {
 	rng := rand.New(rand.NewPCG(uint64(b.N), 1))
 	users := make([]leaderboard.UserID, min(b.N, 1<<20))
@@ -216,7 +221,7 @@ func BenchmarkIndex(b *testing.B) {
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// This excludes the look-up of the id and the making of an answer.
+				// This measures neither the look-up of the id nor the making of an answer.
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)

@@ -25,7 +25,7 @@ func (t *table) check() error {
 		return fmt.Errorf("%d inner nodes are allocated, %d are in trees", n, len(seenInners))
 	}
 	if n := t.ladders[0].sum.standings(); n != int64(t.standing) {
-		return fmt.Errorf("standing is %d, the overall ladder has %d", t.standing, n)
+		return fmt.Errorf("table.standing is %d, but the overall ladder has %d standings", t.standing, n)
 	}
 	if t.users.count != t.dict.count {
 		return fmt.Errorf("%d users have records, %d are in the dict", t.users.count, t.dict.count)
@@ -65,7 +65,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			}
 			seenInners[node] = true
 			if in.level != level || in.parent != parent || in.n == 0 || in.n > fan || parent == 0 && in.n < 2 {
-				return 0, fmt.Errorf("inner %d at level %d below %d: level %d, parent %d, n %d", node, level, parent, in.level, in.parent, in.n)
+				return 0, fmt.Errorf("inner %d, reached at level %d from inner %d, has level %d, parent %d and %d children", node, level, parent, in.level, in.parent, in.n)
 			}
 			var sum counts
 			for k, c := range in.child[:in.n] {
@@ -90,7 +90,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		}
 		seenLeaves[node] = true
 		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
-			return 0, fmt.Errorf("leaf %d below %d after %d: parent %d, n %d, prev %d", node, parent, lastLeaf, lf.parent, lf.n, lf.prev)
+			return 0, fmt.Errorf("leaf %d, reached from inner %d after leaf %d, has parent %d, prev %d and %d entries", node, parent, lastLeaf, lf.parent, lf.prev, lf.n)
 		}
 		if lastLeaf != 0 && f.leaf(lastLeaf).next != node {
 			return 0, fmt.Errorf("leaf %d: next is %d, want %d", lastLeaf, f.leaf(lastLeaf).next, node)
@@ -175,7 +175,7 @@ func (t *table) checkDict() error {
 				standing++
 			}
 			if home := part.c.home(last); home > i || home <= empty {
-				return fmt.Errorf("dict: cell %d has home %d, and the cell at %d is empty", i, home, empty)
+				return fmt.Errorf("dict: cell %d has home %d, which must lie after the empty cell %d and not after the cell itself", i, home, empty)
 			}
 			if d.hash(string(t.users.id(at.ref))) != last {
 				return fmt.Errorf("dict: the hash of cell %d differs from that of its user", i)
@@ -186,10 +186,10 @@ func (t *table) checkDict() error {
 		}
 	}
 	if uint64(d.count)*20 > 19*d.cur.size && d.count > 100 {
-		return fmt.Errorf("dict: %d users in %d cells, with %d of %d old cells moved", d.count, d.cur.size, d.cursor, d.old.size)
+		return fmt.Errorf("dict is too full: %d users in %d cells, with %d of %d old cells moved", d.count, d.cur.size, d.cursor, d.old.size)
 	}
 	if count != d.count || standing != t.standing {
-		return fmt.Errorf("dict: counted %d users, %d of them standing; count is %d, standing is %d", count, standing, d.count, t.standing)
+		return fmt.Errorf("dict: its cells have %d users, %d of them in a ladder, but dict.count is %d and table.standing is %d", count, standing, d.count, t.standing)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ type allocator struct {
 	loading bool
 }
 
-// grown returns a copy of chunk that has at least need elements. All chunks have full
-// elements, except that the first chunk of a table may have fewer.
+// grown returns a copy of chunk that has at least need elements. The parameter full is
+// the length of each chunk. Only the first chunk of a table may be shorter.
 func grown[T any](a *allocator, chunk []T, first bool, need, full int) []T {
 	length := full
 	if first {

@@ -3,17 +3,17 @@ package memory
 import "hash/maphash"
 
 // dict maps the hash of a user's id to the user's record and to the user's leaf in
-// the overall ladder, the tree node that holds the user's standing. So the processor
-// can fetch record and leaf concurrently. The ids in the records distinguish users with
-// equal hashes.
+// the overall ladder, the tree node that holds the user's standing. A cell names both,
+// so the processor can fetch record and leaf concurrently. The ids in the records
+// distinguish users with equal hashes.
 //
 // dict is a hash table with linear probing whose cells are sorted by hash. This has two
 // consequences. First, a search ends at the first greater hash. Second, the table can
 // grow gradually: each insertion moves a few cells into a larger table, from the least
-// hash on. Until all cells are moved, smaller hashes are looked up in the new table,
-// and the others in the old one. Chunks of the old table that are empty are released.
-// So no insertion waits until the whole table is moved, and there are never two whole
-// tables.
+// hash on. Until all cells are moved, the hashes of moved cells are looked up in the
+// new table, and greater hashes in the old one. Chunks of the old table whose cells are
+// all moved are released. So no insertion waits until the whole table is moved, and
+// there are never two whole tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
@@ -30,8 +30,8 @@ type cell struct {
 	leaf      uint32 // 0 if the user is in no ladder
 }
 
-// cells is an array of cells that is allocated up to the greatest index written.
-// Cells after that index are empty.
+// cells is an array of cells in chunks. A chunk is allocated when its first cell is
+// written. All cells that were not written are empty.
 type cells struct {
 	chunks [][]cell
 	size   uint64 // the number of positions to which home maps hashes
@@ -41,10 +41,10 @@ type cells struct {
 const (
 	cellShift = 14
 	cellChunk = 1 << cellShift
-	// When more than the share maxLoad of its cells is taken, the table grows by the
-	// factor growth. While it grows, each insertion moves about moveCells cells. All
-	// cells are moved before the larger table is full, because growth/moveCells is
-	// much less than growth-1.
+	// A table of n cells grows by the factor growthNum/growthDen when more than
+	// maxLoadNum/maxLoadDen of its cells are taken. While it grows, each insertion moves
+	// about moveCells cells, so n/moveCells insertions move all of them. The larger table
+	// has n/4 cells more, so it is not full before that.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -121,8 +121,9 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// first returns the position of the first cell that has the hash. If no cell has
-// it, first returns the position of the next greater hash or of an empty cell.
+// first returns the position of the first cell that has the hash, and the part of the
+// table that holds it. If no cell has the hash, the position is that of the next
+// greater hash or of an empty cell.
 func (d *dict) first(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
@@ -160,9 +161,9 @@ func (d *dict) add(hash, ref uint32) {
 	d.count++
 }
 
-// move moves at least moveCells cells of old to cur, and stops at an empty cell. No cell
-// to the right of an empty cell has its home to the left of that cell, so the frontier
-// can lie there.
+// move moves at least moveCells cells of old to cur, and stops at an empty cell. All
+// cells to the right of an empty cell also have their homes to its right. So the hashes
+// of the moved cells are less than the frontier, and those of the other cells are not.
 func (d *dict) move() {
 	for moved := 0; ; moved++ {
 		have := d.old.get(d.cursor)

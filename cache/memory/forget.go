@@ -1,6 +1,6 @@
 package memory
 
-// keptRemovals is the minimum number of removed users whose records are kept: see
+// keptRemovals is the least value of the limit n on the records of removed users: see
 // [table.forget].
 const keptRemovals = 1 << 16
 
@@ -38,16 +38,16 @@ func (q *queue) pop() removal {
 // users who were removed long ago.
 //
 // The record of a removed user is kept for a while, because its version shows whether a
-// late update is stale. It is kept during at least n further removals, where n is the
-// number of users in the overall ladder or keptRemovals, whichever is greater. But at
-// most n records of removed users are kept. So the record of an erased user is dropped
-// in the end.
+// late update is stale. The table keeps the records of the users of the last n
+// removals, and at most n records of removed users in total. n is the number of users
+// in the overall ladder or keptRemovals, whichever is greater. So the record of an
+// erased user is dropped after enough further removals.
 func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.standing)
 	for t.users.count-t.standing > limit || t.removed.len >= 2*limit {
 		r := t.removed.pop()
-		// If the condition is false, the user has come back since, and may have been removed
-		// once more.
+		// If the leaf or the version differs, the user has come back since this removal. If
+		// the user was then removed again, the queue holds that later removal too.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
 			t.dict.remove(hash, r.ref)

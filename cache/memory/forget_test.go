@@ -62,7 +62,7 @@ func TestRemovalsAreBounded(t *testing.T) {
 		put(entry("restless", 1, 0, 0))
 	}
 	if got := tb.removed.len; got > 2*keptRemovals {
-		t.Errorf("%d removals are queued for one user", got)
+		t.Errorf("%d removals are queued for one user, want at most %d", got, 2*keptRemovals)
 	}
 	// Many users, each added and removed once.
 	for i := range 3 * keptRemovals {

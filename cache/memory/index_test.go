@@ -94,7 +94,7 @@ func TestAnInvalidUpdateDoesNotFailTheRebuild(t *testing.T) {
 		t.Errorf("Update after the rebuild: error %v, want ErrFormat", err)
 	}
 	if _, v, err := x.Page(t.Context(), testLadder, 1, 1); err != nil || v.Size != 3 || !v.AsOf.Equal(time.Unix(1e9, 0)) {
-		t.Errorf("view %+v, error %v", v, err)
+		t.Errorf("after the rejected update the view is %+v, error %v, want the 3 entries and the time of the rebuild", v, err)
 	}
 	if _, _, err := x.Count(t.Context(), testLadder, []leaderboard.RankKey{"nine byte"}); !errors.Is(err, leaderboard.ErrFormat) {
 		t.Errorf("Count of a key that is too long: error %v, want ErrFormat", err)
@@ -123,10 +123,10 @@ func TestDropReleasesMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if held := heapInUse() - before; held > n {
-		t.Errorf("a dropped season still takes %d bytes", held)
+		t.Errorf("a dropped season still takes %d bytes, want at most %d", held, n)
 	}
 	if got := len(*x.seasons.Load()); got != 0 {
-		t.Errorf("%d seasons are known after Drop", got)
+		t.Errorf("%d seasons are known after Drop, want none", got)
 	}
 	runtime.KeepAlive(x)
 }
@@ -153,8 +153,8 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			}
 		}
 	}
-	// Run until the table keeps as many removals as it ever will. It remembers removed
-	// users to reject late updates.
+	// The table keeps the records of removed users to reject late updates. Run until it
+	// keeps as many of them as it ever will.
 	for range 15 {
 		round()
 	}
@@ -163,7 +163,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 		round()
 	}
 	if grown := heapInUse() - before; grown > 1<<18 {
-		t.Errorf("15 rounds of churn grew the heap by %d bytes", grown)
+		t.Errorf("15 rounds of churn grew the heap by %d bytes, want at most %d", grown, 1<<18)
 	}
 	if err := x.season(testSeason).table.check(); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestManySmallSeasonsStaySmall(t *testing.T) {
 		}
 	}
 	if held := (heapInUse() - before) / seasons; held > 8<<10 {
-		t.Errorf("a season of %d users takes %d bytes", users, held)
+		t.Errorf("a season of %d users takes %d bytes, want at most %d", users, held, 8<<10)
 	}
 	runtime.KeepAlive(x)
 }

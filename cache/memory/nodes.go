@@ -205,8 +205,8 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 // sum returns the counts of all children of in.
 func (in *inner) sum() counts { return in.before(int(in.n)) }
 
-// passChildren moves children of a node to the end of another node. The first node keeps
-// its first keep children.
+// passChildren moves all children of from, except the first keep ones, to the end of
+// the node to.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, have := int(dst.n), int(src.n)

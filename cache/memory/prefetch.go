@@ -9,16 +9,17 @@ import (
 const (
 	cacheLine = 64
 	// prefetchLines bounds the number of cache lines that are prefetched per node. It
-	// is enough for a whole node of a board without tie-breakers.
+	// is enough for a whole leaf of a board whose rank keys have 8 bytes.
 	prefetchLines = 21
 )
 
 // In a large table a look-up of a user waits for main memory several times: for the
-// user's cell in dict, for the record and the leaf, and for the leaf's parent. The cell
-// holds the locations of record and leaf, and the leaf that of its parent. An update
-// also waits for the leaf to which the user moves. Therefore the functions below
-// prefetch in stages, each stage for several users, so that the waits for these users
-// overlap. docs/benchmarks.md shows the effect.
+// user's cell in dict, for the record and the leaf, and for the leaf's parent. Each wait
+// must end before the next can begin, because the cell holds the locations of record
+// and leaf, and the leaf holds the location of its parent. An update also waits for the
+// leaf to which the user moves. The functions below take one step for several users
+// before the next step, so that the waits for these users overlap. docs/benchmarks.md
+// shows the effect.
 
 // warm prefetches the memory that apply will need for at most updateChunk entries.
 // It changes nothing.

@@ -4,5 +4,6 @@ package memory
 
 import "unsafe"
 
-// prefetch does nothing on this architecture, because it has no assembly function here.
+// prefetch does nothing on this architecture. The package has assembly for amd64 and
+// arm64 only.
 func prefetch(p unsafe.Pointer, lines int) {}

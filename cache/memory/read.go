@@ -102,8 +102,8 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
 }
 
-// page returns up to n standings from a position on. The function where computes the
-// position, from 0, and n.
+// page returns a run of standings of l. The caller's function where computes the
+// position of the first one, from 0, and the greatest number of standings.
 func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *page
 	v, err := x.read(l, func(t *table, tr *tree) error {
@@ -127,7 +127,7 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 			return 0, n, nil
 		}
 		// The least id greater than an id is the id with a zero byte appended. So the
-		// standings before that bound include the user's own standing.
+		// standings before b include the standing whose sort key is after.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"

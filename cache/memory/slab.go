@@ -32,7 +32,7 @@ func (s *slab[T]) at(i uint32) []T {
 	return s.chunks[i>>s.shift][at : at+s.width : at+s.width]
 }
 
-// take allocates an element of zero Ts and returns its number.
+// take allocates an element, sets its Ts to zero, and returns its number.
 func (s *slab[T]) take() uint32 {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]

@@ -163,7 +163,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 	random := rng.Perm(n)
 	for _, c := range []struct {
 		name  string
-		fill  float64 // the least accepted
+		fill  float64 // the least fill that the test accepts
 		entry func(i int) leaderboard.Entry
 	}{
 		{"in order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i), 0, 1) }},
@@ -257,7 +257,7 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 	tb := newTested(t)
 	byHash := map[uint32]string{}
 	var pairs [][2]string
-	for i := 0; len(pairs) < 8; i++ { // takes about 190,000 ids
+	for i := 0; len(pairs) < 8; i++ { // takes about 260,000 ids
 		id := fmt.Sprint("user ", i)
 		hash := tb.dict.hash(id)
 		if other, ok := byHash[hash]; ok {
@@ -296,12 +296,12 @@ func TestEntriesThatDoNotFitTheBoardAreRejected(t *testing.T) {
 	tb := newTested(t)
 	tb.put(entry("ann", 1, 0, 1))
 	for name, e := range map[string]leaderboard.Entry{
-		"short key":      {User: "ann", Key: "1234567", Version: 2},
-		"long key":       {User: "ann", Key: "123456789", Version: 2},
-		"no user":        {Key: key(1), Version: 2},
-		"long user":      {User: leaderboard.UserID(strings.Repeat("x", maxID+1)), Key: key(1), Version: 2},
-		"other division": {User: "ann", Key: key(1), Version: 2, Divisions: []leaderboard.Division{{Attribute: "b", Value: "x"}}},
-		"two of one":     {User: "ann", Key: key(1), Version: 2, Divisions: append(division("x"), division("y")...)},
+		"short key":                      {User: "ann", Key: "1234567", Version: 2},
+		"long key":                       {User: "ann", Key: "123456789", Version: 2},
+		"no user":                        {Key: key(1), Version: 2},
+		"long user":                      {User: leaderboard.UserID(strings.Repeat("x", maxID+1)), Key: key(1), Version: 2},
+		"division that the board lacks":  {User: "ann", Key: key(1), Version: 2, Divisions: []leaderboard.Division{{Attribute: "b", Value: "x"}}},
+		"two divisions of one attribute": {User: "ann", Key: key(1), Version: 2, Divisions: append(division("x"), division("y")...)},
 	} {
 		if err := tb.apply(&e); !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("%s: error %v, want ErrFormat", name, err)
@@ -310,7 +310,7 @@ func TestEntriesThatDoNotFitTheBoardAreRejected(t *testing.T) {
 	}
 }
 
-func TestLongestRecords(t *testing.T) {
+func TestTheLongestRecordsFitTheTable(t *testing.T) {
 	b := &leaderboard.Board{ID: "b", Policy: leaderboard.Decay, HalfLife: time.Hour}
 	for i := range leaderboard.MaxTieBreakers {
 		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprint("t", i)})

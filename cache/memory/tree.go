@@ -8,8 +8,8 @@ import (
 )
 
 // A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner
-// nodes hold, for each child, the number of standings and of distinct rank keys.
-// All trees of a season take their nodes from one forest.
+// nodes hold running totals over their children, of standings and of distinct rank
+// keys. All trees of a season take their nodes from one forest.
 //
 // A rank is the sum of the counts to the left of the path from the user's leaf up to
 // the root. The leaf is known from dict or from the user's record, so no keys are
@@ -24,7 +24,7 @@ const (
 	thin   = fan * 3 / 8
 	joined = fan * 3 / 4
 	// A full leaf moves entries to a neighbor that has at most roomy entries. It splits
-	// only if there is no such neighbor. So leaves stay fuller than by splits alone.
+	// only if there is no such neighbor. So fewer leaves split, and leaves stay fuller.
 	roomy = fan - 8
 	// When the first or last leaf of a ladder is full, only endSplit entries move to the
 	// new leaf. So standings that arrive in order leave nearly full leaves behind.
@@ -99,7 +99,7 @@ type tree struct {
 	last     uint32 // the last leaf
 	level    uint32 // the level of the root; the level of leaves is 0
 	sum      counts // the counts of the whole ladder
-	field    int    // offset of the user's leaf in this ladder in a user's record; 0 for the overall ladder
+	field    int    // where a user's record holds the user's leaf in this ladder, as an offset; 0 for the overall ladder
 	division leaderboard.Division
 }
 

@@ -149,6 +149,7 @@ const (
 	sideWorkers = 16
 )
 
+// cost is elapsed time, and processor time of the server, in seconds.
 type cost struct{ took, server float64 }
 
 // side runs an operation sideOps times in sideWorkers goroutines.
@@ -189,7 +190,8 @@ func benchUsers(b *testing.B) int {
 
 func benchUser(i int) string { return fmt.Sprintf("user-%011d", i) }
 
-// pipelined runs the commands for each of n in pipelines of a thousand.
+// pipelined runs the commands command(0) to command(n-1) in pipelines of a thousand
+// calls of command.
 func pipelined(ctx context.Context, c *goredis.Client, n int, command func(i int) [][]any) error {
 	for i := 0; i < n; {
 		pipe := c.Pipeline()

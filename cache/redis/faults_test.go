@@ -39,7 +39,7 @@ func eventually(t *testing.T, what string, try func(ctx context.Context) error) 
 	}
 }
 
-// store is the source of rebuilds, and of what the index must answer.
+// store holds the entries that a Rebuild reads and that the index must answer with.
 type store struct {
 	mu      sync.Mutex
 	entries map[leaderboard.UserID]leaderboard.Entry
@@ -530,9 +530,10 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	agrees(t, x, s.entries)
 }
 
-// If a shard knows less than it sent or acknowledged, it has lost data.
+// If a shard has counted fewer items than the other shard has sent or received, it
+// has lost data.
 func TestAShardThatLostItemsIsEmptied(t *testing.T) {
-	for _, side := range []string{"i", "o"} { // the receiver, the sender
+	for _, side := range []string{"i", "o"} { // the counters of the receiver and of the sender: see lua/base.lua
 		x, s := opened(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
 		s.rebuild(t, x)
 		control := *x.season(testSeason).control.Load()
@@ -807,7 +808,8 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// If several processes find the index gone at once, only two rebuild it.
+// If several processes find the index gone at once, the first rebuilds it. Of those
+// that wait meanwhile, one more reads the store, and the others accept its Rebuild.
 func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 2)
 	s := newStore(100)
@@ -884,7 +886,7 @@ func TestBehindSentinel(t *testing.T) {
 	})
 	x, s := opened(t, o), newStore(30)
 	if x.o.Shards != 1 {
-		t.Errorf("default of %d shards, want 1", x.o.Shards)
+		t.Errorf("the default number of shards is %d, want 1", x.o.Shards)
 	}
 	s.rebuild(t, x)
 	agrees(t, x, s.entries)

@@ -31,7 +31,7 @@ type Options struct {
 	// go to masters.
 	Redis *goredis.UniversalOptions
 	// Shards is the number of shards of a season that is filled for the first time,
-	// 1 to 256. Redis records it with the season, and it stays until Drop. A season
+	// 1 to 256. Redis records the number with the season, and it stays until Drop. A season
 	// of one shard answers every question in one round trip, from one moment. A
 	// season of several shards uses several servers. Default 1, in a cluster 8.
 	Shards int
@@ -40,8 +40,9 @@ type Options struct {
 	// UpdateTimeout bounds an Update and its retries. If an Update fails for that
 	// long, its season becomes unavailable until it is rebuilt. Default 5 s.
 	UpdateTimeout time.Duration
-	// LeaseTTL is the lifetime of a rebuild's lease. After it, another process may
-	// take over from one that died during Rebuild. Default 15 s.
+	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
+	// rebuild a season. The process extends its lease while it is alive. If it dies
+	// during Rebuild, another process may take over after LeaseTTL. Default 15 s.
 	LeaseTTL time.Duration
 	// Hints is the number of users' sort keys that a process caches. With several
 	// shards, a cached sort key saves a round trip. Default 65,536.
@@ -214,15 +215,16 @@ type seasonIndex struct {
 	rebuild chan struct{}            // holds a token while no Rebuild of this process runs
 
 	mu           sync.Mutex
-	acks         map[channel]int64 // positions to acknowledge to the sending shards
+	acks         map[channel]int64 // number of items that arrived from each channel, to acknowledge to its sending shard
 	flushing     bool
 	failures     int // Updates that failed
 	repaired     int // failures repaired by a Rebuild, or made known to every process by an invalidation
 	invalidating bool
-	lastSwept    time.Time
+	lastFreed    time.Time // when freeDead last ran
 }
 
-// channel identifies the outbox of one shard for another, in one generation.
+// channel identifies the outbox of one shard for another, in one generation. Here, a
+// generation is one fill of the season by a Rebuild: see lua/base.lua.
 type channel struct {
 	generation string
 	from, to   int
@@ -287,7 +289,7 @@ func shardOf(user leaderboard.UserID, shards int) int {
 	return int(hash(string(user)) % uint32(shards))
 }
 
-// unsynced reports whether an Update failed that is not repaired.
+// unsynced reports whether an Update failed and no repair followed.
 func (s *seasonIndex) unsynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ func hash(s string) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// escape returns a readable part of a key's hash tag, without the characters
-// that end a part or the tag.
+// escape returns s as a part of a key's hash tag. It keeps s readable, but encodes
+// the characters that end a part or the tag.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -33,11 +33,11 @@ func escape(s string) string {
 	return b.String()
 }
 
-// controlKey returns a shard's control key. The shard's other keys begin with it.
-// The control key of shard 0 does not depend on the number of shards, because
-// that number is recorded there. The slots of the other shards lie at equal
-// distances. Servers own ranges of slots, so they get equal numbers of a
-// season's shards.
+// controlKey returns the key of a shard's control hash, which lua/base.lua
+// describes. The shard's other keys begin with it. The control key of shard 0 does
+// not depend on the number of shards, because its hash records that number. The
+// slots of the other shards lie at equal distances. Servers own ranges of slots, so
+// they get equal numbers of a season's shards.
 func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) string {
 	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
 	zero := fmt.Sprintf("%s{%s/0}", prefix, name)

@@ -37,7 +37,7 @@ func TestShardsAreSpreadOverSlots(t *testing.T) {
 			}
 			for _, n := range perNode {
 				if n > shards/nodes+2 {
-					t.Errorf("board %d: %d shards on %d nodes: %v", board, shards, nodes, perNode)
+					t.Errorf("board %d: the %d nodes have %v of %d shards, want at most %d each", board, nodes, perNode, shards, shards/nodes+2)
 				}
 			}
 		}
@@ -52,7 +52,7 @@ func TestUsersAreSpreadOverShards(t *testing.T) {
 	}
 	for shard, n := range count {
 		if n < users/shards*97/100 || n > users/shards*103/100 {
-			t.Errorf("shard %d: %d of %d users", shard, n, users)
+			t.Errorf("shard %d has %d of %d users, want %d within 3 %%", shard, n, users, users/shards)
 		}
 	}
 }

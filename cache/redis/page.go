@@ -73,10 +73,11 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return out, v, nil
 }
 
-// nearTop is the number of standings that a page may read only to skip them.
+// nearTop bounds the standings before a short page that are read only to be skipped.
+// A page deeper in the ladder is found by [reader.deep].
 const nearTop = 100
 
-// after returns n standings behind a cut, after it skipped some.
+// after returns up to n standings behind a cut. It leaves out the first skip ones.
 func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) {
 	for _, ask := range []int{share(skip+n, r.shards()), skip + n} {
 		w, _, err := r.window("k", cut, 0, ask, "")
@@ -119,8 +120,8 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return out, v, nil
 }
 
-// around returns the standings around a user: up to above before the user, and
-// up to below beginning with the user.
+// around returns the standings around a user: up to above standings before the
+// user, then up to below standings, the user's own first.
 func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboard.Standing, error) {
 	by, cut := "u", ""
 	if r.shards() > 1 {
@@ -179,7 +180,7 @@ const (
 // round then leaves at most about a quarter of that range, for any distribution.
 func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 	shards := r.shards()
-	bounds := make([]bracket, shards) // proven bounds of how many of the standings before position each shard has
+	bounds := make([]bracket, shards) // for each shard, proven bounds of its number of standings before position
 	aim := make([]bracket, shards)    // where to read pivots
 	mean := float64(position) / float64(shards)
 	spread := 5*math.Sqrt(mean) + 1

@@ -19,7 +19,7 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	seed := seeded(t)
 	for name, shape := range map[string]struct {
 		score func(rng *rand.Rand, i, shard int) int64
-		trips int64 // upper bound of the average
+		trips int64 // the greatest average per page
 	}{
 		"even": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
 		"ties": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
@@ -91,11 +91,11 @@ func TestTrips(t *testing.T) {
 		one, several int64 // round trips, with one shard and with several
 		ask          func(ctx context.Context, x *Index) error
 	}{
-		{"standings of users unknown", 1, 2, standings("user 1", "user 2")},
-		{"standings of users known", 1, 1, standings("user 2", "user 1")},
+		{"standings of users whose sort keys are not cached", 1, 2, standings("user 1", "user 2")},
+		{"standings of users whose sort keys are cached", 1, 1, standings("user 2", "user 1")},
 		{"standings of a user without an entry", 1, 1, standings("nobody")},
-		{"around a user unknown", 1, 2, around},
-		{"around a user known", 1, 1, around},
+		{"around a user whose sort key is not cached", 1, 2, around},
+		{"around a user whose sort key is cached", 1, 1, around},
 		{"count", 1, 1, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Count(ctx, l, []leaderboard.RankKey{mid.Key})
 			return err

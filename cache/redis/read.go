@@ -24,7 +24,7 @@ const (
 	// attempts bounds the attempts at one question.
 	attempts = 32
 	// outboxAge is the age at which a reader delivers what a writer left in an
-	// outbox. Writers deliver at once unless they die.
+	// outbox (see lua/base.lua). Writers deliver at once unless they die.
 	outboxAge = 250 * time.Millisecond
 	// batchUsers bounds the users of one round trip if there are several shards.
 	batchUsers = 256
@@ -37,7 +37,7 @@ type reader struct {
 	ctx     context.Context
 	ladder  string
 	control []string
-	drained bool // old outboxes were delivered once
+	drained bool // this reader has delivered old outboxes, which it does at most once
 
 	keyBytes int // of a rank key
 	view     leaderboard.View
@@ -173,7 +173,8 @@ func fault(calls []*call) error {
 	return nil
 }
 
-// before counts what precedes a sort key.
+// before counts what precedes a sort key: standings, standings with a smaller rank
+// key, and different smaller rank keys.
 type before struct{ standings, better, distinct int64 }
 
 func (b *before) add(c *call) {

@@ -21,9 +21,9 @@ const leasePoll = 50 * time.Millisecond
 // Rebuild implements [leaderboard.Index]. Processes that share a Redis take turns
 // by a lease. If a process dies, another takes over after [Options.LeaseTTL].
 //
-// All processes read one store. A Rebuild that waited for another process
-// therefore accepts a Rebuild that began after the call, and then does not read
-// entries.
+// All processes read one store. If another process began a Rebuild after this one
+// was called, and finished it while this one waited for the lease, this Rebuild
+// succeeds without reading entries.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if a Drop, a loss of data, or a newer
 // Rebuild after the lease ran out overtakes this one, which then changes nothing.
@@ -41,7 +41,8 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
-// generation is a generation that this process is building.
+// generation is the fill of a season's keys that a Rebuild of this process is
+// building. lua/base.lua describes generations and fences.
 type generation struct {
 	x       *Index
 	season  *seasonIndex

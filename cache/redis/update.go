@@ -16,7 +16,7 @@ const (
 	flushDelay   = 20 * time.Millisecond
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
-	// unsyncedTimeout bounds an Update of a season that already lacks one.
+	// unsyncedTimeout bounds an Update of a season in which an earlier Update is missing.
 	unsyncedTimeout = 100 * time.Millisecond
 )
 
@@ -138,7 +138,7 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 		return err
 	}
 	if building != "" {
-		x.sweep(season, control, building)
+		x.freeDead(season, control, building)
 	}
 	return nil
 }
@@ -340,7 +340,8 @@ func (x *Index) invalidateOnce(season *seasonIndex) bool {
 	return false // the next call ends the loop, unless another Update failed meanwhile
 }
 
-// markRepaired records that the first failures of the season are repaired.
+// markRepaired records that the season's failed Updates are repaired, up to the one
+// with the number failures.
 func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -351,22 +352,22 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	}
 }
 
-// sweep frees a generation whose Rebuild died. If the generation is already live
-// in shard 0, sweep makes it live in the others. It runs at most once per LeaseTTL.
-func (x *Index) sweep(season *seasonIndex, control []string, generation string) {
+// freeDead frees a generation whose Rebuild died. If the generation is already live
+// in shard 0, freeDead makes it live in the others. It runs at most once per LeaseTTL.
+func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
-	if time.Since(season.lastSwept) < x.o.LeaseTTL || x.ctx.Err() != nil {
+	if time.Since(season.lastFreed) < x.o.LeaseTTL || x.ctx.Err() != nil {
 		return
 	}
-	season.lastSwept = time.Now()
+	season.lastFreed = time.Now()
 	x.background.Go(func() {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 		defer cancel()
 		owner := newCall(ownerScript, control, 0)
 		owner.keys = append(owner.keys, x.leaseKey(season))
 		if x.run(ctx, []*call{owner}) == nil && owner.int() == 0 {
-			_ = x.abandon(ctx, control, generation) // the next sweep retries
+			_ = x.abandon(ctx, control, generation) // the next freeDead retries
 		}
 	})
 }

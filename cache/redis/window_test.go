@@ -101,7 +101,7 @@ func FuzzWindow(f *testing.F) {
 				if !ok {
 					asked := from >= max(at-above, 0) && from+n <= at+below
 					if n > 0 && asked {
-						t.Fatalf("no answer for %d standings from %d, although %d above and %d below %d were requested", n, from, above, below, at)
+						t.Fatalf("the window lacks some of the %d standings from position %d, although it was requested with %d above and %d below the cut at %d", n, from, above, below, at)
 					}
 					continue
 				}
@@ -110,7 +110,7 @@ func FuzzWindow(f *testing.F) {
 				}
 				want := all[min(from, len(all)):min(from+n, len(all))]
 				if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
-					t.Fatalf("%d from %d (-want +got)\n%s", n, from, diff)
+					t.Fatalf("%d standings from position %d (-want +got)\n%s", n, from, diff)
 				}
 			}
 		}

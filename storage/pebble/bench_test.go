@@ -174,7 +174,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// benchMatch makes match ids that neither fill nor an earlier run used.
+// benchMatch counts the match numbers that benchmarkApply has used, so that each run
+// takes new ones. fill uses the numbers below the number of users.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -192,8 +193,9 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
 }
 
-// BenchmarkApplyToUserWith shows that the cost of a result does not depend on the
-// number of the user's results. It runs in memory to exclude the disk.
+// BenchmarkApplyToUserWith measures Apply for a user with 10 and with 10,000 results.
+// The cost of a result must not depend on that number. The stores are in memory, to
+// exclude the disk.
 func BenchmarkApplyToUserWith(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -262,7 +264,8 @@ func benchmarkEntry(b *testing.B, s *Store, users int) {
 	})
 }
 
-// BenchmarkEntryOfUnknownUser measures the bloom filters.
+// BenchmarkEntryOfUnknownUser measures Entry for ids that the store does not hold. Most
+// of these reads end at Pebble's bloom filters, without a read of a block.
 func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	s := openBench(b, nil)
 	fill(b, s, 200_000)
@@ -284,7 +287,7 @@ func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("only %d entries", n)
+	return fmt.Errorf("the page has %d entries, want 100", n)
 }
 
 // pageFloor reads the same rows with Pebble alone.
@@ -323,7 +326,8 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 
 // BenchmarkTop100After10000Improvements compares the first page of a ladder in
 // which one user improved 10,000 times with the same page in a ladder without these
-// improvements. Each improvement leaves a tombstone near the top.
+// improvements. Each improvement leaves a tombstone, the mark of a deleted row, near
+// the top.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
 	fill(b, s, 10_000)
@@ -353,7 +357,7 @@ func benchmarkScan(b *testing.B, s *Store, users int) {
 			n++
 		}
 		if n != users {
-			return fmt.Errorf("%d entries", n)
+			return fmt.Errorf("Scan yields %d entries, want %d", n, users)
 		}
 		return nil
 	}, func(int) error {

@@ -40,7 +40,8 @@ func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	}
 }
 
-// log records the results that writers sent and those that were acknowledged.
+// log records the results that writers sent, and those that the store acknowledged:
+// Apply returned nil.
 type log struct {
 	mu    sync.Mutex
 	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
@@ -61,7 +62,7 @@ func (l *log) send(results []leaderboard.MatchResult) {
 	l.last = results
 }
 
-// inFlight returns the batch that any writer sent last.
+// inFlight returns the batch that was sent last, by any of the writers.
 func (l *log) inFlight() []leaderboard.MatchResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +129,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
 		if err != nil || rec.Result == nil || rec.Result.Revision < revision {
-			t.Fatalf("acknowledged revision %d of %v: %+v, %v", revision, key, rec.Result, err)
+			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v", revision, key, rec.Result, err)
 		}
 	}
 	users := 0
@@ -188,7 +189,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			}
 			<-enough
 			if rng.IntN(3) == 0 {
-				// After a flush the crash affects tables as well as the log.
+				// After a flush the crash affects Pebble's tables as well as its log.
 				if _, err := s.db.AsyncFlush(); err != nil {
 					t.Fatal(err)
 				}
@@ -273,7 +274,7 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 			scores[b.ScoreOf(st.Key, testEpoch)]++
 		}
 		if len(scores) != 1 || sealed && scores[2] != n {
-			t.Fatalf("final standings mix scores %v (score: count), or lack the second seal; sealed twice: %v", scores, sealed)
+			t.Fatalf("final standings have the scores %v (score: users); want one score, and 2 if the second Seal returned: %v", scores, sealed)
 		}
 		// The next seal removes the rows of the interrupted one.
 		if err := seal(3); err != nil {
@@ -332,9 +333,9 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 				n := 0
 				err := l.load(t.Context(), s, own, w, func() {
 					if n++; n%10 == 0 && w == 0 {
-						// With flushes, writes of tables can fail as well as writes of the log.
+						// With flushes, writes to Pebble's tables can fail as well as writes to its log.
 						go func() {
-							defer func() { _ = recover() }() // the engine may panic after a failure
+							defer func() { _ = recover() }() // Pebble may panic after a failure
 							_, _ = s.db.AsyncFlush()
 						}()
 					}
@@ -371,7 +372,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 	})
 }
 
-// A failed flush makes the store fail, even if every write to the log succeeds.
+// A failed flush makes the store fail, even if every write to Pebble's log succeeds.
 func TestFailedFlushStopsTheStore(t *testing.T) {
 	mem := vfs.NewMem()
 	var toggle errorfs.Toggle
@@ -395,10 +396,10 @@ func TestFailedFlushStopsTheStore(t *testing.T) {
 	<-s.failed
 	toggle.Off()
 	if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult("u", "n", 0, 1)}); !errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("Apply: %v", err)
+		t.Errorf("Apply after the failure: error %v, want ErrUnavailable", err)
 	}
 	if e, err := s.Entry(t.Context(), testSeason, "u"); err != nil || e.Results != 1 {
-		t.Errorf("Entry after the failure: %+v, error %v", e, err)
+		t.Errorf("Entry after the failure: %+v, error %v; want 1 result", e, err)
 	}
 }
 
@@ -465,7 +466,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 			if n == 0 {
 				_, err := Open(dir, Options{})
 				if err == nil || !strings.Contains(err.Error(), "another process") {
-					t.Errorf("Open of a directory in use: %v", err)
+					t.Errorf("Open of a directory in use: error %v, want one about another process", err)
 				}
 			}
 			if n == 50+round*100 {
@@ -478,13 +479,13 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	}
 	acked := l.acknowledged()
 	if len(acked) < 4*50 {
-		t.Fatalf("only %d results were acknowledged", len(acked))
+		t.Fatalf("%d results were acknowledged, want at least %d", len(acked), 4*50)
 	}
 	s := mustOpen(t, dir, Options{})
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
 		if err != nil || rec.Result.Revision != revision || !rec.Result.Equal(&l.sent[key][0]) {
-			t.Fatalf("acknowledged result of %v: %+v, %v", key, rec, err)
+			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v", revision, key, rec, err)
 		}
 	}
 	n := 0

@@ -87,7 +87,8 @@ func TestRecountRegistersUsers(t *testing.T) {
 	wholeLadders(t, s, 3)
 }
 
-// Recount repairs damage to any row of a user.
+// Recount repairs damage to any row that follows from a user's records. If records are
+// missing, it removes what followed from them.
 func TestRecountRepairs(t *testing.T) {
 	set := func(t *testing.T, s *Store, key, value []byte) {
 		t.Helper()
@@ -112,7 +113,7 @@ func TestRecountRepairs(t *testing.T) {
 			other.Match = "other"
 			set(t, s, rows[0].key, s.board("b").placements(makeSeasonRowKey(1, "all"), &other)[0].value)
 		}},
-		{"orphan rows stand at another time and in another division", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"there are orphan rows with another time and another division", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
 			orphan := mustEntry(t, s, "u")
 			orphan.AchievedAt = orphan.AchievedAt.Add(time.Second)
 			orphan.Divisions[0].Value = "X"
@@ -120,7 +121,7 @@ func TestRecountRepairs(t *testing.T) {
 				set(t, s, p.key, p.value)
 			}
 		}},
-		{"an orphan row stands among the hidden entries", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"there is an orphan row among the hidden entries", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
 			orphan := mustEntry(t, s, "u")
 			orphan.Hidden = true
 			for _, p := range s.board("b").placements(rowKey, &orphan) {
@@ -153,7 +154,7 @@ func TestRecountRepairs(t *testing.T) {
 			}
 			set(t, s, rowKey.user("u"), value)
 		}},
-		{"the season note is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
+		{"the note that the user has results in the season is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
 		{"the records are missing", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) {
 			del(t, s, rowKey.record("u", "1"))
 			del(t, s, rowKey.record("u", "2"))
@@ -180,7 +181,7 @@ func TestRecountRepairs(t *testing.T) {
 				want = leaderboard.Entry{SeasonKey: testSeason, User: "u", Version: c.After.Version}
 				users, rows = users[1:], 1
 				if _, err := s.Entry(t.Context(), testSeason, "u"); !errors.Is(err, leaderboard.ErrEntryNotFound) {
-					t.Errorf("Entry: %v", err)
+					t.Errorf("Entry of a user without records: error %v, want ErrEntryNotFound", err)
 				}
 			} else if d := cmp.Diff(want, mustEntry(t, s, "u")); d != "" {
 				t.Errorf("entry (-want +got):\n%s", d)
@@ -200,7 +201,7 @@ func TestRecountRepairs(t *testing.T) {
 				t.Errorf("Users (-want +got):\n%s", d)
 			}
 			if seasonKeys, err := s.UserSeasons(t.Context(), "u"); err != nil || len(seasonKeys) != rows-1 {
-				t.Errorf("UserSeasons: %v, error %v", seasonKeys, err)
+				t.Errorf("UserSeasons = %v, error %v; want %d seasons", seasonKeys, err, rows-1)
 			}
 			again, err := s.Recount(t.Context(), testBoard(), "all", "u")
 			if err != nil || again.Before.Version != again.After.Version {
@@ -222,10 +223,10 @@ func TestApplyReportsADamagedUserAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := report.Outcomes[0]; !errors.Is(o.Err, leaderboard.ErrFormat) || o.Entry.Key != "" {
-		t.Errorf("outcome of the damaged user: %+v", o)
+		t.Errorf("the outcome of the damaged user is %+v, want ErrFormat and no entry", o)
 	}
 	if o := report.Outcomes[1]; o.Err != nil || o.Entry.Results != 2 || len(report.Changes) != 1 {
-		t.Errorf("outcome of the other user: %+v, changes %+v", o, report.Changes)
+		t.Errorf("the outcome of the other user is %+v with changes %+v, want an entry of 2 results and 1 change", o, report.Changes)
 	}
 	if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult("u", "2", 0, 5)}); !errors.Is(err, leaderboard.ErrFormat) {
 		t.Errorf("Apply for the damaged user only: error %v, want ErrFormat", err)

@@ -44,7 +44,7 @@ func FuzzUserRow(f *testing.F) {
 			t.Fatal(err)
 		}
 		if err := again.decode(b); err != nil || !reflect.DeepEqual(row, again) {
-			t.Fatalf("%+v is decoded as %+v, error %v", row, again, err)
+			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", row, again, err)
 		}
 	})
 }
@@ -62,7 +62,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again, err := decodeRecord(r.ResultKey, appendRecord(nil, &rec))
 		if err != nil || !reflect.DeepEqual(rec, again) {
-			t.Fatalf("%+v is decoded as %+v, error %v", rec, again, err)
+			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", rec, again, err)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func FuzzErasure(f *testing.F) {
 			return
 		}
 		if err := again.decode(e.append(nil)); err != nil || e != again {
-			t.Fatalf("%+v is decoded as %+v, error %v", e, again, err)
+			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", e, again, err)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func FuzzLadderRow(f *testing.F) {
 		slot, sortKey, ok = cutSlot(p.key[len(rowKey)+1:])
 		again, err := bd.decodeEntry("all", slot, sortKey, p.value)
 		if d := cmp.Diff(e, again); d != "" || err != nil || !ok {
-			t.Fatalf("the entry changed (-want +got), error %v:\n%s", err, d)
+			t.Fatalf("the entry, encoded and decoded again, differs, error %v (-first +again):\n%s", err, d)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func FuzzStanding(f *testing.F) {
 		}
 		again, err := bd.decodeStanding(4, appendStanding(nil, &st))
 		if err != nil || st != again {
-			t.Fatalf("%+v is decoded as %+v, error %v", st, again, err)
+			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", st, again, err)
 		}
 	})
 }
@@ -136,12 +136,13 @@ func FuzzSeasonKey(f *testing.F) {
 		}
 		number2, season2, rest2, ok := parseSeasonKey(append(appendSeasonKey(nil, number, season), rest...))
 		if !ok || number != number2 || season != season2 || !bytes.Equal(rest, rest2) {
-			t.Fatalf("%d %q %q is parsed as %d %q %q", number, season, rest, number2, season2, rest2)
+			t.Fatalf("number %d, season %q and rest %q, encoded again, are parsed as %d, %q and %q", number, season, rest, number2, season2, rest2)
 		}
 	})
 }
 
-// Only the keys of one object have the object's prefix, and keys sort as keys.go states.
+// No key of one object has the prefix of another object, such as a user's records or a
+// ladder. Keys sort as keys.go states.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
-	t.Run("a reopened store has the stored data", func(t *testing.T) {
+	t.Run("a reopened store has the stored data and does not reuse board numbers", func(t *testing.T) {
 		dir := t.TempDir()
 		s := mustOpen(t, dir, Options{})
 		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
@@ -45,7 +45,7 @@ func TestOpen(t *testing.T) {
 		dir := t.TempDir()
 		s := mustOpen(t, dir, Options{})
 		if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "another process uses it") {
-			t.Errorf("Open: %v", err)
+			t.Errorf("Open of a directory in use: error %v, want one about another process", err)
 		}
 		mustClose(t, s)
 		mustClose(t, mustOpen(t, dir, Options{}))
@@ -59,11 +59,11 @@ func TestOpen(t *testing.T) {
 		mustClose(t, s)
 		for range 2 { // the first, rejected Open must release the directory
 			if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "start a newer version") {
-				t.Errorf("Open: %v", err)
+				t.Errorf("Open of a newer storage format: error %v, want ErrFormat with advice to start a newer version", err)
 			}
 		}
 	})
-	t.Run("a newer format of the engine is rejected", func(t *testing.T) {
+	t.Run("a newer format of Pebble is rejected", func(t *testing.T) {
 		fs := vfs.NewMem()
 		mustClose(t, mustOpen(t, "data", Options{FS: fs}))
 		f, err := fs.Create("data/marker.format-version.000999.999", vfs.WriteCategoryUnspecified)
@@ -74,7 +74,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "newer version") {
-			t.Errorf("Open: %v", err)
+			t.Errorf("Open of a newer format of Pebble: error %v, want ErrFormat with advice to start a newer version", err)
 		}
 	})
 	t.Run("another program's database is rejected", func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "a database of another program") {
-			t.Errorf("Open: %v", err)
+			t.Errorf("Open of another program's database: error %v, want ErrFormat that says so", err)
 		}
 	})
 	t.Run("a directory that cannot be created is an error", func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// A backup holds the state at the start of Backup, and can be opened and written like any
-// store.
+// A backup holds the data as they were when Backup started. It can be opened and written
+// like any store.
 func TestBackup(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, "data", Options{FS: fs})
@@ -144,7 +144,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	seal()
 	seal()
-	// Write a row that an interrupted seal might leave.
+	// Write a row such as an interrupted seal can leave behind.
 	orphan := makeSeasonRowKey(1, "all").finalUser(9, user)
 	if err := s.db.Set(append(orphan, slotOverall), []byte{1}, pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	// DeleteSeason leaves no user id either.
+	// DeleteSeason must leave no row of the season either.
 	if err := s.DeleteSeason(t.Context(), testSeason); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ var apiKeyTests = []test{
 		f.ok("APIKey", err)
 		f.equal("APIKey", old, got)
 		if !got.ExpiresAt.IsZero() {
-			f.Errorf("ExpiresAt %v", got.ExpiresAt)
+			f.Errorf("ExpiresAt is %v, want the zero time", got.ExpiresAt)
 		}
 		next := leaderboard.APIKey{ID: "k", Hash: [32]byte{2}, Scopes: []string{"admin"}, CreatedAt: epoch, ExpiresAt: epoch.AddDate(1, 0, 0)}
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, next))

@@ -102,7 +102,7 @@ var boardTests = []test{
 					next := setting.get(&made)
 					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
 						if have := setting.get(b); have != last && have != next {
-							f.Errorf("found %q, want %q", have, last)
+							f.Errorf("AmendBoard passes a board with %q, want the writer's previous amendment, %q", have, last)
 						}
 						setting.set(b, i+1)
 						return nil
@@ -123,11 +123,11 @@ var boardTests = []test{
 		}
 		f.equal("board", want, got)
 	}},
-	{"AmendBoard returns ErrBoardNotFound", func(f *fixture) {
+	{"AmendBoard returns ErrBoardNotFound if no board has the id", func(f *fixture) {
 		_, err := f.AmendBoard(f.ctx, "b", become(sumBoard("b")))
 		f.is("AmendBoard", err, leaderboard.ErrBoardNotFound)
 	}},
-	{"AmendBoard returns the error of change and those of Amend", func(f *fixture) {
+	{"AmendBoard returns the error of its function change, and errors of Board.Amend", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		next := *b
 		next.Policy = leaderboard.Best
@@ -170,7 +170,7 @@ var boardTests = []test{
 		f.ok("SetBan", err)
 		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
 	}},
-	{"DeleteBoard returns ErrBoardNotFound", func(f *fixture) {
+	{"DeleteBoard returns ErrBoardNotFound if no board has the id", func(f *fixture) {
 		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b"), leaderboard.ErrBoardNotFound)
 		f.create(sumBoard("b"))
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))

@@ -46,12 +46,13 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// checkEntry compares an entry with the model's. An empty Key means no entry.
+// checkEntry compares e, the store's entry of a user, with the model's. If the user has
+// no entry, e.Key is empty.
 func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
 	b := p.model.boards[s.Board]
 	want := p.model.line(s, user)
 	if e.SeasonKey != s || e.User != user {
-		return fmt.Errorf("entry of %q in %v is of %q in %v", user, s, e.User, e.SeasonKey)
+		return fmt.Errorf("the store returned an entry of %q in %v, want the entry of %q in %v", e.User, e.SeasonKey, user, s)
 	}
 	if want == nil || e.Key == "" {
 		if want != nil || e.Key != "" {
@@ -91,7 +92,7 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 		return fmt.Errorf("version of %q went back from %d to %d", user, prev.Version, e.Version)
 	}
 	if prev.Version == e.Version {
-		return diff("two entries of one version", prev, e)
+		return diff("entries with the same version, the earlier one as want", prev, e)
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ func (p *replay) compareAll() error {
 		}
 	}
 	if unregistered, err := collect(p.store.UnregisteredUsers(p.ctx)); err != nil || len(unregistered) > 0 {
-		return fmt.Errorf("UnregisteredUsers yields %v, error %v", unregistered, err)
+		return fmt.Errorf("UnregisteredUsers yields %v, error %v; want no users", unregistered, err)
 	}
 	for user := range p.users {
 		keys, err := p.store.UserSeasons(p.ctx, user)
@@ -203,14 +204,14 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 		byUser[e.User] = e
 	}
 	if len(byUser) != len(scanned) {
-		return fmt.Errorf("Scan yields %d entries of %d users", len(scanned), len(byUser))
+		return fmt.Errorf("Scan yields %d entries of %d users, want one each", len(scanned), len(byUser))
 	}
 	if err := diff("Scan", entries, byUser); err != nil {
 		return err
 	}
 	orphans, err := collect(p.store.OrphanRows(p.ctx, s))
 	if err != nil || len(orphans) > 0 {
-		return fmt.Errorf("OrphanRows yields %v, error %v", orphans, err)
+		return fmt.Errorf("OrphanRows yields %v, error %v; want no rows", orphans, err)
 	}
 	for _, d := range append(p.model.divisions(s), leaderboard.Division{Attribute: "nobody", Value: "there"}) {
 		l := leaderboard.Ladder{SeasonKey: s, Division: d}
@@ -255,10 +256,10 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 			c = strings.Compare(string(prev.Key), string(e.Key))
 		}
 		if c > 0 || (c == 0) != (prev.Key == e.Key) {
-			return fmt.Errorf("user %q at %d stands after %q; compare = %d, keys equal %v", e.User, i, prev.User, c, prev.Key == e.Key)
+			return fmt.Errorf("at index %d, user %q stands after %q, but the model compares %q with %q as %d; the keys are equal: %v", i, e.User, prev.User, prev.User, e.User, c, prev.Key == e.Key)
 		}
 		if cmp.Or(c, before.achievedAt.Compare(x.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
-			return fmt.Errorf("user %q at %d stands after %q, against the order inside a tie", e.User, i, prev.User)
+			return fmt.Errorf("at index %d, user %q stands after %q, but times and ids demand the reverse", i, e.User, prev.User)
 		}
 	}
 	return nil
@@ -315,7 +316,7 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 		got, total, err := p.store.FinalStandings(p.ctx, l, 1, 1000)
 		if want == nil {
 			if !errors.Is(err, leaderboard.ErrNotSealed) {
-				return fmt.Errorf("FinalStandings(%v) of a season that is not sealed: %w", l, err)
+				return fmt.Errorf("FinalStandings(%v) of a season that is not sealed: error %w, want ErrNotSealed", l, err)
 			}
 			continue
 		}
@@ -323,7 +324,7 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 			return fmt.Errorf("FinalStandings(%v): %w", l, err)
 		}
 		if total != int64(len(want.final[d])) {
-			return fmt.Errorf("FinalStandings(%v): %d in all, want %d", l, total, len(want.final[d]))
+			return fmt.Errorf("FinalStandings(%v) returns the total %d, want %d", l, total, len(want.final[d]))
 		}
 		if err := diff(fmt.Sprintf("FinalStandings(%v)", l), want.final[d], got); err != nil {
 			return err
@@ -333,7 +334,7 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 			i := slices.IndexFunc(want.final[d], func(st leaderboard.Standing) bool { return st.User == user })
 			if i < 0 {
 				if !errors.Is(err, leaderboard.ErrEntryNotFound) {
-					return fmt.Errorf("FinalStanding(%v, %q) = %+v, %w", l, user, st, err)
+					return fmt.Errorf("FinalStanding(%v, %q) = %+v, error %w; want ErrEntryNotFound", l, user, st, err)
 				}
 				continue
 			}

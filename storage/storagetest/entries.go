@@ -34,7 +34,7 @@ var entryTests = []test{
 			f.Errorf("entry %+v, want a hidden entry with a key", e)
 		}
 	}},
-	{"Entry returns ErrEntryNotFound if no result stands", func(f *fixture) {
+	{"Entry returns ErrEntryNotFound if no result counts", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		_, err := f.Entry(f.ctx, firstSeason(b), "u")
 		f.is("Entry of an unknown user", err, leaderboard.ErrEntryNotFound)
@@ -95,13 +95,13 @@ var entryTests = []test{
 			between.User += "\x00"
 			got, err = collect(f.Entries(f.ctx, l, between.SortKey()))
 			f.ok("Entries", err)
-			f.equal(fmt.Sprintf("after a key behind entry %d", i), len(all)-i-1, len(got))
+			f.equal(fmt.Sprintf("number of entries after a key directly behind entry %d", i), len(all)-i-1, len(got))
 			got, err = collect(f.Entries(f.ctx, l, leaderboard.SortKey(all[i].Key)))
 			f.ok("Entries", err)
-			f.equal(fmt.Sprintf("from a rank key, of entry %d", i), len(all)-i/2*2, len(got))
+			f.equal(fmt.Sprintf("number of entries from the rank key of entry %d on", i), len(all)-i/2*2, len(got))
 		}
 	}},
-	{"Entries yields every entry that does not move once", func(f *fixture) {
+	{"if entries move while Entries runs, each of the other entries is yielded exactly once", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		still := f.rows(300)
 		var results []leaderboard.MatchResult
@@ -149,7 +149,7 @@ var entryTests = []test{
 		slices.SortFunc(got, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.User), string(y.User)) })
 		f.equal("Scan", []leaderboard.Entry{f.entry(firstSeason(b), "banned"), f.entry(firstSeason(b), "u"), f.entry(firstSeason(b), "v")}, got)
 	}},
-	{"Scan yields an entry that changes while Scan runs once", func(f *fixture) {
+	{"Scan yields each entry exactly once, even if it changes while Scan runs", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		many := int64(f.rows(300))
 		var results []leaderboard.MatchResult
@@ -177,7 +177,7 @@ var entryTests = []test{
 }
 
 var recountTests = []test{
-	{"Before equals After if nothing was damaged", func(f *fixture) {
+	{"Recount returns a change with equal Before and After if nothing was damaged", func(f *fixture) {
 		for policy := range leaderboard.Decay + 1 {
 			b := bestBoard(leaderboard.BoardID(policy.String()))
 			b.Policy = policy

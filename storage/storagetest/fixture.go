@@ -22,11 +22,11 @@ type fixture struct {
 	clock  time.Time
 }
 
-// rows returns n, reduced as the sizes demand. A test writes that many rows.
+// rows returns the number of rows that a test writes: n, reduced as f.sizes demands.
 func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)) }
 
-// rounds returns n, reduced as the sizes demand. A test plays that many rounds of
-// concurrent calls.
+// rounds returns the number of rounds of concurrent calls that a test plays: n, reduced
+// as f.sizes demands.
 func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
 
 // ok ends the test if err is not nil.
@@ -173,7 +173,7 @@ func (f *fixture) fill(b *leaderboard.Board) {
 	f.ok("Seal", err)
 }
 
-// entry returns a user's entry. Its Key is empty if the user has none.
+// entry returns a user's entry. Its Key is empty if the user has no entry.
 func (f *fixture) entry(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	f.Helper()
 	e, err := f.Entry(f.ctx, s, user)

@@ -150,8 +150,9 @@ func runHistory(t testing.TB, open func(testing.TB) leaderboard.Store, history [
 	return p.compareAll()
 }
 
-// runShuffled plays a history of applies. Then it applies the same results to new
-// stores, in other orders and batches. All entries must be equal.
+// runShuffled plays a history that has one board and no steps but applies. Then it
+// applies the same results to three new stores, in different orders and batches. The
+// entries in these stores must be equal.
 func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
 	if err := runHistory(t, open, history); err != nil {
 		return err
@@ -195,7 +196,7 @@ func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history 
 	return nil
 }
 
-// entriesOf collects the entries of all users of results. It clears their versions,
+// entriesOf adds the entries of all users of results to into. It clears their versions,
 // which depend on the order of results.
 func entriesOf(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, into map[leaderboard.ResultKey]leaderboard.Entry) error {
 	seasons := map[leaderboard.SeasonKey]bool{}

@@ -179,7 +179,7 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	if b.Policy != leaderboard.Sum && b.Policy != leaderboard.Decay {
 		return ""
 	}
-	now, nowTies := totals(m.standing(r.SeasonKey, r.User), len(b.TieBreakers))
+	now, nowTies := totals(m.counting(r.SeasonKey, r.User), len(b.TieBreakers))
 	then, thenTies := now+int64(r.Score), slices.Clone(nowTies)
 	for i, v := range r.TieBreakers {
 		thenTies[i] += v
@@ -221,12 +221,13 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 	return score, ties
 }
 
-// standing returns the results of a user in a season that count, ordered by match id.
-func (m *model) standing(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
+// counting returns those results of a user in a season that count, ordered by match id.
+func (m *model) counting(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	return slices.DeleteFunc(m.results(s, user), func(r leaderboard.MatchResult) bool { return r.Retracted })
 }
 
-// results returns the results of a user in a season, ordered by match id.
+// results returns the results of a user in a season, retractions too, ordered by match
+// id.
 func (m *model) results(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	var out []leaderboard.MatchResult
 	for key, rec := range m.records {

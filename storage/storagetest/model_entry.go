@@ -16,7 +16,7 @@ import (
 type line struct {
 	user       leaderboard.UserID
 	score      int64      // unused on decay boards
-	decayed    *big.Float // on decay boards, the sum of points·2^(t/h)
+	decayed    *big.Float // on decay boards, the sum of score·2^(event time/half-life)
 	greatest   *big.Float // the magnitude of the greatest term of decayed
 	terms      string     // the terms as text; equal texts mean equal sums
 	ties       []int64
@@ -35,10 +35,10 @@ func eventOrder(x, y leaderboard.MatchResult) int {
 	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 }
 
-// line returns a user's entry, or nil if no result stands.
+// line returns a user's entry, or nil if no result of the user counts.
 func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	b := m.boards[s.Board]
-	results := m.standing(s, user)
+	results := m.counting(s, user)
 	if len(results) == 0 {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	return compareTies(b.TieBreakers, x.ties, y.ties), true
 }
 
-// ladder returns the lines that stand in a ladder, in any order.
+// ladder returns the lines of a ladder, in any order.
 func (m *model) ladder(l leaderboard.Ladder) []*line {
 	var out []*line
 	for _, user := range m.users(l.SeasonKey) {

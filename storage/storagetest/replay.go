@@ -139,7 +139,7 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 		want := p.model.apply(r)
 		o := report.Outcomes[i]
 		if o.Err != nil || o.Status != want.status || o.Reason != want.reason {
-			return fmt.Errorf("Apply: result %d has status %v %q, error %v; want %v %q", i, o.Status, o.Reason, o.Err, want.status, want.reason)
+			return fmt.Errorf("Apply: result %d has status %v, reason %q, error %v; want status %v, reason %q", i, o.Status, o.Reason, o.Err, want.status, want.reason)
 		}
 	}
 	for i, r := range results {
@@ -167,14 +167,14 @@ func (p *replay) changes(what string, changes []leaderboard.Change) error {
 	for _, c := range changes {
 		s, user := c.After.SeasonKey, c.After.User
 		if c.Before.SeasonKey != s || c.Before.User != user {
-			return fmt.Errorf("%s: a change from %v of %q to %v of %q", what, c.Before.SeasonKey, c.Before.User, s, user)
+			return fmt.Errorf("%s: a change has Before of %q in %v, but After of %q in %v", what, c.Before.User, c.Before.SeasonKey, user, s)
 		}
 		if once[who{s, user}] {
 			return fmt.Errorf("%s: two changes of user %q in %v", what, user, s)
 		}
 		once[who{s, user}] = true
 		if c.After.Version <= c.Before.Version {
-			return fmt.Errorf("%s: version of user %q went from %d to %d", what, user, c.Before.Version, c.After.Version)
+			return fmt.Errorf("%s: the change of user %q has version %d before and %d after, want growth", what, user, c.Before.Version, c.After.Version)
 		}
 		if prev := p.last(s, user); prev.Key != "" || c.Before.Key != "" {
 			if err := diff(what+": Before of user "+string(user), prev, c.Before); err != nil {
@@ -207,7 +207,7 @@ func (p *replay) erase(user leaderboard.UserID, at time.Time) error {
 	p.users[user] = true
 	for s := range p.keys {
 		if e := p.last(s, user); e.Key != "" && !slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == s }) {
-			return fmt.Errorf("Erase: no change in %v", s)
+			return fmt.Errorf("Erase returns no change of %q in %v, where the user had an entry", user, s)
 		}
 	}
 	p.model.erase(user, at)
@@ -239,7 +239,7 @@ func (p *replay) amendSeason(s leaderboard.SeasonKey, a leaderboard.Amendment) e
 		return p.makeFinal(s, a, "Amend", p.store.Amend)
 	}
 	if _, err := p.store.Amend(p.ctx, &b, s.Season, a); !errors.Is(err, leaderboard.ErrNotSealed) {
-		return fmt.Errorf("Amend of a season that is not sealed: error %w", err)
+		return fmt.Errorf("Amend of a season that is not sealed: error %w, want ErrNotSealed", err)
 	}
 	return nil
 }

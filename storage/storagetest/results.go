@@ -121,12 +121,12 @@ var applyTests = []test{
 	{"the Entry of an outcome is the entry after the whole Apply", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		report := f.apply(b, f.result(b, "u", "1", 0, 1), in("s2", f.result(b, "u", "1", 0, 3)), f.result(b, "u", "2", 0, 2))
-		f.equal("first", f.entry(firstSeason(b), "u"), report.Outcomes[0].Entry)
-		f.equal("third", report.Outcomes[0].Entry, report.Outcomes[2].Entry)
-		f.equal("second", f.entry(secondSeason(b), "u"), report.Outcomes[1].Entry)
+		f.equal("Entry of the first outcome", f.entry(firstSeason(b), "u"), report.Outcomes[0].Entry)
+		f.equal("Entry of the third outcome", report.Outcomes[0].Entry, report.Outcomes[2].Entry)
+		f.equal("Entry of the second outcome", f.entry(secondSeason(b), "u"), report.Outcomes[1].Entry)
 		f.equal("score", leaderboard.Score(2), b.ScoreOf(report.Outcomes[0].Entry.Key, epoch))
 	}},
-	{"the Key of an outcome's Entry is empty if no result stands", func(f *fixture) {
+	{"the Key of an outcome's Entry is empty if no result of the user counts", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		report := f.apply(b, f.result(b, "u", "m", 0, 1), f.retraction(b, "u", "m", 1))
 		for _, o := range report.Outcomes {
@@ -208,7 +208,7 @@ var applyTests = []test{
 		again.CreatedAt = f.clock
 		now := f.create(again)
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
-		f.is("Apply to the board before", err, leaderboard.ErrBoardNotFound)
+		f.is("Apply to the deleted board while a new board has its id", err, leaderboard.ErrBoardNotFound)
 		_, err = f.Recount(f.ctx, b, r.Season, "u")
 		f.is("Recount", err, leaderboard.ErrBoardNotFound)
 		_, err = f.Seal(f.ctx, b, r.Season, leaderboard.Amendment{At: f.clock})
@@ -253,7 +253,7 @@ var resultTests = []test{
 		gone = plain(gone)
 		f.equal("Result when retracted", leaderboard.Record{Result: &gone}, rec)
 	}},
-	{"Result returns ErrResultNotFound if nothing is known", func(f *fixture) {
+	{"Result returns ErrResultNotFound if the store has no Record with the key", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		r := f.result(b, "u", "m", 0, 1)
 		_, err := f.Result(f.ctx, r.ResultKey)
@@ -266,7 +266,7 @@ var resultTests = []test{
 		_, err = f.Result(f.ctx, r.ResultKey)
 		f.is("Result of another board", err, leaderboard.ErrResultNotFound)
 	}},
-	{"a Record has no Result if all were refused, and orders Refusals by revision and time", func(f *fixture) {
+	{"a Record has no Result if all results were refused, and orders Refusals by revision and time", func(f *fixture) {
 		b := sumBoard("b")
 		floor := leaderboard.Score(0)
 		b.Floor = &floor

@@ -61,8 +61,8 @@ func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 }
 
 // sampleResults returns n results of b. Some are corrections, retractions or repeats,
-// and some are refused because of a floor, a bound or a closed season. They are achieved
-// and received on the 28 days from day number first on.
+// and some are refused because of a floor, a bound or a closed season. Most of them
+// arrive in the 28 days from day number first on.
 func sampleResults(b *leaderboard.Board, first, n int) ([]leaderboard.MatchResult, error) {
 	random := uint32(len(b.ID) + first)
 	pick := func(n int) int { // a linear congruential generator

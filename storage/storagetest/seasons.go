@@ -23,7 +23,7 @@ var seasonTests = []test{
 		f.ok("Seasons", err)
 		f.equal("Seasons of no board", 0, len(got))
 	}},
-	{"Season returns the state of a season", func(f *fixture) {
+	{"Season returns the SeasonRecord of a season, or one without times if it is not sealed", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		season := func(what string, want leaderboard.SeasonRecord) {
 			f.Helper()
@@ -40,7 +40,7 @@ var seasonTests = []test{
 		record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock.Add(time.Second), Reason: "late"})
 		f.ok("Amend", err)
 		season("that is sealed", record)
-		season("beside it", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
+		season("that is not sealed, beside a sealed one", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b)))
 		season("that was deleted", none)
 		season("of no board", leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: "none", Season: "s1"}})
@@ -92,10 +92,10 @@ var seasonTests = []test{
 		got, total, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, 1, 10)
 		f.ok("FinalStandings", err)
 		if total != 1 || len(got) != 1 || got[0].User != "v" || got[0].Ranks != (leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: 1}) {
-			f.Errorf("%d in all: %+v", total, got)
+			f.Errorf("FinalStandings returned %+v and the total %d, want only user v, with rank 1", got, total)
 		}
 		_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u")
-		f.is("FinalStanding of a user who no longer stands", err, leaderboard.ErrEntryNotFound)
+		f.is("FinalStanding of a user whose result was retracted", err, leaderboard.ErrEntryNotFound)
 		seasons, err := f.Seasons(f.ctx, "b")
 		f.ok("Seasons", err)
 		f.equal("Seasons", []leaderboard.SeasonRecord{{SeasonKey: firstSeason(b), SealedAt: sealed, Amendments: amendments}}, seasons)
@@ -149,7 +149,7 @@ var seasonTests = []test{
 			got, total, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, 1, 100)
 			f.ok("FinalStandings", err)
 			if len(got) != n || total != n {
-				f.Fatalf("FinalStandings returned %d standings and the total %d, want equal numbers", len(got), total)
+				f.Fatalf("FinalStandings returned %d standings and the total %d, want %d for both", len(got), total, n)
 			}
 			for _, st := range got {
 				if st.Key != got[0].Key {
@@ -221,10 +221,10 @@ var seasonTests = []test{
 		next.CreatedAt = b.CreatedAt.Add(time.Hour)
 		_, err = f.Seal(f.ctx, f.create(next), "s1", leaderboard.Amendment{At: f.clock})
 		f.ok("Seal", err)
-		_, err = amend("of the board before")
-		f.is("Amend of a season of the board before", err, leaderboard.ErrNotSealed)
+		_, err = amend("of a deleted board with a successor")
+		f.is("Amend of a season of the deleted board while a new board has its id", err, leaderboard.ErrNotSealed)
 	}},
-	{"a Seal that returns after Amend includes all changes made before", func(f *fixture) {
+	{"a Seal that returns after Amend includes all changes made before Amend", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		n := f.rows(300)
 		user := func(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprint("u", i)) }
@@ -305,9 +305,9 @@ var seasonTests = []test{
 		f.ok("FinalStandings of a division without users", err)
 		f.equal("total", int64(0), total)
 		_, err = f.FinalStanding(f.ctx, l, "u0")
-		f.is("FinalStanding in it", err, leaderboard.ErrEntryNotFound)
+		f.is("FinalStanding in that division", err, leaderboard.ErrEntryNotFound)
 	}},
-	{"FinalStandings and FinalStanding return ErrNotSealed and ErrEntryNotFound", func(f *fixture) {
+	{"reads of final standings return ErrNotSealed before Seal, and ErrEntryNotFound for a user without a standing", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 1))
 		l := leaderboard.Ladder{SeasonKey: firstSeason(b)}
@@ -329,7 +329,7 @@ var seasonTests = []test{
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b)))
 		f.keepsNothing(*b)
 		f.equal("the other season", users("u"), f.ladder(secondSeason(b), ""))
-		f.equal("its result", "3", f.score(b, secondSeason(b), "u"))
+		f.equal("score in the other season", "3", f.score(b, secondSeason(b), "u"))
 		f.apply(b, f.result(b, "v", "m", 0, 1))
 		f.equal("a later result", users("v"), f.ladder(firstSeason(b), ""))
 		f.ok("DeleteSeason again", f.DeleteSeason(f.ctx, firstSeason(b)))

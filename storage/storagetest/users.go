@@ -45,14 +45,14 @@ var userTests = []test{
 		f.equal("ladder", users("v"), f.ladder(firstSeason(b), ""))
 		f.equal("score", "7", f.score(b, firstSeason(b), "u"))
 	}},
-	{"SetBan shows entries again", func(f *fixture) {
+	{"SetBan that lifts a ban shows the user's entries again", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F"), f.result(b, "v", "m", 0, 4))
 		f.ban("u", true)
 		f.apply(b, with(f.result(b, "u", "n", 0, 6), "gender", "X"))
 		changes := f.ban("u", false)
 		if len(changes) != 1 || changes[0].After.Hidden || changes[0].After.Key == "" {
-			f.Errorf("changes %+v", changes)
+			f.Errorf("lifting the ban returned the changes %+v, want one, to an entry that is not hidden", changes)
 		}
 		f.equal("overall", users("u", "v"), f.ladder(firstSeason(b), ""))
 		f.equal("division", users("u"), f.ladder(firstSeason(b), "gender:X"))
@@ -181,14 +181,14 @@ var userTests = []test{
 		f.erase("u", at)
 		f.equal("a replay", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 		r.ReceivedAt = f.clock.Add(time.Minute)
-		f.equal("one received at the time", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
+		f.equal("a result received at the time of the erasure", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 		_, err := f.Result(f.ctx, r.ResultKey)
 		f.is("Result", err, leaderboard.ErrResultNotFound)
 		all, err := collect(f.Users(f.ctx, firstSeason(b)))
 		f.ok("Users", err)
 		f.equal("Users", 0, len(all))
 		r.ReceivedAt = r.ReceivedAt.Add(time.Microsecond)
-		f.equal("one received after", leaderboard.Applied, f.apply(b, r).Outcomes[0].Status)
+		f.equal("a result received after the erasure", leaderboard.Applied, f.apply(b, r).Outcomes[0].Status)
 		r.ReceivedAt, r.Match = f.clock.Add(time.Minute), "n"
 		f.equal("a replay after the user returned", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 		f.equal("score", "5", f.score(b, firstSeason(b), "u"))

@@ -1,9 +1,13 @@
 -- Takes the lease of a season and begins a generation in shard 0. The control
 -- hash of shard 0 is authoritative: the generation live there is the season's.
--- KEYS[2] is the lease.
--- ARGV: token of the lease; its lifetime in ms; suffix of the new generation's
--- name; length of rank keys; time; a fence that the new one must exceed; a fence
--- above which a live generation is recent enough for the caller.
+-- KEYS[2] is the lease. From ARGV[3] on, the arguments are:
+--   token of the lease
+--   lifetime of the lease in ms
+--   suffix of the new generation's name
+--   length of rank keys
+--   time as of which the caller reads the store
+--   a fence that the new generation's fence must exceed
+--   a fence above which a live generation is recent enough for the caller
 -- Returns one of:
 --   OK, the generation, its fence, the number of shards, the live generation;
 --   OK, '', 0, the number of shards, the live generation: that one is recent

@@ -4,11 +4,23 @@
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
 -- of shards that the caller expects, ARGV[2] the number of this shard.
 --
+-- A generation is one fill of the season by a Rebuild, in keys of its own. Its name
+-- begins with its fence, a number that is greater for each new generation. The
+-- fields of the control hash are:
+--   S         number of shards of the season
+--   fence     fence of the newest generation
+--   live      the generation that readers use
+--   next      the generation that is being built
+--   id        the server that the shard was written on: see identity
+--   vouched   when a script last found the shard on that server
+--   kb, asof  length of rank keys, and time of the last change, of live
+--   nkb, nasof  the same of next
+--
 -- A generation's keys are the control key, a colon, the generation and:
 --   :u        hash, user -> version, then prefix and divisions if ranked
 --   :z:LADDER sorted set, all scores 0: the sort keys of the standings
 --   :d:LADDER sorted set, all scores 0: rank keys whose home is this shard
---   :c:LADDER hash, rank key -> number of further shards that hold it
+--   :c:LADDER hash, rank key -> number of shards that hold it, less one; absent if 0
 --   :l        set, the ladders
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
 --   :w        hash, counters. iN: items received from shard N; oN: items that
@@ -57,8 +69,8 @@ local function empty_shard()
 end
 
 -- check_server returns the time. If this is not the server that the shard was
--- written on, it empties the shard and returns nil. It repeats the check after
--- 100 ms, which is less than a restart or an election takes.
+-- written on, it empties the shard and returns nil. A check is valid for 100 ms,
+-- because a restart or an election takes longer.
 local function check_server(id, vouched)
   local now = clock()
   if math.abs(now - (vouched or 0)) > 100000 then

@@ -1,5 +1,6 @@
--- Begins a generation in a shard other than 0. ARGV: generation, fence, length
--- of rank keys, time, the generation that is live in shard 0 or ''.
+-- Begins a generation in a shard other than 0. From ARGV[3] on, the arguments are:
+-- generation, fence, length of rank keys, time as of which the caller reads the
+-- store, and the generation that is live in shard 0 or ''.
 local g, fence, kb, at, live = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local c = control()
 if c.next == g then return {OK} end -- a repeated call whose first answer was lost

@@ -1,6 +1,6 @@
--- Counts the generation ARGV[3], which is being built. Returns OK, then pairs of
--- the number written and the number found, for users, standings and rank keys,
--- then the number of the last batch.
+-- Counts what this shard holds of the generation ARGV[3], which is being built.
+-- Returns OK, then pairs of the number written and the number found, for users,
+-- standings and rank keys, then the number of the last batch.
 local c, refusal = enter()
 if refusal then return refusal end
 local g = ARGV[3]

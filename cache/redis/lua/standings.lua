@@ -1,7 +1,8 @@
 -- Reads users' sort keys and counts what precedes sort keys. ARGV[4] is the number
 -- of users, who follow. Then come sort keys, or beginnings of rank keys.
--- Returns for each user the sort key, or '' if the user does not stand. If there
--- is one shard, the counts of that key follow. Then come the counts of each key.
+-- Returns for each user the sort key, or '' if the user is not in the ladder. If
+-- there is one shard, the counts of the user's sort key follow. After the users come
+-- the counts of each key in ARGV.
 -- Counts are of standings before the key, of standings with a smaller rank key,
 -- and of smaller rank keys whose home is this shard.
 local n = #reply
@@ -11,8 +12,8 @@ for i = 5, 4 + users do
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    -- The user stands, so the sort key and the rank key must have positions. If one
-    -- is missing, members were removed by hand, and others may be missing too.
+    -- The user is in the ladder, so the sort key and the rank key must have positions.
+    -- If one has none, members were removed by hand, and others may be missing too.
     local k = sub(x, 1, kb)
     local at, distinct = call('ZRANK', z, x), call('ZRANK', d, k)
     if not at or not distinct then
@@ -31,7 +32,8 @@ for i = 5 + users, #ARGV do
   local k = sub(x, 1, kb)
   local better = count_less(z, k)
   local at = better
-  -- Most keys have no tie before them. Finding that out is cheaper than counting.
+  -- Before most keys there is no standing with the same rank key. Finding that out is
+  -- cheaper than counting.
   if #x > kb and #call('ZRANGEBYLEX', z, '[' .. k, '(' .. x, 'LIMIT', 0, 1) > 0 then at = count_less(z, x) end
   reply[n + 1] = at
   reply[n + 2] = better

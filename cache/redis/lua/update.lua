@@ -7,7 +7,8 @@
 -- version, prefix or '', divisions. A byte with its length precedes each division.
 -- Returns OK, the generation that is being built or '', and the outboxes:
 -- generation, shard, the number of items that precede these, items.
--- If a prefix has another length than the board's, it writes nothing.
+-- If an entry's prefix has a wrong length, the script writes no entry and returns
+-- FORMAT and the length of the board's rank keys.
 local ITEMS = 1000 -- most items of one outbox in an answer
 
 local c, refusal = enter()
@@ -119,7 +120,7 @@ local function move(t, user, version, prefix, divisions)
     else
       arriving[name] = nil
       if was ~= prefix then
-        put(t, name, prefix, user) -- put comes first, so that a rank key that stays is not released
+        put(t, name, prefix, user) -- before take, so that a rank key that stays the same is not released in between
         take(t, name, was, user)
       end
     end

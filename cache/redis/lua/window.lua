@@ -2,7 +2,8 @@
 -- 'k' a sort key, 'i' a position from 0, 'u' right before the user. Then come the
 -- sort key or position, the number of standings before the cut, the number behind
 -- it, and a user or ''.
--- Returns the user's sort key or ''. Without one, by 'u', that is all. Then come:
+-- Returns the user's sort key, or '' if the user is not in the ladder. In that case,
+-- if the kind is 'u', the answer ends here. Otherwise these follow:
 --   cut       standings before the cut
 --   better    standings with a smaller rank key than the cut's
 --   smaller   rank keys smaller than the cut's whose home is this shard
