@@ -8,9 +8,9 @@ import (
 
 // Cassandra holds the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts      []string `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed, on Cassandra, Redis and Kafka."`
+	Hosts      []string `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed."`
 	DataCenter string   `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
-	Keyspace   string   `key:"keyspace" unit:"name" help:"Keyspace of the tables. The command \"leaderboard schema apply\" creates the keyspace."`
+	Keyspace   string   `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
 	Username   string   `key:"username" unit:"text" help:"User name, if the nodes require authentication."`
 	Password   Secret   `key:"password" unit:"text" help:"Password, if the nodes require authentication."`
 	Buckets    int      `key:"buckets" unit:"count" help:"Number of partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
@@ -29,7 +29,7 @@ type Redis struct {
 // Kafka holds the settings of the log of a distributed server.
 type Kafka struct {
 	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
-	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics match-results, match-results.dlq and leaderboard-updates, so that several services can share a Kafka."`
+	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
 	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region, so each region reads all results."`
 	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with it within kafka.session_timeout keeps its partitions."`
 	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers. By default brokers accept 6s to 30m."`

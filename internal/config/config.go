@@ -25,13 +25,13 @@ type Config struct {
 	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist."`
 	HTTP       string `key:"http" unit:"host:port" help:"Listen address of REST, the web page and the metrics. Port 0 takes any free port."`
 	GRPC       string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
-	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. The server starts only if http and grpc are loopback addresses."`
+	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Only with loopback addresses in http and grpc."`
 	PublicRead bool   `key:"public_read" unit:"true or false" help:"Allow callers without a key to read ranks."`
 	Reflection bool   `key:"grpc_reflection" unit:"true or false" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
 	AdminKey   Secret `key:"admin_key" unit:"text" help:"An admin key to add to the store, at least 16 bytes long. If it is empty and the store has no key, the server creates one at its start and prints it once."`
 
 	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers callers, consumer applies results from Kafka."`
-	Region    string    `key:"region" unit:"letters, digits, - and _" help:"Name of this region, if several regions each have their own servers. The server also reads copies of the other regions' topics, such as eu.match-results, but not of its own."`
+	Region    string    `key:"region" unit:"letters, digits, - and _" help:"Name of this region, if there are several. The server also reads copies of the other regions' topics, such as eu.match-results."`
 	Cassandra Cassandra `key:"cassandra"`
 	Redis     Redis     `key:"redis"`
 	Kafka     Kafka     `key:"kafka"`
@@ -43,9 +43,9 @@ type Config struct {
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call. There is no limit for watching, exporting, verifying and rebuilding."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
-	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls in flight before it cancels them."`
+	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
-	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Memory of the block cache of the embedded store. The rank index takes more memory."`
+	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Memory of the block cache of the embedded store, without the rank index."`
 	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups. If empty, the folder backups inside data. A backup is fast on the file system of data."`
 }
 
