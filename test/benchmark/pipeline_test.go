@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 
 const (
 	users   = 5000
-	workers = 64     // concurrent writers of the floor
+	workers = 64     // concurrent writers of floor.write
 	warmUp  = 20_000 // results that make all users known and let the servers compile their code
 )
 
@@ -120,10 +120,10 @@ func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
 	return answer.Data.Total
 }
 
-// floor writes the same rows as the store, but only with gocql: per result the result
-// itself, and in one batch the user's entry, the deletion of the old ladder row and the
-// new ladder row. It reads nothing and applies no rules. Its rows belong to an incarnation
-// of the board's season that nothing reads.
+// floor makes the least writes to Cassandra that the same outcome needs. For each result,
+// it writes the result. Then it writes one batch, which replaces the user's entry, deletes
+// the old ladder row and inserts the new one. It reads nothing and applies no rules. Its
+// rows belong to an incarnation of the board's season that nothing reads.
 type floor struct {
 	session     *gocql.Session
 	board       string
@@ -197,7 +197,8 @@ func (f *floor) one(r *leaderboard.MatchResult, i int) error {
 }
 
 // BenchmarkThroughput compares the pipeline, from the first message to the last visible
-// rank, with its floor. The two alternate, and all users have results already.
+// rank, with the floor's writes for the same results. The two alternate, and all users
+// have results already.
 func BenchmarkThroughput(b *testing.B) {
 	const n = 20_000
 	s := start(b)

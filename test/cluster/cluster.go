@@ -17,11 +17,11 @@ type Cluster struct {
 	dir   string
 	ports *portBlock
 
-	// ready checks once that every live server serves clients and sees the other
-	// live servers.
+	// ready checks, without waiting, that every live server serves clients and sees
+	// the other live servers.
 	ready func(ctx context.Context, live []*Server) error
-	// founded checks once that other servers can join s, the first server of the
-	// cluster. It is nil if servers find each other in any order.
+	// founded checks, without waiting, that other servers can join s, the first server
+	// of the cluster. It is nil if the servers may start in any order.
 	founded func(ctx context.Context, s *Server) error
 
 	close func() error

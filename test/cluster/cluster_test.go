@@ -25,7 +25,7 @@ func listen(t *testing.T, addr string) net.Listener {
 	return l
 }
 
-func TestRingTokens(t *testing.T) {
+func TestTokensDivideTheRingEvenly(t *testing.T) {
 	first := fmt.Sprint(int64(math.MinInt64))
 	for _, tt := range []struct {
 		dcs  []string
@@ -65,7 +65,7 @@ func TestPortBlocksDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestVerifyJars(t *testing.T) {
+func TestVerifyJarsFindsEachDifference(t *testing.T) {
 	const pins = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824  a.jar\n" + // hello
 		"486ea46224d1bb4fb680f34f7c9ad96a8f24ec88be73ea8e5a6c65260e9cb8a7  b.jar\n" // world
 	for _, tt := range []struct {
@@ -87,24 +87,24 @@ func TestVerifyJars(t *testing.T) {
 			}
 			err := verifyJars(dir, []byte(pins))
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("verifyJars = %v, want %q", err, tt.want)
+				t.Errorf("verifyJars = %v, want an error that contains %q, or nil if that is empty", err, tt.want)
 			}
 		})
 	}
 }
 
-func TestSweepRemovesFoldersOfEndedProcesses(t *testing.T) {
+func TestFoldersOfEndedProcessesAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	dead, lock, err := newRunDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sweep()
+	removeDeadRunDirs()
 	if _, err := os.Stat(dead); err != nil {
-		t.Fatalf("sweep removed the folder of a running process: %v", err)
+		t.Fatalf("removeDeadRunDirs removed the folder of a running process: %v", err)
 	}
 	unlock(lock) // The kernel does the same when a process ends.
-	sweep()
+	removeDeadRunDirs()
 	if _, err := os.Stat(dead); !os.IsNotExist(err) {
 		t.Errorf("Stat of the folder of an ended process = %v, want not found", err)
 	}

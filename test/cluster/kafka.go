@@ -79,7 +79,7 @@ func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
 	}
 	id := clusterID()
 	format := *j
-	format.train = false // The broker writes the archive, not the storage tool.
+	format.train = false // Only the broker writes the archive of classes, not the storage tool.
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {

@@ -20,7 +20,7 @@ type ProgramConfig struct {
 	// Command returns the command that runs the program in the foreground. The
 	// folder dir is for this program only. The server's Addr is addrs[0].
 	Command func(dir string, addrs []string) *exec.Cmd
-	// Ready checks once that the program serves clients.
+	// Ready checks, without waiting, that the program serves clients.
 	Ready func(ctx context.Context, addrs []string) error
 }
 

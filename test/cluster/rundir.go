@@ -22,7 +22,7 @@ func newDir(kind string) (string, error) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	if run.users == 0 {
-		sweep()
+		removeDeadRunDirs()
 		path, lock, err := newRunDir()
 		if err != nil {
 			return "", err
@@ -56,8 +56,8 @@ func newRunDir() (path string, lock *os.File, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// The file is locked before it gets the name that sweep looks for. So a sweep
-	// in another process never finds it unlocked.
+	// The file is locked before it gets the name that removeDeadRunDirs looks for. So
+	// no other process finds it unlocked and removes the folder.
 	lock, err = lockFile(filepath.Join(path, "lock.new"))
 	if err != nil {
 		return "", nil, err
@@ -69,9 +69,9 @@ func newRunDir() (path string, lock *os.File, err error) {
 	return path, lock, nil
 }
 
-// sweep removes the run folders of processes that ended without removing them.
-// It ignores errors: the next call of sweep, in this or another process, tries again.
-func sweep() {
+// removeDeadRunDirs removes the run folders of processes that ended without removing
+// them. It ignores errors: the next call, in this or another process, tries again.
+func removeDeadRunDirs() {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), runPrefix+"*", "lock"))
 	for _, path := range locks {
 		if lock, err := lockFile(path); err == nil {

@@ -27,7 +27,7 @@ const envRequire = "REQUIRE_INTEGRATION"
 type kind struct {
 	env   string
 	start func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error)
-	check func(ctx context.Context, addrs []string) error // checks once that servers that env names are ready
+	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers that env names are ready
 
 	mu      sync.Mutex
 	size    int // the most servers that a test needed so far; 0 before the first

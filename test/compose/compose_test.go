@@ -206,6 +206,8 @@ func show(value *string) string {
 	return *value
 }
 
+// The services api and consumer have their roles, require API keys, and have time to stop
+// in an orderly way. Four services run the leaderboard image.
 func TestSettingsOfOurServices(t *testing.T) {
 	p := project(t)
 	roles := map[string][]string{"api": {config.RoleAPI}, "consumer": {config.RoleConsumer}}

@@ -52,7 +52,7 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 		<-ended
 	})
 	if s.HealthCheck.Test[0] != "CMD-SHELL" {
-		t.Fatalf("the health check is %q", s.HealthCheck.Test)
+		t.Fatalf("the health check is %q, want a CMD-SHELL", s.HealthCheck.Test)
 	}
 	deadline := time.Now().Add(5 * time.Minute)
 	for {

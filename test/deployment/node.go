@@ -25,7 +25,7 @@ import (
 // resume, stop, start and restart it. Start returns once the process is ready.
 type Node struct {
 	*cluster.Server
-	URL  string // base of the REST API, if the process has one, the probes and the metrics
+	URL  string // base of the probes and the metrics, and of the REST API if the process has the role api
 	GRPC string // host:port
 	key  string
 	run  func(t testing.TB, args ...string) *exec.Cmd

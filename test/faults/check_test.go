@@ -39,7 +39,7 @@ func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded 
 				return err
 			}
 			if have.Degraded != degraded {
-				return fmt.Errorf("board %s: degraded is %v, want %v", b.id, have.Degraded, degraded)
+				return fmt.Errorf("board %s: the answer's degraded field is %v, want %v", b.id, have.Degraded, degraded)
 			}
 			if degraded {
 				for i := range want {

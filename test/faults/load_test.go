@@ -107,7 +107,7 @@ func (l *load) isEnding() bool {
 	}
 }
 
-// wait waits for a tick. It returns false if the test ended before.
+// wait waits for a tick. It returns false if the test ends before the tick.
 func (l *load) wait(tick *time.Ticker) bool {
 	select {
 	case <-tick.C:
@@ -181,7 +181,7 @@ func (l *load) noteApplied(r *result) {
 	}
 }
 
-// anyApplied returns a random match with a result that is known to be applied, and its
+// anyApplied returns a random match of which a revision is known to be applied, and the
 // highest such revision.
 func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	l.mu.Lock()
@@ -225,9 +225,9 @@ func (l *load) readResult(ctx context.Context, api *deployment.Node) error {
 	return err
 }
 
-// problem describes a state of the page that no set of results can produce: a user
-// listed twice, for example by an orphan row, a wrong order or a wrong rank. It returns
-// an empty string if there is none.
+// problem returns what is wrong with the page, or an empty string. It finds what no set
+// of results can produce: a wrong order, a wrong rank, or a user who is listed twice, for
+// example because of an orphan row.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
@@ -317,7 +317,7 @@ func (l *load) recovered(t *testing.T, since time.Time) time.Duration {
 				return nil
 			}
 		}
-		return fmt.Errorf("no %d consecutive calls of %d succeeded", steady, len(calls))
+		return fmt.Errorf("among the %d calls since the fault, no %d consecutive ones succeeded", len(calls), steady)
 	})
 	return after
 }

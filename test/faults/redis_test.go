@@ -44,7 +44,7 @@ func (l *load) degraded(t *testing.T, want bool) {
 					return err
 				}
 				if p.Degraded != want {
-					return fmt.Errorf("board %s: degraded is %v, want %v", b.id, p.Degraded, want)
+					return fmt.Errorf("board %s: the answer's degraded field is %v, want %v", b.id, p.Degraded, want)
 				}
 			}
 			return nil

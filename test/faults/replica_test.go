@@ -16,10 +16,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Users move while a Cassandra node is down. The node restarts without hints for the
-// writes that it missed, and a node that has them is killed. Each quorum then has one
-// stale replica. Readers must not see the stale state, and later writes must leave no
-// orphan rows.
+// Users move while a Cassandra node is down. The node restarts, and the other nodes do
+// not send it the writes that it missed. Then one of the other nodes is killed. So each
+// quorum consists of a stale replica and a current one. Readers must not see stale data,
+// and later writes must leave no orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -130,7 +130,7 @@ func (l *staleLadder) is(e leaderboard.Entry) {
 		have = place{int64(l.board.ScoreOf(e.Key, e.AchievedAt)), e.Divisions[0].Value}
 	}
 	if have != l.want[string(e.User)] {
-		l.t.Errorf("%s is at %v, want %v", e.User, have, l.want[string(e.User)])
+		l.t.Errorf("%s has the score and team %v, want %v", e.User, have, l.want[string(e.User)])
 	}
 }
 
@@ -152,7 +152,7 @@ func (l *staleLadder) check(s *cql.Store) {
 			l.is(e)
 		}
 		if !slices.Equal(users, have) {
-			l.t.Errorf("ladder %q: %v, want %v", team, have, users)
+			l.t.Errorf("the ladder of team %q has the users %v, want %v", team, have, users)
 		}
 	}
 	for _, orphan := range all(l.t, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] {

@@ -96,7 +96,7 @@ type planter struct {
 	redis       *redis.Client
 	board       *board
 	prefix      string // the prefix of the index's Redis keys
-	incarnation int
+	incarnation int    // of the board's season; the column edition holds it
 	buckets     int
 }
 
@@ -105,7 +105,7 @@ type row struct {
 	user     string
 	bucket   int
 	standing []byte
-	written  int64 // its timestamp
+	written  int64 // the row's write timestamp
 }
 
 func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
@@ -155,6 +155,7 @@ func (p *planter) unregister(x, _ row) {
 		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
+// wrongScore gives user x the entry of user y.
 func (p *planter) wrongScore(x, y row) {
 	var entry []byte
 	const key = "WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?"
@@ -167,6 +168,7 @@ func (p *planter) deleteRow(x, _ row) {
 		x.written, p.board.id, p.incarnation, x.bucket, x.standing, x.user)
 }
 
+// orphan gives user x a second row in the ladder, at the standing of user y.
 func (p *planter) orphan(x, y row) {
 	p.cql("INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, 'all', ?, '', ?, ?, ?, 1) USING TIMESTAMP ?",
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
@@ -183,7 +185,7 @@ func (p *planter) key(name string) string {
 	return keys[0]
 }
 
-// member returns the user's sort key in the index.
+// member returns the user's sort key, which is a member of the ladder's sorted set.
 func (p *planter) member(user string) string {
 	p.t.Helper()
 	all, err := p.redis.ZRange(p.t.Context(), p.key("z:"), 0, -1).Result()

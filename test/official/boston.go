@@ -187,13 +187,17 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 }
 
 // checkPlaces compares the entries of a ladder, by method, with the official places. It
-// applies the four rules that README.md defines: min, block, ordinal and order. It skips a
-// rule if read lacks the rule's method. The rules allow no exception.
+// skips a rule if read lacks the rule's method. The rules allow no exception:
+//
+//	min      a competition rank is the best official place with the same time
+//	block    an official place is one of the places that users with its time share
+//	ordinal  an ordinal rank is the official place
+//	order    no official place has a shorter time than the place before
 func checkPlaces(t *testing.T, l bostonLadder, read map[string][]entry) {
 	t.Helper()
 	failures := map[string]int{}
-	best := map[int64]int64{} // official place by time
-	level := map[int64]int64{}
+	best := map[int64]int64{}  // official place by time
+	level := map[int64]int64{} // number of entries by time
 	for _, e := range read["competition"] {
 		place := l.places[e.User]
 		if old, ok := best[e.Score]; !ok || place < old {
@@ -337,7 +341,8 @@ func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, r
 	}
 }
 
-// checkWindow reads the user at position i with n neighbors on each side.
+// checkWindow reads the user at position i with n neighbors on each side, and compares
+// the answer with the expected ladder.
 func (c *client) checkWindow(ctx context.Context, q query, want []standing, i, n int) error {
 	p, err := c.user(ctx, q, want[i].user, n)
 	if err != nil {

@@ -172,7 +172,8 @@ func Decay(t *testing.T, d Deployment) {
 			}
 			for i, e := range entries {
 				// The time of the answer lies between before and after. The service
-				// keeps microseconds only, so the score may be one higher.
+				// rounds it down to microseconds and so decays a little less. The score
+				// may therefore be one higher.
 				v := values[want[i].user]
 				lo, hi := rounded(newFloat(0).Mul(v, least)), rounded(newFloat(0).Mul(v, most))+1
 				if e.Score < lo || e.Score > hi {

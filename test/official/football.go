@@ -271,7 +271,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 	}
 	t.Logf("retracted the %d results of %v in %v", len(results), years, time.Since(began).Round(time.Millisecond))
 	if diff := difference(want, dump(b)); diff != "" {
-		t.Errorf("the retractions did not empty just the years %v %s", years, diff)
+		t.Errorf("after the retractions, the board differs from one in which exactly the years %v are empty %s", years, diff)
 	}
 	err = each(t.Context(), len(results), func(ctx context.Context, i int) error {
 		r := &results[i]

@@ -8,8 +8,8 @@ import (
 )
 
 // IMO compares a sum board of the International Mathematical Olympiads of 1959 to 2009
-// with the official ranks. Each year is a season. From 1963 on, each contestant whose
-// marks per problem are known has one result per problem.
+// with the official ranks. Each year is a season. From 1963 on, a contestant whose marks
+// per problem are known has one result per problem. Others have one result, their total.
 func IMO(t *testing.T, d Deployment) {
 	type contestant struct {
 		total, rank int64

@@ -30,7 +30,7 @@ func TestBundledFilesAreUnchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sum := fmt.Sprintf("%x", sha256.Sum256(b)); sum != f.sha256 {
-			t.Errorf("%s: sha256 %s, want %s", f.name, sum, f.sha256)
+			t.Errorf("%s has the SHA-256 sum %s, want %s", f.name, sum, f.sha256)
 		}
 		if rows := readBundled(t, f.name); len(rows) != f.rows {
 			t.Errorf("%s: %d rows, want %d", f.name, len(rows), f.rows)
@@ -183,13 +183,13 @@ func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	}
 	const window = 20
 	if moved := feed(Shuffled(record, window, s)); moved < 1 || moved > window || len(got) != len(results) {
-		t.Errorf("shuffled: %d results, moved up by at most %d places, want %d results and 1 to %d places", len(got), moved, len(results), window)
+		t.Errorf("Shuffled submits %d results and moves them up by at most %d places, want %d results and 1 to %d places", len(got), moved, len(results), window)
 	}
 	if feed(Duplicated(record, 0.2, s)); len(got) < 1100 || len(got) > 1300 {
-		t.Errorf("duplicated: %d results of %d, want 1100 to 1300", len(got), len(results))
+		t.Errorf("Duplicated makes %d results of %d, want 1100 to 1300", len(got), len(results))
 	}
 	if moved := feed(Shuffled(record, len(results), s)); moved < len(results)/4 {
-		t.Errorf("shuffled without a limit: no result moved up by more than %d places, want at least %d", moved, len(results)/4)
+		t.Errorf("Shuffled with a window of all results moves them up by at most %d places, want %d or more", moved, len(results)/4)
 	}
 }
 
@@ -202,20 +202,20 @@ func TestDecayArithmetic(t *testing.T) {
 			t.Errorf("half(%v) = %v, want %v", d, got, want)
 		}
 	}
-	// The weights of 1024 steps of a 1024th half-life multiply to a half.
+	// The weights of 1024 steps, each of 1/1024 of a half-life, multiply to 1/2.
 	product := newFloat(1)
 	for _, step := range powers(half(halfLife/1024), 1024)[1024:] {
 		product.Mul(product, step)
 	}
 	if n := agreement(product, newFloat(0.5)); n < 300 {
-		t.Errorf("1024 steps of a 1024th half-life agree with a half in %d bits, want at least 300", n)
+		t.Errorf("the product of 1024 steps of 1/1024 half-life agrees with 1/2 in %d bits, want at least 300", n)
 	}
 	tables := newDecayTables()
 	for _, at := range []time.Duration{0, time.Second, 100 * 24 * time.Hour, 148*365*24*time.Hour + 12345*time.Second} {
 		end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 		r := Result{User: "u", Points: new(int64(1)), AchievedAt: end.Add(-at)}
 		if n := agreement(tables.decayed([]Result{r}, end)["u"], half(at)); n < 280 {
-			t.Errorf("the weight of %v from the tables agrees with half in %d bits, want at least 280", at, n)
+			t.Errorf("for %v, the weight from the tables agrees with the function half in %d bits, want at least 280", at, n)
 		}
 	}
 	if got := rounded(new(big.Float).SetPrec(decayPrecision).SetFloat64(2.5)); got != 3 {

@@ -239,7 +239,7 @@ func checkKeys(t *testing.T, body []byte, names ...string) {
 		t.Fatal(err)
 	}
 	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
-		t.Errorf("the names are %q, want %q", got, names)
+		t.Errorf("the answer has the fields %q, want %q", got, names)
 	}
 }
 
@@ -279,7 +279,7 @@ func checkIntegers(t *testing.T, body []byte, names ...string) {
 	walk(answer)
 	for _, name := range names {
 		if !found[name] {
-			t.Errorf("no %s in %s", name, body)
+			t.Errorf("the answer lacks %s: %s", name, body)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func checkReadYourWrites(t *testing.T, c *client) {
 			acked[user].Store(sum)
 			most := 1 + count(&started, user, sum)
 			if o := outcomes[0]; !o.Success || o.Score == nil || *o.Score != sum || o.Rank == nil || *o.Rank < least || *o.Rank > most {
-				return fmt.Errorf("submit of %+v: score %s and rank %s, want %d and %d to %d", r, show(o.Score), show(o.Rank), sum, least, most)
+				return fmt.Errorf("submit of %+v: score %s and rank %s, want score %d and rank %d to %d", r, show(o.Score), show(o.Rank), sum, least, most)
 			}
 
 			least = 1 + count(&acked, user, sum)

@@ -72,11 +72,12 @@ func TestPageShowsARanking(t *testing.T) {
 	b.shows("h1", "Harbor race")
 	b.shows("#caption", "season 2025", "6 entrants")
 	b.shows("thead", "Time")
-	// Times are those of the command line. Tie-breakers stand where they decide: the
-	// second decides between ada and bob, none decides between eve and flo.
+	// Times have the form that the command line prints. A row shows tie-breakers only if
+	// they decide its rank: the second one decides between ada and bob, and none decides
+	// between eve and flo.
 	b.shows("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
 
-	// Divisions are a list, in the order of their numbers.
+	// The list of divisions is in the order of the numbers in them: 9-10 before 30-34.
 	b.is(`[...document.getElementById("division").options].map(o => o.value)`, ",gender:F,gender:M,age:9-10,age:30-34,other")
 	b.choose("division", "gender:F")
 	b.shows("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 3 flo 2:13:20")
@@ -86,7 +87,7 @@ func TestPageShowsARanking(t *testing.T) {
 	b.submit("user", "eve")
 	b.shows("#found", "Rank 3", "Score 2:13:20", "2 ada", "3 eve", "4 flo")
 
-	// The address names all of it, also for another browser.
+	// The address names all of these choices, so another browser shows the same.
 	const want = "#board=race&season=2025&division=gender%3AF&method=ordinal&user=eve"
 	b.is("location.hash", want)
 	other := open(t, 1200, 900)

@@ -20,7 +20,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	d.Serve(t, "--roles=consumer")
 	d.Serve(t, "--roles=consumer")
 	stream := newStream(t, d)
-	// Each part has one encoding, JSON or protobuf, so several parts use both.
+	// Each part is sent in one encoding, JSON or protobuf. Several parts cover both.
 	feed := func(ctx context.Context, board string, results []official.Result) error {
 		for part := range slices.Chunk(results, 4000) {
 			out := make([]result, len(part))
@@ -47,8 +47,8 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(worse(30_000))) })
 }
 
-// The public routes answer as on the embedded engine: with the score and the rank after
-// the result, also to 16 concurrent writers.
+// The public routes answer as on the embedded engine: the answer to a submit has the
+// score and the rank that follow from it, even with 16 concurrent writers.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board
 	api := serveAPI(t, d)

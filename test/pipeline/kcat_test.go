@@ -110,7 +110,7 @@ func readMessages(from io.Reader, use func(message) error) error {
 				m.headers[name] = v
 			}
 		}
-		both := make([]byte, max(key, 0)+max(value, 0)) // -1 for none
+		both := make([]byte, max(key, 0)+max(value, 0)) // kcat prints the length -1 for a missing key or value
 		if _, err := io.ReadFull(r, both); err != nil {
 			return err
 		}
@@ -190,8 +190,8 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 // sendTimeout bounds the time until all sent results are applied.
 const sendTimeout = 15 * time.Minute
 
-// send writes results and returns once each has one more update per message. Every third
-// call uses protobuf, the others JSON.
+// send writes one message per result. It returns once each match has one more update per
+// message of the match. Every third call uses protobuf, the others JSON.
 func (s *stream) send(ctx context.Context, board string, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -269,7 +269,7 @@ func (s *stream) count() int {
 	return s.all
 }
 
-// reach waits until there are n updates of all matches.
+// reach waits until the number of updates of all matches is at least n.
 func (s *stream) reach(t *testing.T, n int) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {

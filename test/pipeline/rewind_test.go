@@ -76,14 +76,14 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 		s.reach(t, replay*sent)
 		stop(t, consumer)
 		if diff := cmp.Diff(before, state(t, d, boards)); diff != "" {
-			t.Errorf("pass %d over the messages changed the state (-before +after):\n%s", replay, diff)
+			t.Errorf("pass %d over the messages changed Cassandra or Redis (-before +after):\n%s", replay, diff)
 		}
 	}
 	unwatch()
 	watchers.Wait()
 	t.Logf("%d rows and keys compared; reads per board: %v", len(before), reads)
 	if slices.Min(reads) == 0 {
-		t.Errorf("reads per board: %v, want at least one each", reads)
+		t.Errorf("the readers made %v reads of the boards, want at least one each", reads)
 	}
 }
 
@@ -199,8 +199,8 @@ func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]s
 	return all
 }
 
-// owners is the column of the claims, which name the process that caches a user's tally.
-// It changes with the processes.
+// owners is the column of the claims. A claim names the process that caches a user's
+// tally, so another process changes it.
 const owners = "owners"
 
 // cassandraState adds the boards' rows of all tables to all.

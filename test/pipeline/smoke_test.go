@@ -66,7 +66,7 @@ func TestSubmitOverREST(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code := n.ExitCode(); code != 0 || !strings.Contains(log, `"msg":"stopped"`) {
-			t.Errorf("the %s exited with %d, want 0 and a last log line \"stopped\"; its log:\n%s", name, code, log)
+			t.Errorf("the %s exited with %d, want 0 and the log line \"stopped\"; its log:\n%s", name, code, log)
 		}
 	}
 }

@@ -21,8 +21,8 @@ type state struct {
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and takes its lock, unless another process runs
-// servers and holds it. held reports whether another process does.
+// openState opens the state file and takes its lock. held reports whether another
+// process, which runs the servers, holds the lock instead.
 func openState(path string) (f *os.File, held bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, false, err
@@ -92,7 +92,7 @@ func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	}
 	printEnv(stdout, env)
 	if pipe, ok := stdout.(*os.File); ok && os.Getenv(envDetached) != "" {
-		_ = pipe.Close() // upDetached reads until then. All servers are ready.
+		_ = pipe.Close() // All servers are ready. upDetached reads until the pipe is closed.
 	}
 	fmt.Fprintln(stderr, "cluster: servers run until Ctrl-C or `cluster down`")
 	<-ctx.Done()
