@@ -18,9 +18,6 @@ var (
 	ErrEntryNotFound = errors.New("entry not found")
 	// ErrResultNotFound means that no match result with the id is known.
 	ErrResultNotFound = errors.New("match result not found")
-	// ErrSeasonOpen means that the season still accepts results, but the operation
-	// needs a season that is closed: see [Board.ClosesAt].
-	ErrSeasonOpen = errors.New("season is still open")
 	// ErrNotSealed means that the season has no final standings yet.
 	ErrNotSealed = errors.New("season is not sealed")
 	// ErrAPIKeyNotFound means that no API key has the id or the hash.

@@ -26,6 +26,8 @@ const errorDomain = "leaderboard"
 // receives the whole text of the error, because such texts are written for callers.
 // Otherwise the caller receives only the text of the row's err, and the log has the
 // cause. The advice is appended in both cases.
+//
+// The reason SEASON_OPEN is reserved: it was documented, although no call answered it.
 var codeOf = []struct {
 	err      error
 	code     codes.Code
@@ -42,7 +44,6 @@ var codeOf = []struct {
 	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", false, ""},
 	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false, "; check user_id, match_id and season, which is the current one if absent"},
 	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false, ""},
-	{leaderboard.ErrSeasonOpen, codes.FailedPrecondition, "SEASON_OPEN", true, ""},
 	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},
 	{auth.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED", false, ""},
 	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false, "; try again soon: scores without ranks remain available, from the top and by user"},

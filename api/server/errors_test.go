@@ -71,6 +71,24 @@ func parse(t *testing.T, file string) *ast.File {
 	return f
 }
 
+// The reasons in codeOf are in the documentation of the API, and no other reason is
+// documented as an error that has a row there.
+func TestReasonsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range codeOf {
+		internal := row.code == codes.Internal || row.code == codes.Canceled
+		if got := strings.Contains(string(doc), "`"+row.reason+"`"); got == internal {
+			t.Errorf("docs/api.md names %s: %v", row.reason, got)
+		}
+	}
+	if strings.Contains(string(doc), "SEASON_OPEN") {
+		t.Error("docs/api.md names SEASON_OPEN, which no call answers")
+	}
+}
+
 // The caller receives the whole text of an error only if its row in codeOf is verbatim.
 // For all other errors the cause stays hidden. No text begins with a package's name.
 func TestCallersLearnNoCause(t *testing.T) {

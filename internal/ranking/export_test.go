@@ -1,6 +1,11 @@
 package ranking
 
-import "testing"
+import (
+	"context"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
 
 // SetMaxUsersInPass sets how many users a pass for missing rows holds in memory,
 // until the test ends.
@@ -14,4 +19,18 @@ func SetMaxUsersInPass(t *testing.T, n int64) {
 func (c *BoardCache) CachedSeasons() (n int) {
 	c.seasons.Range(func(any, any) bool { n++; return true })
 	return n
+}
+
+// Seal seals one season immediately, unless it is sealed already. Sweep seals all
+// seasons that closed at least sealDelay ago.
+func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
+	b, err := a.board(ctx, id)
+	if err != nil {
+		return err
+	}
+	key := leaderboard.SeasonKey{Board: id, Season: season}
+	if record, err := a.store.Season(ctx, key); err != nil || !record.SealedAt.IsZero() {
+		return err
+	}
+	return a.ranks.seal(ctx, b, key)
 }

@@ -8,28 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Seal writes the final standings of a season that takes no more results. If the
-// season is sealed already, Seal changes nothing. Errors: [leaderboard.ErrSeasonOpen]
-// if the season still takes results.
-func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
-	b, err := a.board(ctx, id)
-	if err != nil {
-		return err
-	}
-	in, err := b.Season.ByID(season)
-	if err != nil {
-		return err
-	}
-	if !b.Closed(in, a.now()) {
-		return leaderboard.ErrSeasonOpen
-	}
-	key := leaderboard.SeasonKey{Board: id, Season: season}
-	if record, err := a.store.Season(ctx, key); err != nil || !record.SealedAt.IsZero() {
-		return err
-	}
-	return a.ranks.seal(ctx, b, key)
-}
-
 // sealDelay is the time between the close of a season and its seal by Sweep. In that
 // time, results that arrived before the close are applied. The final standings
 // therefore include them.

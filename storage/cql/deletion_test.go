@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -114,4 +116,161 @@ func TestModelOfADeletion(t *testing.T) {
 			})
 		}
 	}
+}
+
+// readGate is a session that calls before ahead of each of its reads of final
+// standings.
+type readGate struct {
+	conn
+	before func()
+}
+
+func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	if slices.Contains([]string{selectFinalLadder, selectFinalPage, selectFinalPosition}, q.stmt) {
+		g.before()
+	}
+	return g.conn.read(ctx, q, dest, row)
+}
+
+// A read of final standings beside a deletion of the season returns all standings, or
+// reports that the season is not sealed. It never returns a part of them.
+func TestModelOfAReaderBesideADeletion(t *testing.T) {
+	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
+	reads := map[string]func(context.Context, *Store) error{
+		"a page": func(ctx context.Context, s *Store) error {
+			page, total, err := s.FinalStandings(ctx, ladder, 1, 10)
+			if err == nil && (len(page) != 3 || total != 3) {
+				return fmt.Errorf("%d standings of %d, want 3 of 3", len(page), total)
+			}
+			return err
+		},
+		"a user": func(ctx context.Context, s *Store) error {
+			_, err := s.FinalStanding(ctx, ladder, "u1")
+			return err
+		},
+	}
+	const longest = 20 // about the number of statements of the deletion
+	for name, read := range reads {
+		t.Run(name, func(t *testing.T) {
+			// The deletion runs its statements ahead of the read with this number.
+			for at := range 3 {
+				for n := range longest {
+					synctest.Test(t, func(t *testing.T) { readBesideADeletion(t, read, at, n+1) })
+				}
+			}
+		})
+	}
+}
+
+func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error, at, statements int) {
+	w := newSeason(t)
+	ctx := t.Context()
+	if err := w.seal(ctx, w.third); err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	deleter, _ := w.conns[1].walk(func() {
+		failed = w.stores[1].DeleteSeason(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll})
+	})
+	gate := &readGate{conn: w.third.conn}
+	reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+	done := 0
+	gate.before = func() {
+		synctest.Wait() // until the statements that run beside this read are done
+		if done++; done == at+1 {
+			deleter(statements)
+		}
+	}
+	if err := read(ctx, reader); err != nil && !errors.Is(err, leaderboard.ErrNotSealed) {
+		t.Errorf("%d statements of the deletion ahead of read %d: %v", statements, at+1, err)
+	}
+	for deleter(1000) {
+	}
+	if failed != nil {
+		t.Errorf("DeleteSeason: %v", failed)
+	}
+	if err := read(ctx, reader); !errors.Is(err, leaderboard.ErrNotSealed) {
+		t.Errorf("a read after the deletion: error %v, want %v", err, leaderboard.ErrNotSealed)
+	}
+}
+
+// sealRows returns the number of visible rows of table seals.
+func sealRows(m *model) (n int) {
+	for _, p := range m.replicas[0]["seals"] {
+		for _, r := range p.rows {
+			if _, ok := r.visible(p.deleted); ok {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// One store seals a season, while another one deletes it and applies a result that
+// opens it again, in any order of their statements. The seal is that of the new
+// incarnation, and no row of an older seal is left.
+func TestModelOfASealBesideADeletion(t *testing.T) {
+	const longest = 45 // about the number of statements of one call
+	var all []schedule
+	for k := range longest {
+		all = append(all, schedule{k + 1, 1000})
+	}
+	all = append(all, orders(t, longest)[longest:]...)
+	for _, sealed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sealed before: %v", sealed), func(t *testing.T) {
+			t.Parallel()
+			for _, order := range all {
+				for first := range 2 {
+					if err := sealBesideADeletion(t, sealed, first, order); err != nil {
+						t.Fatalf("call %d first, turns of %v statements: %v", first, order, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) error {
+	w := newSeason(t)
+	ctx := t.Context()
+	if err := w.apply(ctx, w.stores[0], "cached 1"); err != nil { // store 0 caches the incarnation
+		return err
+	}
+	if sealed {
+		if err := w.seal(ctx, w.third); err != nil {
+			return err
+		}
+	}
+	seasonKey := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	var errs [2]error
+	var turns [2]func(int) bool
+	turns[0], _ = w.conns[0].walk(func() { errs[0] = w.seal(ctx, w.stores[0]) })
+	turns[1], _ = w.conns[1].walk(func() {
+		w.user = "again"
+		errs[1] = errors.Join(w.stores[1].DeleteSeason(ctx, seasonKey), w.apply(ctx, w.stores[1], "x 9 red"))
+		if errs[1] == nil {
+			errs[1] = w.amends(ctx, w.stores[1])
+		}
+	})
+	order.run(turns[first], turns[1-first])
+	if err := errors.Join(errs[0], errs[1]); err != nil {
+		return err
+	}
+	record, err := w.third.Season(ctx, seasonKey)
+	if err != nil {
+		return err
+	}
+	m := w.third.conn.(*model)
+	rows, seals := finalRows(m), sealRows(m)
+	if record.SealedAt.IsZero() {
+		// The deletion removed the finished seal.
+		if len(rows) > 0 || seals > 0 {
+			return fmt.Errorf("the season is not sealed, but has rows of generations %v and %d seals", rows, seals)
+		}
+		return nil
+	}
+	if len(rows) != 1 || seals != 1 {
+		return fmt.Errorf("rows of generations %v and %d seals, want one of each", rows, seals)
+	}
+	return w.checkFinal(ctx)
 }

@@ -3,6 +3,7 @@ package cql
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,7 +33,17 @@ const finalPage = 1000
 
 func pageOf(position int64) int { return int((position - 1) / finalPage) }
 
-func (f final) make(ctx context.Context) error {
+// errEnded means that the incarnation ended while its final standings were written.
+var errEnded = errors.New("cql: the season was deleted while it was sealed")
+
+// make writes the generation. If the incarnation ends before make has finished, make
+// returns errEnded, and no rows of the generation stay.
+//
+// make reads the season's row after each page. While the incarnation is open, the
+// deletion that ends it finds every page so far. Once it has ended, the deletion may have
+// missed the last page: its tombstones hide the count by which remove finds the page. So
+// make removes all pages that remove finds, and then the last page by its users.
+func (f final) make(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey) {
 		if err != nil {
@@ -47,14 +58,14 @@ func (f final) make(ctx context.Context) error {
 	for _, d := range slices.SortedFunc(maps.Keys(divisions), func(x, y leaderboard.Division) int {
 		return cmp.Compare(x.String(), y.String())
 	}) {
-		if err := f.makeLadder(ctx, leaderboard.Ladder{SeasonKey: f.seasonKey, Division: d}); err != nil {
+		if err := f.makeLadder(ctx, inc, leaderboard.Ladder{SeasonKey: f.seasonKey, Division: d}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f final) makeLadder(ctx context.Context, l leaderboard.Ladder) error {
+func (f final) makeLadder(ctx context.Context, inc incarnation, l leaderboard.Ladder) error {
 	var page []leaderboard.Standing
 	count := int64(0)
 	flush := func() error {
@@ -65,7 +76,14 @@ func (f final) makeLadder(ctx context.Context, l leaderboard.Ladder) error {
 		}
 		done := page
 		page = page[:0]
-		return f.write(ctx, l.Division, done)
+		if err := f.write(ctx, l.Division, done); err != nil {
+			return err
+		}
+		live, err := f.s.still(ctx, f.seasonKey, inc, func(context.Context) error { return nil })
+		if err != nil || live {
+			return err
+		}
+		return cmp.Or(f.remove(ctx), f.removePage(ctx, l.Division, done), errEnded)
 	}
 	for st, err := range leaderboard.AssignRanks(f.s.Entries(ctx, l, "")) {
 		if err != nil {
@@ -79,6 +97,20 @@ func (f final) makeLadder(ctx context.Context, l leaderboard.Ladder) error {
 		}
 	}
 	return flush()
+}
+
+// removePage deletes what flush of makeLadder has written for a page.
+func (f final) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
+	err := f.s.each(ctx, len(page), func(ctx context.Context, i int) error {
+		return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(page[i].User))})
+	})
+	if err == nil && len(page) > 0 {
+		err = f.s.conn.write(ctx, op{deleteFinalPage, f.args(d.String(), pageOf(page[0].Ranks.Ordinal))})
+	}
+	if err == nil {
+		err = f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
+	}
+	return err
 }
 
 // write writes a page of standings, by position and by user.
@@ -134,18 +166,24 @@ func (f final) remove(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
+// sweepFinal removes all final standings of an ended incarnation. The seal lists every
+// generation that may have rows. A Seal that still writes one removes the rows that
+// sweepFinal does not find: see make.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
-	x, err := s.readSeal(ctx, seasonKey, inc)
-	if err != nil || x.body == "" {
-		return err
-	}
-	for _, g := range x.generations() {
-		if err := (final{s, seasonKey, g}).remove(ctx); err != nil {
+	for {
+		x, err := s.readSeal(ctx, seasonKey, inc)
+		if err != nil || x.body == "" {
+			return err
+		}
+		for _, g := range x.generations() {
+			if err := (final{s, seasonKey, g}).remove(ctx); err != nil {
+				return err
+			}
+		}
+		if ok, err := s.dropSeal(ctx, seasonKey, inc, &x); ok || err != nil {
 			return err
 		}
 	}
-	_, err = s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number}}, map[string]any{})
-	return err
 }
 
 // eraseFinal removes a user from the final standings of a season. The other users
@@ -182,29 +220,36 @@ func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
 	return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(user))})
 }
 
-// inFinal runs f with the valid generation of final standings. If another generation
-// became valid while f ran, inFinal runs f again, because the old generation may have
-// been removed while f read it.
+// inFinal runs f with the valid generation of final standings. A Seal or a deletion may
+// remove a generation while f reads it. inFinal therefore reads the season's row and the
+// seal after f. If another incarnation or generation is valid by then, inFinal runs f
+// again. Otherwise every removal of the generation began after f had ended, because a
+// deletion ends the incarnation, and a Seal replaces the generation, before it removes
+// any standing.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, final) error) error {
-	found := false
-	err := s.within(ctx, seasonKey, func(ctx context.Context, inc incarnation) error {
-		have, err := s.readSeal(ctx, seasonKey, inc)
-		for {
-			if err != nil || !have.sealed() {
-				return cmp.Or(err, notSealed(seasonKey))
-			}
-			failed := f(ctx, final{s, seasonKey, have.Generation})
-			was := have.Generation
-			if have, err = s.readSeal(ctx, seasonKey, inc); err == nil && have.Generation == was {
-				found = true
-				return failed
-			}
+	inc, err := s.incarnations.last(ctx, seasonKey)
+	for err == nil && inc.open {
+		have, next, tried := seal{}, seal{}, inc
+		if have, err = s.readSeal(ctx, seasonKey, tried); err != nil {
+			return err
 		}
-	})
-	if err == nil && !found {
-		return notSealed(seasonKey)
+		failed := notSealed(seasonKey)
+		if have.sealed() {
+			failed = f(ctx, final{s, seasonKey, have.Generation})
+		}
+		err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+			if i == 0 {
+				inc, err = s.incarnations.fresh(ctx, seasonKey)
+			} else if have.sealed() {
+				next, err = s.readSeal(ctx, seasonKey, tried)
+			}
+			return err
+		})
+		if err == nil && inc.same(&tried) && have.Generation == next.Generation {
+			return failed
+		}
 	}
-	return err
+	return cmp.Or(err, notSealed(seasonKey))
 }
 
 // FinalStandings returns up to n final standings, starting at a position.

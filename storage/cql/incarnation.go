@@ -67,20 +67,20 @@ func orZero[T any](p *T) T {
 // incarnations caches the incarnations of seasons as last read.
 //
 // Another process may delete a season at any time, so a cached incarnation may have
-// ended. Apply and the callers of within start from a cached incarnation. They
-// therefore read the season's row again during their work, and repeat the work if the
-// incarnation changed. If it has not changed, it was still open at that read, and only
-// a deletion that ends it later can affect the work:
+// ended. Apply, inFinal and the callers of within start from a cached incarnation. They
+// therefore read the season's row again, and repeat the work if the incarnation changed.
+// If it has not changed, it was still open at that read, and only a deletion that ends
+// it later can affect the work:
 //
 //   - Data that Apply then writes belong to the ended incarnation. So the outcome is
 //     that of an Apply before the deletion.
-//   - A read of one statement returns the data as before the deletion, or finds them
-//     removed, as after it.
-//   - A read of several statements may find a part of the data removed, and then
-//     returns the rest. The reads of final standings are of this kind.
+//   - The callers of within read data with one statement. It returns the data as before
+//     the deletion, or finds them removed, as after it.
+//   - Reads of final standings need several statements. inFinal reads the row after
+//     them, so a deletion that ends the incarnation later cannot affect them.
 //
-// Seal and Amend do not read the row again. They change the seal of the incarnation
-// from which they start. Concurrent calls share the reads of a season's row
+// Seal also reads the row again: see there. Amend changes the seal of the incarnation
+// from which it starts. Concurrent calls share the reads of a season's row
 // ([coalesce.Group]), so at most one read of a row runs at once.
 type incarnations struct {
 	reads coalesce.Group[leaderboard.SeasonKey, *incarnation]
@@ -207,7 +207,7 @@ func notFound(id leaderboard.BoardID) error {
 // season's row. If the row shows another incarnation than f read, within runs f again
 // with that incarnation. within does not call f if no incarnation is open, because the
 // season then has no data. A deletion that begins after within has read the row may
-// remove data while f still reads: see incarnations.
+// remove data while f still reads. So f must read with one statement: see incarnations.
 func (s *Store) within(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
 	inc, err := s.incarnations.last(ctx, seasonKey)
 	for {

@@ -117,6 +117,11 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 // and until the generation is valid or removed. So if a process dies during Seal, its
 // generation can be found: the first Seal at least a day later removes it, and so does
 // deleting the season.
+//
+// Seal may start from a cached incarnation that another process has ended. So Seal reads
+// the season's row after its generation is listed. If the incarnation has ended, Seal
+// starts again with the next one. Otherwise every later deletion finds the generation
+// in the list.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -134,8 +139,18 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 			x.Pending = append(x.Pending, pendingGeneration{f.generation, s.now().UTC()})
 			return true
 		})
+		live := false
 		if err == nil {
-			err = f.make(ctx)
+			live, err = s.still(ctx, seasonKey, inc, func(context.Context) error { return nil })
+		}
+		if err == nil && live {
+			err = f.make(ctx, inc)
+		}
+		if err == nil && !live || errors.Is(err, errEnded) {
+			if err := s.unlist(ctx, seasonKey, inc, f); err != nil {
+				return leaderboard.SeasonRecord{}, err
+			}
+			continue
 		}
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
@@ -229,6 +244,33 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 		return len(x.Pending) < before
 	})
 	return err
+}
+
+// unlist removes a generation without rows from the seal of an ended incarnation. It
+// deletes a seal that lists no other generation.
+func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f final) error {
+	for {
+		have, err := s.readSeal(ctx, seasonKey, inc)
+		if err != nil || !slices.ContainsFunc(have.Pending, f.is) {
+			return err
+		}
+		next := have
+		next.Pending = slices.DeleteFunc(slices.Clone(have.Pending), f.is)
+		var ok bool
+		if next.sealed() || len(next.Pending) > 0 {
+			ok, err = s.swapSeal(ctx, seasonKey, inc, &have, &next)
+		} else {
+			ok, err = s.dropSeal(ctx, seasonKey, inc, &have)
+		}
+		if ok || err != nil {
+			return err
+		}
+	}
+}
+
+// dropSeal deletes the stored seal if it equals have, and reports whether it did.
+func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, have *seal) (bool, error) {
+	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, have.body}}, map[string]any{})
 }
 
 func notSealed(s leaderboard.SeasonKey) error {

@@ -126,8 +126,12 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 }
 
 // sweep removes the data of a season's ended incarnations. No call reads that data any
-// more, and only calls that began before the end can still write to it. So the
-// deletions may use a timestamp above all others.
+// more. Two kinds of calls can still write to an ended incarnation: calls that began
+// before its end, and calls that start from a cached incarnation. Both find out that
+// the incarnation has ended before they return. Whatever they write, no call reads.
+// A Seal removes its rows. An Apply leaves its rows: the deletions of sweep, whose
+// timestamp is above all others, remove those of known users; those of a user whom
+// sweep did not find stay, without a reader.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for number := inc.swept; number < inc.number; number++ {
 		old := inc

@@ -61,7 +61,7 @@ const (
 	selectSeal = `SELECT body FROM seals WHERE board = ? AND season = ? AND edition = ?`
 	createSeal = `INSERT INTO seals (board, season, edition, body) VALUES (?, ?, ?, ?) IF NOT EXISTS`
 	changeSeal = `UPDATE seals SET body = ? WHERE board = ? AND season = ? AND edition = ? IF body = ?`
-	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND edition = ? IF EXISTS`
+	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND edition = ? IF body = ?`
 
 	selectFinalLadders  = `SELECT division, standings FROM final_ladders WHERE board = ? AND season = ? AND generation = ?`
 	selectFinalLadder   = `SELECT standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ? AND division = ?`
