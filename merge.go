@@ -165,17 +165,8 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 // refuse returns the reason why r must not be applied, or "". It never refuses a
 // retraction.
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
-	if r.Retracted {
-		return ""
-	}
-	if b.Check(r, r.ReceivedAt) != nil {
-		return ReasonInvalid
-	}
-	if s, err := b.Season.ByID(r.Season); err == nil && b.Closed(s, r.ReceivedAt) {
-		return ReasonClosed
-	}
-	if !b.AddsUp() {
-		return ""
+	if reason := b.Refuses(r); reason != "" || r.Retracted || !b.AddsUp() {
+		return reason
 	}
 	old := MatchResult{}
 	if known.Result != nil && !known.Result.Retracted {
@@ -195,6 +186,21 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 		if beyond(now, now-at(old.TieBreakers, i)+at(r.TieBreakers, i)) {
 			return ReasonRange
 		}
+	}
+	return ""
+}
+
+// Refuses returns the reason why the settings of b alone refuse r, whatever other
+// results the user has, or "". It never refuses a retraction.
+func (b *Board) Refuses(r *MatchResult) Reason {
+	if r.Retracted {
+		return ""
+	}
+	if b.Check(r, r.ReceivedAt) != nil {
+		return ReasonInvalid
+	}
+	if s, err := b.Season.ByID(r.Season); err == nil && b.Closed(s, r.ReceivedAt) {
+		return ReasonClosed
 	}
 	return ""
 }

@@ -22,7 +22,10 @@ type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
 	record  *pb.MatchResultRecord
-	board   *leaderboard.Board // nil until resolved
+	// boardSince is a time in this process. Unless it is zero, an older version of the
+	// board must not decide about the item.
+	boardSince time.Time
+	board      *leaderboard.Board // nil until resolved
 	result  leaderboard.MatchResult
 	outcome leaderboard.Outcome
 	before  leaderboard.RankKey // the user's rank key before the batch
@@ -46,9 +49,13 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 			return err
 		}
 		n := prefixBeforeRetry(items)
-		pending := slices.DeleteFunc(slices.Clone(items[:n]), func(i *item) bool { return i.cause != "" })
+		pending := slices.Clone(items[:n])
 		for len(pending) > 0 {
 			if err := c.retry(session, func(ctx context.Context) (err error) {
+				if err := c.resolve(ctx, pending); err != nil { // items whose board was deleted
+					return err
+				}
+				pending = slices.DeleteFunc(pending, func(i *item) bool { return i.cause != "" })
 				pending, err = c.applyLimited(ctx, pending)
 				return err
 			}); err != nil {
@@ -105,22 +112,62 @@ func (c *Consumer) countMisplaced(m *sarama.ConsumerMessage) {
 // message is not a valid result, resolve sets the item's cause instead. It loads
 // each board once, and calls the service concurrently. Items that an earlier attempt
 // has resolved stay unchanged.
+//
+// A cached board may be old. If the cached version refuses a result, resolve asks again
+// for the version at the time when the message was read, or a later one. The result was
+// accepted before that time, so it was not accepted for a newer version.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
-	byBoard := map[leaderboard.BoardID][]*item{}
 	for _, i := range items {
-		if i.board != nil || i.cause != "" {
-			continue
+		if i.record == nil && i.cause == "" {
+			i.decode()
 		}
-		var err error
-		if i.record, err = decode(i.message); err != nil {
-			i.cause, i.detail = causeForm, err
-			if errors.Is(err, leaderboard.ErrInvalid) {
-				i.cause = causeInvalid
-			}
-			continue
+	}
+	err := c.resolveBoards(ctx, items)
+	again := false
+	for _, i := range items {
+		if i.boardSince.IsZero() && (i.cause == causeSeason || i.cause == causeInvalid && i.record != nil ||
+			i.board != nil && !i.record.GetNotification() && i.board.Refuses(&i.result) != "") {
+			i.boardSince, i.board, i.cause, i.detail = i.readAt, nil, "", nil
+			again = true
 		}
-		id := cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
-		byBoard[id] = append(byBoard[id], i)
+	}
+	if again {
+		err = cmp.Or(err, c.resolveBoards(ctx, items))
+	}
+	return err
+}
+
+// decode sets the record of i, or its cause.
+func (i *item) decode() {
+	record, err := decode(i.message)
+	if err == nil {
+		i.record = record
+		return
+	}
+	i.cause, i.detail = causeForm, err
+	if errors.Is(err, leaderboard.ErrInvalid) {
+		i.cause = causeInvalid
+	}
+}
+
+// boardID returns the id of the board of a decoded item.
+func (i *item) boardID() leaderboard.BoardID {
+	return cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
+}
+
+// resolveBoards sets the boards and results, or the causes, of the decoded items that
+// have neither.
+func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
+	type version struct {
+		id    leaderboard.BoardID
+		since time.Time
+	}
+	byBoard := map[version][]*item{}
+	for _, i := range items {
+		if i.board == nil && i.cause == "" {
+			v := version{i.boardID(), i.boardSince}
+			byBoard[v] = append(byBoard[v], i)
+		}
 	}
 	type onBoard struct {
 		item  *item
@@ -128,11 +175,17 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	}
 	var mu sync.Mutex
 	var found []onBoard
-	boardErr := forEach(slices.Collect(maps.Keys(byBoard)), func(id leaderboard.BoardID) error {
-		board, err := c.service.Board(ctx, id)
+	boardErr := forEach(slices.Collect(maps.Keys(byBoard)), func(v version) error {
+		var board leaderboard.Board
+		var err error
+		if v.since.IsZero() {
+			board, err = c.service.Board(ctx, v.id)
+		} else {
+			board, err = c.service.BoardSince(ctx, v.id, v.since)
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, i := range byBoard[id] {
+		for _, i := range byBoard[v] {
 			switch {
 			case err == nil:
 				found = append(found, onBoard{i, &board})
@@ -179,6 +232,9 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 // and each retry would add to the load.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
+	if n == 0 {
+		return nil, nil
+	}
 	pending, err = c.apply(ctx, items[:n])
 	if err != nil && ctx.Err() != nil {
 		c.batchLimit.Store(int64(max(1, n/4)))
@@ -230,10 +286,9 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	}
 	for n, i := range items {
 		i.outcome = report.Outcomes[n]
-		if fault := i.outcome.Err; fault != nil {
-			if !i.fail(fault) {
-				pending, err = append(pending, i), fault
-			}
+		if i.outcome.Err != nil {
+			unapplied, fault := unlessPermanent([]*item{i}, i.outcome.Err)
+			pending, err = append(pending, unapplied...), cmp.Or(fault, err)
 			continue
 		}
 		var changed bool
@@ -246,7 +301,16 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 
 // unlessPermanent returns items and err, so that the items are retried. If err is
 // permanent, it makes the items dead letters instead and returns nil.
+//
+// If the board of items was deleted, a new board may have its id. unlessPermanent then
+// returns items without a board and without an error: they must be resolved again.
 func unlessPermanent(items []*item, err error) ([]*item, error) {
+	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
+		for _, i := range items {
+			i.board, i.boardSince = nil, time.Now()
+		}
+		return items, nil
+	}
 	for _, i := range items {
 		if !i.fail(err) {
 			return items, err

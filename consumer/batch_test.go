@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/google/go-cmp/cmp"
@@ -59,6 +60,10 @@ func (s *blocking) Board(_ context.Context, id leaderboard.BoardID) (leaderboard
 	return leaderboard.Board{ID: id}, nil
 }
 
+func (s *blocking) BoardSince(ctx context.Context, id leaderboard.BoardID, _ time.Time) (leaderboard.Board, error) {
+	return s.Board(ctx, "fresh "+id)
+}
+
 func (s *blocking) Complete(_ context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	s.wait("complete " + string(b.ID) + " " + string(r.Match))
 	r.Board = b.ID
@@ -89,12 +94,12 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &item{message: &sarama.ConsumerMessage{Value: value}, record: r}
+	return &item{message: &sarama.ConsumerMessage{Value: value}, readAt: time.Now(), record: r}
 }
 
 // The users of the notifications in a batch are refreshed concurrently, each once.
-// A notification whose store is unavailable stays pending, and one whose board was
-// deleted becomes a dead letter.
+// A notification whose store is unavailable stays pending. So does one whose board was
+// deleted, which is resolved again.
 func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -113,14 +118,19 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 		if len(calls) != 5 || calls["refresh u0"] != 1 {
 			t.Errorf("concurrent calls %v, want one for each user", calls)
 		}
-		if !errors.Is(err, leaderboard.ErrUnavailable) || len(pending) != 2 || pending[0].result.User != "down" {
-			t.Errorf("%d items are pending, with error %v; want the two of user \"down\"", len(pending), err)
+		if !errors.Is(err, leaderboard.ErrUnavailable) || len(pending) != 4 {
+			t.Errorf("%d items are pending, with error %v; want the four of users \"down\" and \"gone\"", len(pending), err)
+		}
+		for _, i := range pending {
+			if resolved := i.board != nil; resolved != (i.result.User == "down") || !resolved && i.boardSince.IsZero() {
+				t.Errorf("an item of user %q is pending with board %v since %v", i.result.User, i.board, i.boardSince)
+			}
 		}
 		got := ""
 		for _, i := range items {
 			got += fmt.Sprintf("%s %v %s; ", i.result.User, i.covered, i.cause)
 		}
-		want := "u0 false ; u1 false ; u2 false ; gone false board; down false ; u0 true ; u1 true ; u2 true ; gone false board; down false ; "
+		want := "u0 false ; u1 false ; u2 false ; gone false ; down false ; u0 true ; u1 true ; u2 true ; gone false ; down false ; "
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -164,4 +174,37 @@ func TestResolveLoadsEachBoardOnce(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})
+}
+
+// amended is a service whose cached board has a smaller bound than the stored one.
+type amended struct{ service }
+
+func (amended) Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error) {
+	return leaderboard.Board{ID: "b", MaxScore: new(leaderboard.Score(10))}, nil
+}
+
+func (amended) BoardSince(context.Context, leaderboard.BoardID, time.Time) (leaderboard.Board, error) {
+	return leaderboard.Board{ID: "b", MaxScore: new(leaderboard.Score(100))}, nil
+}
+
+func (amended) Complete(_ context.Context, _ *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+	return r, nil
+}
+
+// A result that the cached board refuses gets the stored board. The others keep the
+// cached one.
+func TestResolveReadsABoardAgainThatRefuses(t *testing.T) {
+	c := &Consumer{service: amended{}}
+	var items []*item
+	for n, score := range []int64{5, 50, 500} {
+		items = append(items, recordItem(t, &pb.MatchResultRecord{Result: &pb.Result{UserId: "u", MatchId: fmt.Sprint("m", n), Score: &score}}))
+	}
+	if err := c.resolve(t.Context(), items); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []leaderboard.Score{10, 100, 100} {
+		if i := items[n]; i.cause != "" || *i.board.MaxScore != want {
+			t.Errorf("item %d: cause %q, board %+v, want the bound %d", n, i.cause, i.board, want)
+		}
+	}
 }

@@ -41,6 +41,7 @@ import (
 // service is the part of the ranking service that the consumer needs.
 type service interface {
 	Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error)
+	BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error)
 	Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error)
 	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error)
 	RanksOf(ctx context.Context, s leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error)

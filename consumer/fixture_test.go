@@ -383,3 +383,21 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+// newest returns the number of messages in a topic.
+func (c *cluster) newest(topic string) (n int64) {
+	c.t.Helper()
+	client, err := sarama.NewClient(c.brokers, kafka.Config("test"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer client.Close()
+	for p := range int32(partitions) {
+		end, err := client.GetOffset(topic, p, sarama.OffsetNewest)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		n += end
+	}
+	return n
+}

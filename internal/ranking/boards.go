@@ -32,6 +32,9 @@ type BoardCache struct {
 type cached[V any] struct {
 	value V
 	until time.Time // the time of the next refresh
+	// readAt is a time before the store was asked for the value. It is compared with
+	// times of this process only, so it does not come from BoardCache.now.
+	readAt time.Time
 }
 
 // Board returns a board, or [leaderboard.ErrBoardNotFound].
@@ -54,6 +57,25 @@ func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leader
 		return c.store.Board(ctx, id)
 	})
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		c.forgetBoard(id)
+	}
+	return b, err
+}
+
+// BoardSince returns a board as the store has it at the time since, which has passed, or
+// later. Unlike Board, it never returns an older version. Errors:
+// [leaderboard.ErrBoardNotFound].
+func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error) {
+	if found, ok := c.boards.Load(id); ok {
+		if have := found.(*cached[leaderboard.Board]); have.readAt.After(since) {
+			return have.value, nil
+		}
+	}
+	readAt := time.Now()
+	b, err := c.store.Board(ctx, id)
+	if err == nil {
+		putCached(c, &c.boards, id, b, readAt)
+	} else if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		c.forgetBoard(id)
 	}
 	return b, err
@@ -91,14 +113,14 @@ func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 
 // putSeason caches a season's record.
 func (c *BoardCache) putSeason(r leaderboard.SeasonRecord) {
-	putCached(c, &c.seasons, r.SeasonKey, r)
+	putCached(c, &c.seasons, r.SeasonKey, r, time.Now())
 }
 
 func (c *BoardCache) forgetBoard(id leaderboard.BoardID)     { c.boards.Delete(id) }
 func (c *BoardCache) forgetSeason(key leaderboard.SeasonKey) { c.seasons.Delete(key) }
 
-func putCached[V any](c *BoardCache, values *sync.Map, key any, value V) {
-	values.Store(key, &cached[V]{value, c.now().Add(c.ttl)})
+func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt time.Time) {
+	values.Store(key, &cached[V]{value, c.now().Add(c.ttl), readAt})
 }
 
 // getCached returns the value that is cached under a key. If the value is absent or
@@ -121,13 +143,17 @@ func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key 
 		defer cancel()
 		fetchCtx = limited
 	}
+	readAt := time.Now()
 	value, err := fetch(fetchCtx)
 	switch {
 	case err == nil:
-		putCached(c, values, key, value)
+		putCached(c, values, key, value, readAt)
 		return &value, nil
 	case fallback != nil && ctx.Err() == nil && (errors.Is(err, leaderboard.ErrUnavailable) || fetchCtx.Err() != nil):
-		kept := &cached[V]{*fallback, c.now().Add(refreshCooldown)}
+		kept := &cached[V]{value: *fallback, until: c.now().Add(refreshCooldown)}
+		if have != nil {
+			kept.readAt = have.readAt
+		}
 		if have == nil {
 			values.LoadOrStore(key, kept)
 		} else {

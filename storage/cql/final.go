@@ -229,10 +229,12 @@ func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, final) error) error {
 	inc, err := s.incarnations.last(ctx, seasonKey)
 	for err == nil && inc.open {
-		have, next, tried := seal{}, seal{}, inc
-		if have, err = s.readSeal(ctx, seasonKey, tried); err != nil {
+		tried := inc
+		have, err := s.readSeal(ctx, seasonKey, tried)
+		if err != nil {
 			return err
 		}
+		var next seal
 		failed := notSealed(seasonKey)
 		if have.sealed() {
 			failed = f(ctx, final{s, seasonKey, have.Generation})
@@ -245,7 +247,10 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 			}
 			return err
 		})
-		if err == nil && inc.same(&tried) && have.Generation == next.Generation {
+		if err != nil {
+			return err
+		}
+		if inc.same(&tried) && have.Generation == next.Generation {
 			return failed
 		}
 	}
