@@ -165,7 +165,7 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 // refuse returns the reason why r must not be applied, or "". It never refuses a
 // retraction.
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
-	if reason := b.Refuses(r); reason != "" || r.Retracted || !b.AddsUp() {
+	if reason := b.RefusalReason(r); reason != "" || r.Retracted || !b.AddsUp() {
 		return reason
 	}
 	old := MatchResult{}
@@ -190,9 +190,9 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	return ""
 }
 
-// Refuses returns the reason why the settings of b alone refuse r, whatever other
+// RefusalReason returns the reason why the settings of b alone refuse r, whatever other
 // results the user has, or "". It never refuses a retraction.
-func (b *Board) Refuses(r *MatchResult) Reason {
+func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if r.Retracted {
 		return ""
 	}

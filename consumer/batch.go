@@ -26,10 +26,11 @@ type item struct {
 	// board must not decide about the item.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolved
-	result  leaderboard.MatchResult
-	outcome leaderboard.Outcome
-	before  leaderboard.RankKey // the user's rank key before the batch
-	covered bool                // another notification of the batch reports the same entry
+	missingAt  time.Time          // when the board was first found to be missing
+	result     leaderboard.MatchResult
+	outcome    leaderboard.Outcome
+	before     leaderboard.RankKey // the user's rank key before the batch
+	covered    bool                // another notification of the batch reports the same entry
 	// cause is the reason why the message becomes a dead letter. It is empty for a
 	// valid result.
 	cause      cause
@@ -126,7 +127,7 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	again := false
 	for _, i := range items {
 		if i.boardSince.IsZero() && (i.cause == causeSeason || i.cause == causeInvalid && i.record != nil ||
-			i.board != nil && !i.record.GetNotification() && i.board.Refuses(&i.result) != "") {
+			i.board != nil && !i.record.GetNotification() && i.board.RefusalReason(&i.result) != "") {
 			i.boardSince, i.board, i.cause, i.detail = i.readAt, nil, "", nil
 			again = true
 		}

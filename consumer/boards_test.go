@@ -1,16 +1,19 @@
 package consumer_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
@@ -94,5 +97,68 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 				t.Errorf("outcomes (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Results that arrive before their board wait for it, and are then applied in their
+// order. Results of other boards are applied meanwhile. No waiting result is committed,
+// so a consumer that takes over applies it.
+func TestResultsWaitForTheirBoard(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	early := func(match string, n int64) *pb.MatchResultRecord {
+		r := points("u", match, n)
+		r.BoardId = "early"
+		return r
+	}
+	c.send(message(early("m0", 5)), message(points("u", "other0", 1)), message(early("m1", -3)))
+	first := c.join(s, consumer.Options{BoardWait: time.Hour})
+	if diff := cmp.Diff([]string{"other0 APPLIED"}, c.outcomes(1)); diff != "" {
+		t.Fatal(diff)
+	}
+	first.stop()
+	if n := c.allCommitted(); n != 0 {
+		t.Fatalf("%d messages are committed, want none from the first waiting one on", n)
+	}
+	c.join(s, consumer.Options{BoardWait: time.Hour})
+	c.send(message(points("u", "other1", 1)), message(early("m2", -4)))
+	if diff := cmp.Diff([]string{"other0 APPLIED", "other0 DUPLICATE", "other1 APPLIED"}, c.outcomes(3)); diff != "" {
+		t.Fatal(diff)
+	}
+	floor := leaderboard.Score(0)
+	if _, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "early", Policy: leaderboard.Sum, Floor: &floor}); err != nil {
+		t.Fatal(err)
+	}
+	c.send(message(early("m3", 1)))
+	eventually(t, "commit of every message", func() bool { return c.allCommitted() == 6 })
+	want := []string{"m0 APPLIED", "m1 APPLIED", "m2 REJECTEDFLOOR", "m3 APPLIED", "other0 APPLIED", "other0 DUPLICATE", "other1 APPLIED"}
+	if diff := cmp.Diff(want, c.outcomes(7)); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+	if n := c.newest(c.topics.DeadLetters()); n > 0 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// A result of a board that does not appear becomes a dead letter after BoardWait. If
+// more results wait than a partition may hold, the next ones are read later.
+func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	n := consumer.MaxWaiting + 100
+	var messages []*sarama.ProducerMessage
+	for i := range n {
+		r := points("u", fmt.Sprint("m", i), 1)
+		r.BoardId = "none"
+		messages = append(messages, message(r))
+	}
+	c.send(append(messages, message(points("u", "last", 1)))...)
+	c.join(s, consumer.Options{BoardWait: 100 * time.Millisecond})
+	eventually(t, "commit of every message", func() bool { return c.allCommitted() == n+1 })
+	if dead := c.newest(c.topics.DeadLetters()); int(dead) != n {
+		t.Errorf("%d dead letters, want %d", dead, n)
+	}
+	if diff := cmp.Diff([]string{"u 1"}, board(t, s)); diff != "" {
+		t.Errorf("board (-want +got):\n%s", diff)
 	}
 }

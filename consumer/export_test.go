@@ -11,3 +11,6 @@ func (o Options) WithTopicPoll(interval time.Duration) Options {
 	o.topicPoll = interval
 	return o
 }
+
+// MaxWaiting is the number of messages of a partition that may wait for their boards.
+const MaxWaiting = maxWaiting

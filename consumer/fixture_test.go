@@ -1,6 +1,7 @@
 package consumer_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -286,6 +287,7 @@ func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
 	}
+	o.BoardWait = cmp.Or(o.BoardWait, 10*time.Millisecond)
 	con, err := consumer.New(o, s, c.Producer)
 	if err != nil {
 		c.t.Fatal(err)

@@ -38,6 +38,9 @@ type Options struct {
 	// up its partitions and rejoins the group. The time during which a server is
 	// unavailable does not count: a batch waits for servers without limit. Default 2m.
 	StuckAfter time.Duration
+	// BoardWait is how long a result waits for its board before it becomes a dead letter.
+	// A result from another region may arrive before its board. Default 30s.
+	BoardWait  time.Duration
 	Log        *slog.Logger          // nil logs nothing
 	Registerer prometheus.Registerer // nil means a private registry
 
@@ -52,6 +55,7 @@ func (o Options) withDefaults() Options {
 	o.BatchResults = cmp.Or(o.BatchResults, 512)
 	o.ApplyTimeout = cmp.Or(o.ApplyTimeout, 30*time.Second)
 	o.StuckAfter = cmp.Or(o.StuckAfter, 2*time.Minute)
+	o.BoardWait = cmp.Or(o.BoardWait, 30*time.Second)
 	o.topicPoll = cmp.Or(o.topicPoll, 30*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -77,31 +77,33 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	applied := make(chan []*item)
+	applied := make(chan progress)
 	var reporting sync.WaitGroup
 	reporting.Go(func() {
-		if err := h.reportAndMark(s, applied); err != nil {
+		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
 			for range applied { // drop the batches after the failed one: none of them may be marked
 			}
 		}
 	})
+	var waits waiting
+	last := claim.InitialOffset() - 1
 	for {
-		batch := h.nextBatch(ctx, claim)
-		if len(batch) == 0 {
+		batch, ok := h.nextBatch(ctx, claim, &waits)
+		if !ok {
 			break
 		}
-		now := time.Now()
-		h.metrics.delay.WithLabelValues(claim.Topic()).Set(now.Sub(batch[0].Timestamp).Seconds())
-		items := make([]*item, len(batch))
-		for i, m := range batch {
-			items[i] = &item{message: m, readAt: now}
+		if len(batch) > 0 {
+			h.metrics.delay.WithLabelValues(claim.Topic()).Set(time.Since(batch[0].Timestamp).Seconds())
+			last = batch[len(batch)-1].Offset
 		}
+		items := waits.admit(batch)
 		if err := h.applyBatch(s.Context(), items); err != nil {
-			cancel(fmt.Errorf("batch at offset %d: %w", batch[0].Offset, err))
+			cancel(fmt.Errorf("batch at offset %d: %w", items[0].message.Offset, err))
 			break
 		}
-		applied <- items
+		done := waits.keep(items, h.o.BoardWait)
+		applied <- progress{done, waits.next(last)}
 	}
 	close(applied)
 	reporting.Wait()
@@ -113,30 +115,47 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 }
 
 // nextBatch waits for a message, and returns it together with the other messages
-// that have arrived. It returns nil when ctx is done or the claim has ended.
-func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim) []*sarama.ConsumerMessage {
-	var batch []*sarama.ConsumerMessage
+// that have arrived. It returns no message when it is time to look for missing boards.
+// It returns false when ctx is done or the claim has ended.
+func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waiting) (batch []*sarama.ConsumerMessage, ok bool) {
+	messages := claim.Messages()
+	if waits.full() {
+		messages = nil
+	}
+	var due <-chan time.Time
+	if timer := waits.timer(); timer != nil {
+		defer timer.Stop()
+		due = timer.C
+	}
 	select {
-	case m, ok := <-claim.Messages():
+	case m, ok := <-messages:
 		if !ok {
-			return nil
+			return nil, false
 		}
 		batch = append(batch, m)
+	case <-due:
+		return nil, true
 	case <-ctx.Done():
-		return nil
+		return nil, false
 	}
 	for len(batch) < h.o.BatchResults {
 		select {
-		case m, ok := <-claim.Messages():
+		case m, ok := <-messages:
 			if !ok {
-				return batch
+				return batch, true
 			}
 			batch = append(batch, m)
 		default:
-			return batch
+			return batch, true
 		}
 	}
-	return batch
+	return batch, true
+}
+
+// progress is what a batch has achieved.
+type progress struct {
+	items []*item // done, but not reported
+	next  int64   // the offset to commit once items are reported
 }
 
 // syncPoll is the interval at which reportAndMark checks again whether the rank index
@@ -150,30 +169,33 @@ const syncPoll = 100 * time.Millisecond
 // lacks an update that only this process has. If the process ends in that state, the
 // next owner of the partition must read the same messages again, to bring the index
 // up to date. Therefore their offset must not be committed. Once the index is synced,
-// reportAndMark marks the last reported batch, which covers every batch before it.
-func (h handler) reportAndMark(s sarama.ConsumerGroupSession, applied <-chan []*item) error {
-	var unmarked *sarama.ConsumerMessage // the last message reported, until it is marked
+// reportAndMark marks the offset of the last reported batch, which covers every batch
+// before it.
+func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
+	unmarked := int64(-1) // the offset of the last reported batch, until it is marked
 	mark := func() {
-		if unmarked != nil && h.service.Synced() {
-			s.MarkMessage(unmarked, h.topics[unmarked.Topic])
-			unmarked = nil
+		if unmarked >= 0 && h.service.Synced() {
+			s.MarkOffset(claim.Topic(), claim.Partition(), unmarked, h.topics[claim.Topic()])
+			unmarked = -1
 		}
 	}
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
 	for {
 		select {
-		case items, ok := <-applied:
+		case p, ok := <-applied:
 			if !ok {
 				return nil
 			}
-			if err := h.report(s.Context(), items); err != nil {
-				return err
+			if len(p.items) > 0 {
+				if err := h.report(s.Context(), p.items); err != nil {
+					return err
+				}
+				h.metrics.applyTime.Observe(time.Since(p.items[0].readAt).Seconds())
+				h.metrics.batch.Observe(float64(len(p.items)))
 			}
-			unmarked = items[len(items)-1].message
+			unmarked = p.next
 			mark()
-			h.metrics.applyTime.Observe(time.Since(items[0].readAt).Seconds())
-			h.metrics.batch.Observe(float64(len(items)))
 		case <-tick.C:
 			mark()
 		}
