@@ -70,8 +70,8 @@ func (s *blocking) Complete(_ context.Context, b *leaderboard.Board, r leaderboa
 	return r, nil
 }
 
-// concurrentCalls calls f, and returns how often it made each call before any
-// blocked call returned. Then it releases them and waits for f.
+// concurrentCalls calls f, and returns how often f made each call before any blocked
+// call returned. Then it releases the blocked calls and waits until f returns.
 func (s *blocking) concurrentCalls(f func()) map[string]int {
 	done := make(chan struct{})
 	go func() {
@@ -137,8 +137,9 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	})
 }
 
-// A batch loads each board once, also a board that does not exist, and completes its
-// results concurrently. The next attempt repeats only the calls that failed.
+// A batch loads each board once, even a board that does not exist, and completes its
+// results concurrently. The next attempt repeats only the calls that failed because the
+// store was unavailable.
 func TestResolveLoadsEachBoardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()

@@ -54,7 +54,7 @@ func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 	}
 	slices.Sort(want)
 	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
-		t.Errorf("seed %d (-want +got):\n%s", seed, diff)
+		t.Errorf("seed %d: lines of the board (-want +got):\n%s", seed, diff)
 	}
 	applied := 0
 	for _, m := range updates {
@@ -95,10 +95,10 @@ func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 		updates[u.GetMatchId()] = u
 	}
 	if u := updates["m1"]; u.OldScore != nil || u.GetNewScore() != 90 || u.GetNewRankBand() != 100 {
-		t.Errorf("update of the first result: %v", u)
+		t.Errorf("the update of the first result is %v, want no old score, the new score 90 and band 100", u)
 	}
 	if u := updates["m2"]; u.GetOldScore() != 90 || u.GetNewScore() != 140 || u.GetOldRankBand() != 100 || u.GetNewRankBand() != 1 {
-		t.Errorf("update of the second result: %v", u)
+		t.Errorf("the update of the second result is %v, want the scores 90 and 140 and the bands 100 and 1", u)
 	}
 }
 
@@ -111,11 +111,11 @@ func TestRejectedResultsAreReported(t *testing.T) {
 	c.send(message(points("ann", "m", 1<<53+1)))
 	u := &pb.LeaderboardUpdate{}
 	if err := proto.Unmarshal(c.read(c.topics.Updates(), 1)[0].Value, u); err != nil || u.GetReason() != string(leaderboard.ReasonInvalid) {
-		t.Errorf("update %v, %v", u, err)
+		t.Errorf("the update is %v, error %v, want the reason %s", u, err, leaderboard.ReasonInvalid)
 	}
 	got, err := s.Result(t.Context(), boardB(t, s), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}, nil)
 	if err != nil || got.Status != leaderboard.Rejected {
-		t.Errorf("result %+v, %v", got, err)
+		t.Errorf("the stored result is %+v, error %v, want the status Rejected", got, err)
 	}
 }
 
@@ -168,8 +168,9 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flaky is a service whose store is unavailable for the first calls of Apply, and
-// later for single results at random. It records the matches that it applied.
+// flaky is a service whose first calls of Apply, as many as down, fail as if the store
+// was unavailable. Later calls report that error for single results at random. flaky
+// records the matches that it applied.
 type flaky struct {
 	*ranking.Service
 	mu      sync.Mutex
@@ -275,7 +276,7 @@ func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	for season, want := range map[leaderboard.SeasonID]leaderboard.Score{"202611": 5, "202612": 3} {
 		page, err := s.User(t.Context(), ranking.Query{Board: "monthly", Season: season}, "ann", 0, false)
 		if err != nil || page.Score != want {
-			t.Errorf("season %s: %d, want %d (%v)", season, page.Score, want, err)
+			t.Errorf("season %s: ann has the score %d, want %d; error %v", season, page.Score, want, err)
 		}
 	}
 }

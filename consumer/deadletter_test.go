@@ -70,7 +70,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	for _, m := range c.read(c.topics.DeadLetters(), len(bad)) {
 		h := headers(m)
 		if h["origin-topic"] != c.topics.Results() || h["origin-offset"] == "" || h["origin-partition"] == "" || h["detail"] == "" {
-			t.Errorf("dead letter with headers %v", h)
+			t.Errorf("a dead letter has the headers %v, want the origin's topic, partition and offset, and a detail", h)
 		}
 		got[h["cause"]]++
 	}
@@ -147,7 +147,7 @@ func deadLettersFit(t *testing.T, c *cluster) {
 			}
 		}
 		if !bytes.HasPrefix(value, d.Value) || len(d.Value) < min(len(value), 900_000) || h["cause"] != "form" || h["detail"] == "" {
-			t.Errorf("message %d of %d bytes: the dead letter has %d of them, cause %q and detail %.60q", i, len(value), len(d.Value), h["cause"], h["detail"])
+			t.Errorf("message %d of %d bytes: the dead letter has %d bytes, cause %q and detail %.60q; want the beginning of the message, cause form and a detail", i, len(value), len(d.Value), h["cause"], h["detail"])
 		}
 	}
 	c.read(c.topics.Updates(), 1)
@@ -178,7 +178,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 		return err != nil
 	})
 	var messages []*sarama.ProducerMessage
-	for i := range 20 { // together they exceed the limit too
+	for i := range 20 { // the limit is lower than each large message, and than all messages together
 		n := 1000
 		if i%5 == 0 {
 			n = 100_000
@@ -193,7 +193,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 			continue
 		}
 		if h := headers(m); h["cause"] != "form" || h["origin-value-bytes"] != "" && (h["origin-value-bytes"] != "100000" || len(m.Value) < 3000) || h["origin-value-bytes"] == "" && len(m.Value) != 1000 {
-			t.Errorf("dead letter of %d bytes with headers %v", len(m.Value), h)
+			t.Errorf("a dead letter has %d bytes and the headers %v, want a whole message of 1000 bytes or the beginning of one of 100000", len(m.Value), h)
 		}
 	}
 }

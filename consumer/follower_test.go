@@ -86,7 +86,7 @@ func (f *followed) send(partition int32, matches ...string) {
 	}
 }
 
-// wait reports whether the update of match is delivered in time.
+// wait reports whether the update of match is delivered within 10 seconds.
 func (f *followed) wait(match string) bool {
 	for deadline := time.After(10 * time.Second); ; {
 		select {

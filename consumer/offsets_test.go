@@ -57,7 +57,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 		t.Error(diff)
 	}
 	if sessions, resets := m.count("sessions_total"), m.count("offset_resets_total"); sessions != 1 || resets != 2 {
-		t.Errorf("%d sessions and %d resets, want 1 and 2", sessions, resets)
+		t.Errorf("the consumer had %d sessions and made %d resets, want 1 and 2", sessions, resets)
 	}
 	m.stop()
 	for _, line := range []string{"partition=1 committed=1 oldest=3", "partition=2 committed=1000 oldest=0"} {
@@ -74,7 +74,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 
 // A topic that is deleted and recreated while a consumer reads it is read from its
 // oldest message.
-func TestRecreatedTopic(t *testing.T) {
+func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
 	c.join(s, consumer.Options{})
@@ -97,8 +97,8 @@ func TestRecreatedTopic(t *testing.T) {
 	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(board(t, s), "ann 1") })
 }
 
-// A recreated topic is read from its oldest message even if it has a message at the
-// committed offset before the consumer notices the change.
+// A recreated topic is read from its oldest message, even if it already has a message at
+// the committed offset when the consumer notices that the topic was recreated.
 func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { recreatedTopicWithMoreMessages(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { recreatedTopicWithMoreMessages(t, startReal(t)) })

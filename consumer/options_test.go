@@ -9,7 +9,7 @@ import (
 // A consumer reads the mirrors of other regions' results. It ignores other topics
 // with a similar name: the mirror of its own results, mirrors of mirrors, and the
 // topics of another service.
-func TestIsMirror(t *testing.T) {
+func TestOnlyMirrorsOfOtherRegionsResultsAreRead(t *testing.T) {
 	for _, tt := range []struct {
 		region, prefix, topic string
 		want                  bool

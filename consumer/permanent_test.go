@@ -61,8 +61,8 @@ func (d damaged) Result(ctx context.Context, key leaderboard.ResultKey) (leaderb
 	return d.Store.Result(ctx, key)
 }
 
-// Stored data of one user that cannot be decoded makes dead letters of that user's
-// messages. All other messages of the batch are applied, reported and committed.
+// If the stored data of one user cannot be decoded, that user's messages become dead
+// letters. All other messages of the batch are applied, reported and committed.
 func TestDamagedUserDoesNotStopThePartition(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -87,7 +87,7 @@ func TestDamagedUserDoesNotStopThePartition(t *testing.T) {
 	}
 	for _, d := range c.read(c.topics.DeadLetters(), each+1) {
 		if h := headers(d); h["cause"] != "damaged" || string(d.Key) != "bad" || h["detail"] != errDamaged.Error() {
-			t.Errorf("dead letter of %q with cause %q: %s", d.Key, h["cause"], h["detail"])
+			t.Errorf("a dead letter has the key %q, cause %q and detail %q, want bad, damaged and the store's error", d.Key, h["cause"], h["detail"])
 		}
 	}
 	if n := m.count("dead_letters_total"); n != each+1 {

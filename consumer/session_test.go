@@ -65,7 +65,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 		return all == n
 	})
 	if len(seen) < 3 {
-		t.Errorf("saw the sums %v of committed offsets, want at least 3: the test did not see the offsets between the first commit and the last", seen)
+		t.Errorf("the test saw the sums %v of committed offsets, want at least 3 different ones, so that it checks offsets before the last commit", seen)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestHandOverRedeliversNothing(t *testing.T) {
 
 // When a consumer stops, the next owner continues at the position that the consumer has
 // reached. Applying the whole log again changes nothing.
-func TestHandOverAndReplay(t *testing.T) {
+func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
 	first := &flaky{Service: s, rng: rand.New(rand.NewPCG(1, 1))}
@@ -253,7 +253,7 @@ func TestHandOverAndReplay(t *testing.T) {
 
 // A consumer that has an InstanceID and rejoins within SessionTimeout gets its
 // partitions back. The session of the other member continues.
-func TestStaticMembership(t *testing.T) {
+func TestAnInstanceIDKeepsPartitionsAcrossARestart(t *testing.T) {
 	t.Parallel()
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
@@ -269,7 +269,7 @@ func TestStaticMembership(t *testing.T) {
 	c.join(g, consumer.Options{InstanceID: "b", SessionTimeout: 30 * time.Second})
 	eventually(t, "all results are applied", func() bool { return g.count() == 400 })
 	if n := staying.count("sessions_total"); n != sessions {
-		t.Errorf("the staying consumer had %d sessions before, and %d after", sessions, n)
+		t.Errorf("the other member had %d sessions before the restart and %d after it, want no new one", sessions, n)
 	}
 	for m, times := range g.applied {
 		if times != 1 {

@@ -21,7 +21,7 @@ import (
 )
 
 // A submit through Kafka returns the new score once a consumer has applied the result.
-func TestSubmitThroughTheLog(t *testing.T) {
+func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
 	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
@@ -42,16 +42,16 @@ func TestSubmitThroughTheLog(t *testing.T) {
 	for i, want := range []leaderboard.Score{5, 10, 15} {
 		got, err := s.Submit(t.Context(), boardB(t, s), result(fmt.Sprint("m", i), 5))
 		if err != nil || got[0].Status != leaderboard.Applied || got[0].Score != want || got[0].Err != nil {
-			t.Fatalf("submit %d: %+v, %v; want %d", i, got, err, want)
+			t.Fatalf("submit %d: %+v, error %v; want the status Applied and the score %d", i, got, err, want)
 		}
 	}
 	got, err := s.Submit(t.Context(), boardB(t, s), result("m1", 5))
 	if err != nil || got[0].Status != leaderboard.Duplicate || got[0].Score != 15 {
-		t.Errorf("submit of a duplicate: %+v, %v", got, err)
+		t.Errorf("submit of a duplicate: %+v, error %v; want the status Duplicate and the score 15", got, err)
 	}
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m0"}
 	if got, err := s.Retract(t.Context(), boardB(t, s), key, nil); err != nil || got.Status != leaderboard.Applied || got.Score != 10 {
-		t.Errorf("retract: %+v, %v", got, err)
+		t.Errorf("retract: %+v, error %v; want the status Applied and the score 10", got, err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestAcceptDoesNotWait(t *testing.T) {
 	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
 	got, err := s.Accept(t.Context(), boardB(t, s), []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 7}})
 	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore || got[0].Err != nil {
-		t.Fatalf("accept: %+v, %v", got, err)
+		t.Fatalf("accept: %+v, error %v; want the status Accepted without a score", got, err)
 	}
 	if _, err := s.Result(t.Context(), boardB(t, s), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
 		t.Errorf("result before it is applied: %v, want ErrResultNotFound", err)
@@ -133,7 +133,7 @@ func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
 	s, _ := newService(t, ranking.Options{Results: submitter})
 	got, err := s.Submit(t.Context(), boardB(t, s), []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: "m"}, Score: 1}})
 	if err != nil || got[0].Status != leaderboard.Accepted || got[0].HasScore {
-		t.Errorf("submit: %+v, %v", got, err)
+		t.Errorf("submit without a consumer: %+v, error %v; want the status Accepted without a score", got, err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -36,10 +36,10 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 		return p.Send(t.Context(), []*sarama.ProducerMessage{{Topic: "t", Value: sarama.StringEncoder(strings.Repeat("x", n))}})
 	}
 	if err := send(1<<20, 2<<20); err == nil || errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("Send of a message over the client's limit: %v", err)
+		t.Errorf("Send of a message over the client's limit: error %v, want one that is not ErrUnavailable", err)
 	}
 	if err := send(4<<20, 2<<20); !errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("Send of a message over the broker's limit: %v", err)
+		t.Errorf("Send of a message over the broker's limit: error %v, want ErrMessageSizeTooLarge and not ErrUnavailable", err)
 	}
 	if err := send(1<<20, 1000); err != nil {
 		t.Errorf("Send of a message within the limits: %v", err)

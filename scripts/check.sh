@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that CI runs: formatting, modules, linters, generated code, and
-# every test under the race detector. It needs Go. It installs or starts what else
-# the tests need, and reports it. The first step that fails ends the run.
+# every test under the race detector. It needs Go. It installs the packages and starts
+# the servers that the tests need. The first step that fails ends the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,7 +40,7 @@ step "tests"
 # Real Cassandra, Kafka and Redis start once for all packages. With
 # REQUIRE_INTEGRATION, a missing server fails a test instead of skipping it.
 export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
-go -C test/page test -count=1 -shuffle=on ./... # runs the module's command, which the cache does not see
+go -C test/page test -count=1 -shuffle=on ./... # builds the service itself, so Go's test cache would miss a change of it
 # Two sets of official results may not be committed. To run those checks too, name
 # their folder in LEADERBOARD_DATASETS.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"

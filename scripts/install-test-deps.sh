@@ -42,8 +42,8 @@ fi
 say "installing$missing"
 export DEBIAN_FRONTEND=noninteractive
 $run apt-get update -qq
-# A Debian package starts its server on installation. The tests start their own, so
-# this policy prevents that; the script removes the policy when it ends.
+# A Debian package starts its server on installation. This policy prevents the start,
+# because the tests start their own servers. The script removes the policy when it ends.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	printf '#!/bin/sh\nexit 101\n' | $run tee $policy >/dev/null

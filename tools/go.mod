@@ -1,5 +1,5 @@
-// Tools that generate and check code, pinned here so that what they need
-// never reaches the service's own go.mod.
+// Tools that generate and check code. They are pinned in a module of their own, so that
+// their dependencies stay out of the service's go.mod.
 module github.com/open-leaderboard/leaderboard/tools
 
 go 1.26.7

@@ -14,8 +14,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// ToBoard returns the board of a message. A nil message has no fields. Its errors
-// are [leaderboard.FieldError]s, joined. The domain checks limits.
+// ToBoard returns the board of a message. A nil message counts as one without fields.
+// The error of ToBoard joins [leaderboard.FieldError]s. ToBoard does not check limits.
 func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	if b == nil {
 		b = &pb.Board{}

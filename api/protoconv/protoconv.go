@@ -44,8 +44,8 @@ func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	return t.AsTime(), nil
 }
 
-// ToResult returns a match result for b, without a season. Its errors are
-// [leaderboard.FieldError]s, joined.
+// ToResult returns a match result for b, without a season. The error of ToResult joins
+// [leaderboard.FieldError]s.
 func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result := leaderboard.MatchResult{
 		ResultKey:   leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: leaderboard.UserID(r.GetUserId()), Match: leaderboard.MatchID(r.GetMatchId())},

@@ -96,7 +96,7 @@ func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error)
 // files of this API set json_name to the field's name.
 func jsonName(fd protoreflect.FieldDescriptor) string { return string(fd.Name()) }
 
-// omitEmpty reports for each field of the API whether the field has the option
+// omitEmpty holds, for each field of the API, whether the field has the option
 // omit_empty.
 var omitEmpty = func() map[protoreflect.FullName]bool {
 	names := map[protoreflect.FullName]bool{}

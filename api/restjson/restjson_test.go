@@ -177,7 +177,7 @@ func TestJSONShape(t *testing.T) {
 		&pb.Result{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.Inf(1))}}},
 	} {
 		if got, err := Append(nil, m); err == nil {
-			t.Errorf("%v has no JSON form, but is %s", m, got)
+			t.Errorf("Append(%v) = %s, want an error, because the message has no JSON form", m, got)
 		}
 	}
 }
@@ -187,11 +187,11 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	var walk func(md protoreflect.MessageDescriptor)
 	walk = func(md protoreflect.MessageDescriptor) {
 		if n := md.Fields().Len(); n > 64 {
-			t.Errorf("%s has %d fields; Decode counts on at most 64", md.FullName(), n)
+			t.Errorf("%s has %d fields, but Decode has a bit for only 64", md.FullName(), n)
 		}
 		for i := range md.Fields().Len() {
 			if fd := md.Fields().Get(i); fd.JSONName() != string(fd.Name()) {
-				t.Errorf("%s is %s in JSON: give it json_name", fd.FullName(), fd.JSONName())
+				t.Errorf("field %s has the JSON name %s: set json_name to the field's name", fd.FullName(), fd.JSONName())
 			}
 		}
 		for i := range md.Messages().Len() {
@@ -205,8 +205,8 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode accepts what protojson accepts, to the same message, and names the field
-// of everything that it refuses.
+// Decode and protojson decode a body to the same message, or both refuse it, except for
+// the problems in stricter. If Decode refuses a body, its error names a field.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -221,7 +221,7 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		broken := breakJSON(rng, string(data)) // or not
+		broken := breakJSON(rng, string(data)) // may return the text unchanged
 		if !checkDecode(t, []byte(broken), m.ProtoReflect().Descriptor()) {
 			refused++
 		}
@@ -230,7 +230,7 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 		}
 	}
 	if refused < 2000 {
-		t.Errorf("only %d bodies were refused", refused)
+		t.Errorf("Decode refused %d bodies, want at least 2000", refused)
 	}
 }
 
@@ -251,7 +251,7 @@ func breakJSON(rng *rand.Rand, s string) string {
 	return s
 }
 
-// stricter matches the problems that Decode finds with what protojson accepts.
+// stricter matches the problems for which Decode refuses a body that protojson accepts.
 var stricter = regexp.MustCompile(`stored exactly|is longer than|nested more|more than|[eE].* is not an integer`)
 
 // checkDecode compares Decode with protojson, and reports whether Decode accepts
@@ -273,7 +273,7 @@ func checkDecode(t *testing.T, data []byte, md protoreflect.MessageDescriptor) b
 		t.Errorf("Decode of %s (-protojson +Decode):\n%s", data, cmp.Diff(want, got, protocmp.Transform()))
 	case err == nil:
 	case !errors.As(err, &field) || field.Field == "" || field.Problem == "":
-		t.Errorf("%s: %v", data, err)
+		t.Errorf("Decode of %s: error %v, want a FieldError with a field and a problem", data, err)
 	case wantErr == nil && !stricter.MatchString(field.Problem):
 		t.Errorf("Decode refuses %s, protojson does not: %v", data, err)
 	case got.ProtoReflect().IsValid() && proto.Size(got) > 0:
@@ -321,10 +321,10 @@ func TestBounds(t *testing.T) {
 				t.Errorf("%s: %v", tt.name, err)
 			}
 		} else if !errors.As(err, &field) || field.Field != tt.field || !strings.Contains(field.Problem, tt.says) {
-			t.Errorf("%s: %.300v, want %s: …%s…", tt.name, err, tt.field, tt.says)
+			t.Errorf("%s: error %.300v, want one about field %s that contains %q", tt.name, err, tt.field, tt.says)
 		}
 		if err != nil && len(m.GetResults()) > 0 {
-			t.Errorf("%s: %d results are in the message", tt.name, len(m.GetResults()))
+			t.Errorf("%s: after the error the message has %d results, want none", tt.name, len(m.GetResults()))
 		}
 	}
 }
@@ -342,11 +342,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := Append(nil, m)
 		if err != nil {
-			t.Fatalf("%s was taken, but cannot be written: %v", data, err)
+			t.Fatalf("Decode accepts %s, but Append of the message fails: %v", data, err)
 		}
 		back := &pb.Result{}
 		if err := Decode(again, back); err != nil || !proto.Equal(m, back) {
-			t.Errorf("%s came back as %s: %v", data, again, err)
+			t.Errorf("%s, decoded and encoded, is %s, which decodes to another message: %v", data, again, err)
 		}
 	})
 }

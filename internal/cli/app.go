@@ -53,9 +53,9 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// Confirm asks the user to confirm an operation that cannot be undone. The user must
-// type word. If yes is true, Confirm returns nil without asking. It returns an error
-// for any other answer, and a [UsageError] if stdin is not a terminal.
+// Confirm asks the user to confirm an operation that cannot be undone. It returns an
+// error unless the user types the text in the parameter word. If yes is true, Confirm
+// returns nil without asking. If stdin is not a terminal, it returns a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

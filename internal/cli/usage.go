@@ -152,8 +152,8 @@ func childNames(cmd *cobra.Command) string {
 // Exactly accepts one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// Between accepts one argument for each of names. The number of required arguments is
-// least; the others may be omitted.
+// Between accepts one argument for each of names. The caller of the command must give
+// the first ones, as many as least, and may omit the others.
 func Between(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -35,9 +35,9 @@ type request[T any] struct {
 	done  chan error
 }
 
-// Do passes value to a call for key that starts after Do was called, and returns the
-// error of that call. If ctx is done before the call returns, Do returns the error of
-// ctx, but the call still takes place.
+// Do adds the request value to the next call for key, and returns the error of that call,
+// or of the retry of this request alone. If ctx is done before that, Do returns the error
+// of ctx, but the call still takes place.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{value, make(chan error, 1)}
 	g.mu.Lock()

@@ -96,7 +96,7 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 			}
 		}
 		if len(r.batches) != 2 {
-			t.Errorf("batches %v, want 2", r.batches)
+			t.Errorf("the calls had the batches %v, want 2 calls", r.batches)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestPartitionsMatchLibrdkafka(t *testing.T) {
 		Topics: names, Partitions: n, ReplicationFactor: 1, Retention: time.Hour,
 	})
 	if err != nil || len(created) != 3 {
-		t.Fatalf("EnsureTopics created %v, %v", created, err)
+		t.Fatalf("EnsureTopics = %v, %v, want 3 created topics", created, err)
 	}
 	random := mathrand.New(mathrand.NewPCG(1, 2))
 	var in bytes.Buffer
@@ -111,7 +111,7 @@ func TestRetryUntilSuccess(t *testing.T) {
 			return nil
 		}, func(_ error, in time.Duration) {
 			if failures++; in > 15*time.Second {
-				t.Errorf("interval %v after failure %d", in, failures)
+				t.Errorf("the interval after failure %d is %v, want at most 15s", failures, in)
 			}
 		})
 		if err != nil || calls != 20 || failures != 19 {

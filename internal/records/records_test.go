@@ -98,7 +98,7 @@ func TestCSVRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := readRows(t, r, "a", "b"); !slices.Equal(got, []string{"2 line|1,5|x;y"}) {
-		t.Errorf("semicolons: %q", got)
+		t.Errorf("CSV with the delimiter ; has the rows %q, want one row: line 2, 1,5 and x;y", got)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestJSONRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := readRows(t, r, "race.id", "race.at.day", "a.b", "race.none", "none.x"); !slices.Equal(got, []string{"1 line|7|x|1|-|-"}) {
-		t.Errorf("dotted names: %q", got)
+		t.Errorf("the fields with dotted names are %q, want 7, x, 1 and two absent ones", got)
 	}
 }
 
@@ -161,10 +161,10 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 		t.Errorf("a gzip file cut short ends in %q after %d rows", last, len(rows))
 	}
 	if _, err := Decompress(strings.NewReader("\xff\xfea\x00")); !errors.Is(err, errUTF16) {
-		t.Errorf("UTF-16 = %v", err)
+		t.Errorf("Decompress of UTF-16 = %v, want errUTF16", err)
 	}
 	if _, err := Decompress(strings.NewReader("\x1f\x8bnonsense")); err == nil {
-		t.Error("a gzip header without gzip is not an error")
+		t.Error("Decompress accepts a gzip header that no gzip content follows, want an error")
 	}
 }
 
@@ -211,7 +211,7 @@ func TestReadersTakeConstantMemory(t *testing.T) {
 			}
 		}
 		if grown := int64(most) - int64(before.HeapAlloc); grown > 8<<20 {
-			t.Errorf("%s: %d MiB of memory for an input of %d MiB", name, grown>>20, size>>20)
+			t.Errorf("%s: reading %d MiB grew the heap by %d MiB, want at most 8 MiB", name, size>>20, grown>>20)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func FuzzCSV(f *testing.F) {
 				t.Fatal(err)
 			}
 			if rec.Line <= lastLine || r.Offset() <= lastOffset || r.Offset() > int64(len(input)) {
-				t.Fatalf("record of line %d up to %d after line %d up to %d", rec.Line, r.Offset(), lastLine, lastOffset)
+				t.Fatalf("a record at line %d that ends at offset %d follows one at line %d that ends at offset %d", rec.Line, r.Offset(), lastLine, lastOffset)
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
 			if whole && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
@@ -286,19 +286,19 @@ func FuzzJSON(f *testing.F) {
 				t.Fatal(err)
 			}
 			if n >= len(want) || string(rec.Raw) != want[n] {
-				t.Fatalf("record %d is %q, of lines %q", n, rec.Raw, want)
+				t.Fatalf("record %d is %q, want the line with that number of %q", n, rec.Raw, want)
 			}
 			if rec.Err != nil {
 				continue
 			}
 			for _, name := range []string{"a", "b", "a.b", "a.b.c", ""} {
 				if c, ok := rec.Column(name); ok && !utf8.ValidString(c.Text) {
-					t.Fatalf("%s of %q is %q", name, rec.Raw, c.Text)
+					t.Fatalf("field %q of %q is %q, which is not valid UTF-8", name, rec.Raw, c.Text)
 				}
 			}
 		}
 		if n != len(want) {
-			t.Fatalf("%d records of %d lines", n, len(want))
+			t.Fatalf("%d records were read, want one for each of %d lines", n, len(want))
 		}
 	})
 }

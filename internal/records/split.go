@@ -61,7 +61,7 @@ const (
 // line.
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
-	state, firstLine := fieldStart, -1
+	state, firstLine := fieldStart, -1 // firstLine: length of the record's first line, -1 before its end
 	for i := 0; ; i++ {
 		for s.start+i == len(s.buf) {
 			if !s.fill() {

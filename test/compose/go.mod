@@ -1,5 +1,5 @@
-// The test of docker-compose.yml and the Dockerfile, apart so that what the
-// compose parser needs never reaches the service's own go.mod.
+// The test of docker-compose.yml and the Dockerfile. It is a module of its own, so that
+// the dependencies of the compose parser stay out of the service's go.mod.
 module github.com/open-leaderboard/leaderboard/test/compose
 
 go 1.26.0

@@ -1,5 +1,5 @@
-// The test of the web page in a browser, apart so that the driver of the browser
-// never reaches the service's own go.mod.
+// The test of the web page in a browser. It is a module of its own, so that the driver
+// of the browser stays out of the service's go.mod.
 module github.com/open-leaderboard/leaderboard/test/page
 
 go 1.26.0

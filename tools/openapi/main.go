@@ -91,7 +91,8 @@ func onePath(paths map[string]any, from, to string) {
 	delete(paths, from)
 }
 
-// correctIntegers makes 64-bit integers numbers everywhere in the document.
+// correctIntegers changes the type of 64-bit integers from string to integer, everywhere
+// in the document.
 func correctIntegers(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-func TestRetry(t *testing.T) {
+func TestRetryEndsWithSuccessAPermanentErrorOrTheTimeLimit(t *testing.T) {
 	limited, err := status.New(codes.ResourceExhausted, "slow down").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(7 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
@@ -20,8 +20,8 @@ func TestRetry(t *testing.T) {
 		name        string
 		failures    int
 		err         error
-		code        codes.Code // of the result
-		least, most time.Duration
+		code        codes.Code    // of the error that retry returns
+		least, most time.Duration // bounds of the time that retry takes
 	}{
 		{"success needs no wait", 0, nil, codes.OK, 0, 0},
 		{"a permanent error is returned at once", 1000, status.Error(codes.PermissionDenied, "no"), codes.PermissionDenied, 0, 0},
@@ -40,7 +40,7 @@ func TestRetry(t *testing.T) {
 					return nil
 				})
 				if took := time.Since(started); status.Code(err) != tt.code || took < tt.least || took > tt.most {
-					t.Errorf("retry = %v after %v, want %v after %v to %v", err, took, tt.code, tt.least, tt.most)
+					t.Errorf("retry = %v after %v, want the code %v after %v to %v", err, took, tt.code, tt.least, tt.most)
 				}
 			})
 		})
