@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
@@ -26,6 +27,7 @@ type gateway struct {
 	// receiveTimeout bounds the time that a client takes to send a body.
 	receiveTimeout time.Duration
 	routes         map[string]*route // by HTTP method and path pattern
+	gzip           func(http.Handler) http.HandlerFunc
 }
 
 // route is one HTTP method and path of an API method.
@@ -42,7 +44,7 @@ type route struct {
 }
 
 func newGateway(ctx context.Context, conn *inProcessConn, admit func(context.Context, []string, string) *admission, receiveTimeout time.Duration) (*gateway, error) {
-	gw := &gateway{admission: admit, receiveTimeout: receiveTimeout, routes: map[string]*route{}}
+	gw := &gateway{admission: admit, receiveTimeout: receiveTimeout, routes: map[string]*route{}, gzip: newGzip()}
 	gw.ServeMux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, jsonMarshaler{}),
 		runtime.WithMarshalerOption(eventStream, eventMarshaler{}),
@@ -171,6 +173,11 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // nginx and other proxies would buffer events
 		}
-		next(w, r.WithContext(context.WithValue(r.Context(), admissionKey{}, a)), params)
+		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
+		if rt.streams || scopeOf(rt.method) != auth.Read { // answers of other scopes may hold secrets
+			next(w, r, params)
+			return
+		}
+		gw.gzip(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r, params) })).ServeHTTP(w, r)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,10 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/web"
 )
 
-// newProbes returns a mux with /healthz, /readyz and /metrics. ready returns nil if the
+// addProbes adds /healthz, /readyz and /metrics to mux. ready returns nil if the
 // process can serve, and an error that states the reason otherwise.
-func newProbes(ready func() error, metrics prometheus.Gatherer) *http.ServeMux {
-	mux := http.NewServeMux()
+func addProbes(mux *http.ServeMux, ready func() error, metrics prometheus.Gatherer) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := ready(); err != nil {
@@ -31,17 +31,35 @@ func newProbes(ready func() error, metrics prometheus.Gatherer) *http.ServeMux {
 		writeText(w, http.StatusOK, "ready")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	return mux
 }
 
 // NewProbeServer returns an HTTP server of /healthz, /readyz and /metrics, for a
 // process that does not serve the API. ready returns nil if the process can do its
 // work, and an error that states the reason otherwise.
 func NewProbeServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
-	probes := newProbes(ready, metrics)
+	mux := http.NewServeMux()
+	addProbes(mux, ready, metrics)
+	return newBodilessServer(mux, log)
+}
+
+// NewAdminServer returns an HTTP server of /healthz, /readyz, /metrics and /debug/pprof.
+// It needs no key, so it is for a listener that only operators can reach.
+func NewAdminServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
+	mux := http.NewServeMux()
+	addProbes(mux, ready, metrics)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return newBodilessServer(mux, log)
+}
+
+// newBodilessServer returns a server of routes that use no body.
+func newBodilessServer(mux *http.ServeMux, log *slog.Logger) *http.Server {
 	return newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		boundUnreadBody(w, r)
-		probes.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 	}), log)
 }
 
@@ -77,27 +95,33 @@ func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 
 // newHandler returns the handler of all HTTP requests. It sets the security headers
 // of every answer and leaves paths under /v1/ to gw.
-func (s *Server) newHandler(gw *gateway) http.Handler {
-	mux := newProbes(s.options.Ready, s.options.Metrics)
-	mux.HandleFunc("GET /{$}", web.ServePage)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
+	mux := http.NewServeMux()
+	if !s.options.SeparateProbes {
+		addProbes(mux, s.options.Ready, s.options.Metrics)
+	}
+	gzip := newGzip()
+	mux.Handle("GET /{$}", gzip(web.Page(frameAncestors(s.options.FrameAncestors))))
+	mux.Handle("GET /openapi.json", gzip(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(api.OpenAPI) // the client may have disconnected
-	})
+	})))
 
 	// A web page of another origin must not make a browser on this machine submit
 	// scores to a server without keys. If the page's own domain resolves to this
 	// machine (DNS rebinding), the Host header still has that domain.
-	crossOrigin := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w := &timeoutWriter{rw, http.NewResponseController(rw)}
+	crossOrigin, err := newCrossOriginProtection(s.options.CORSOrigins)
+	if err != nil {
+		return nil, err
+	}
+	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w := &answerWriter{ResponseWriter: rw, ResponseController: http.NewResponseController(rw)}
 		w.extend()
 		boundUnreadBody(w, r)
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		setFraming(h, s.options.FrameAncestors)
 		h.Set("Cache-Control", "no-store")
 		if r.TLS != nil {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
@@ -115,8 +139,22 @@ func (s *Server) newHandler(gw *gateway) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), httpPeer(r))))
+		if s.publicRead(r) {
+			w.cacheControl = s.options.PublicCacheControl
+		}
+		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), s.httpPeer(r))))
 	})
+	if len(s.options.CORSOrigins) == 0 {
+		return handler, nil
+	}
+	shared := newCORS(s.options.CORSOrigins).Handler(handler)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == "/openapi.json" {
+			shared.ServeHTTP(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}), nil
 }
 
 // isLoopbackName reports whether a host is localhost, a subdomain of localhost, or a
@@ -130,26 +168,45 @@ func isLoopbackName(host string) bool {
 // end streams.
 const writeTimeout = 30 * time.Second
 
-type timeoutWriter struct {
+// answerWriter writes an answer.
+type answerWriter struct {
 	http.ResponseWriter
 	*http.ResponseController
+	// cacheControl is the Cache-Control of the answer if it is a success. If it is
+	// empty, the header stays as it is.
+	cacheControl string
+	wroteHeader  bool
 }
 
 // extend restarts the write timeout. It ignores the error, because the
 // ResponseWriters of tests have no deadlines.
-func (w *timeoutWriter) extend() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+func (w *answerWriter) extend() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
-func (w *timeoutWriter) Write(p []byte) (int, error) {
+// WriteHeader writes the status and the header.
+func (w *answerWriter) WriteHeader(status int) {
+	h := w.Header()
+	if status == http.StatusOK && w.cacheControl != "" && !w.wroteHeader && cacheable(h) {
+		h.Set("Cache-Control", w.cacheControl)
+		h.Add("Vary", "Authorization")
+	}
+	w.wroteHeader = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
 	w.extend()
+	if !w.wroteHeader {
+		w.WriteHeader(http.StatusOK)
+	}
 	return w.ResponseWriter.Write(p)
 }
 
 // Unwrap returns the wrapped writer. http.ResponseController calls it.
-func (w *timeoutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // httpPeer returns the client of an HTTP request as a gRPC peer.
-func httpPeer(r *http.Request) *peer.Peer {
-	p := &peer.Peer{Addr: httpAddr(r.RemoteAddr)}
+func (s *Server) httpPeer(r *http.Request) *peer.Peer {
+	p := &peer.Peer{Addr: s.client(httpAddr(r.RemoteAddr), r.Header[forwardedFor])}
 	if r.TLS != nil {
 		p.AuthInfo = credentials.TLSInfo{State: *r.TLS}
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // interceptors returns the interceptors that every call of gRPC and REST passes, the
-// outermost first. They report the call, translate errors, recover panics, set the
+// outermost first. They find the client behind proxies, report the call, translate errors, recover panics, set the
 // deadline, ask the guard, decode the message, check its counts, and limit the rate
 // of users. Streams have no interceptors for the deadline and for messages.
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
@@ -32,6 +32,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		return fmt.Errorf("server: panic: %v\n%s", p, debug.Stack())
 	})
 	unary := []grpc.UnaryServerInterceptor{
+		s.clientOfUnary,
 		interceptors.UnaryServerInterceptor(s.metrics),
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			res, err := next(ctx, req)
@@ -59,6 +60,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		},
 	}
 	stream := []grpc.StreamServerInterceptor{
+		s.clientOfStream,
 		interceptors.StreamServerInterceptor(s.metrics),
 		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			return report(ss.Context(), next(srv, ss))

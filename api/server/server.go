@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,19 @@ type Options struct {
 	// NoReflection switches off gRPC reflection, which describes the API to tools
 	// without a key.
 	NoReflection bool
+	// SeparateProbes leaves /healthz, /readyz and /metrics to another listener: see
+	// [NewAdminServer].
+	SeparateProbes bool
+	// TrustedProxies are the addresses of proxies. Their X-Forwarded-For names the client
+	// whose calls are limited and logged; that of other callers is ignored.
+	TrustedProxies []netip.Prefix
+	// CORSOrigins are the origins whose web pages may call the API. "*" is any origin.
+	CORSOrigins []string
+	// FrameAncestors are the origins whose pages may show the web page in a frame.
+	FrameAncestors []string
+	// PublicCacheControl is the Cache-Control of REST answers that callers without
+	// credentials may read. It needs PublicRead. Default no-store.
+	PublicCacheControl string
 	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
 	ShutdownGrace time.Duration
 
@@ -166,7 +180,9 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	if err != nil {
 		return nil, fmt.Errorf("server: gateway: %w", err)
 	}
-	s.handler = s.newHandler(gw)
+	if s.handler, err = s.newHandler(gw); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
 	return s, nil
 }
 

@@ -14,9 +14,9 @@ import (
 //go:embed index.html
 var html string
 
-// policy is the Content-Security-Policy. It allows only the style and the script with
+// policy is the Content-Security-Policy without frame-ancestors. It allows only the style and the script with
 // the hashes of the page's own, so that injected markup cannot run.
-var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
+var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
 	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
 
 // hashOf returns the CSP source of the page's only element with the given name.
@@ -27,9 +27,13 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// ServePage writes the page and its Content-Security-Policy.
-func ServePage(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Security-Policy", policy)
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(html)) // the client may have disconnected
+// Page returns a handler that writes the page and its Content-Security-Policy.
+// frameAncestors is the policy's source list of pages that may show it in a frame.
+func Page(frameAncestors string) http.Handler {
+	policy := policy + "; frame-ancestors " + frameAncestors
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte(html)) // the client may have disconnected
+	})
 }

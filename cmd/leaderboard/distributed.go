@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 
 	goredis "github.com/redis/go-redis/v9"
-	"golang.org/x/net/netutil"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 	"github.com/open-leaderboard/leaderboard/cache/redis"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
@@ -100,21 +96,3 @@ func cqlOptions(c *config.Cassandra) cql.Options {
 }
 
 func topicsOf(c *config.Kafka) kafka.Topics { return kafka.Topics{Prefix: c.TopicPrefix} }
-
-// serveProbes answers health probes and metrics only, for a server without the
-// API role.
-func (s *server) serveProbes(ctx context.Context) error {
-	server := apiserver.NewProbeServer(s.ready, s.metrics, s.log)
-	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stopped()
-	err := ignoreClosed(server.Serve(netutil.LimitListener(s.rest, s.config.Limits.Connections)))
-	<-ctx.Done()
-	return err
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}

@@ -24,7 +24,7 @@ func healthCommand(app *cli.App) *cobra.Command {
 		Use: "health", Short: "Check the server on this machine", Args: cli.Exactly(),
 		Long: `Check whether the server on this machine runs. The exit code is 0 if it does, so the
 command can be the health check of a container. Give the command the settings of the
-server: it calls the server's HTTP address. It needs no key.`,
+server: it calls the address of admin, or of http if admin is empty. It needs no key.`,
 		Example: `  leaderboard health
   leaderboard health --ready --http 127.0.0.1:9000`,
 	}
@@ -51,7 +51,11 @@ server: it calls the server's HTTP address. It needs no key.`,
 // probe calls a health probe of the server on this machine and returns the answer.
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	scheme, transport := "http", &http.Transport{}
-	if c.TLS.Cert != "" && c.ServesAPI() {
+	address, setting := c.HTTP, "http"
+	if c.Admin != "" {
+		address, setting = c.Admin, "admin"
+	}
+	if c.TLS.Cert != "" && c.ServesAPI() && c.Admin == "" {
 		// The certificate has the server's name on other machines, so it need not match
 		// this address. The request holds no secret.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
@@ -66,14 +70,14 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	url := scheme + "://" + reachable(c.HTTP) + path
+	url := scheme + "://" + reachable(address) + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("no server answers at %s (%w); start it with leaderboard serve, or name its address with --http", url, err)
+		return "", fmt.Errorf("no server answers at %s (%w); start it with leaderboard serve, or name its address with --%s", url, err, setting)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))

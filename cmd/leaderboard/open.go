@@ -44,8 +44,9 @@ type server struct {
 	backup  func(ctx context.Context, name string) error
 	closers []func() error // called from last to first
 
-	rest net.Listener
-	grpc net.Listener // nil if the server has no API role
+	rest  net.Listener // nil if the server has neither the API role nor probes there
+	grpc  net.Listener // nil if the server has no API role
+	admin net.Listener // nil unless it is configured
 	// newKey is the admin key that the first start created. It is printed once.
 	newKey secret.Text
 }
@@ -60,17 +61,12 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger) (s *ser
 		}
 	}()
 	if c.Insecure {
-		if err := auth.CheckLoopback(c.HTTP, c.GRPC); err != nil {
+		if err := auth.CheckLoopback(c.Addresses()...); err != nil {
 			return s, cli.Usagef("%w; or leave out --insecure", err)
 		}
 	}
-	if s.rest, err = listen("http", c.HTTP); err != nil {
+	if err := s.listen(); err != nil {
 		return s, err
-	}
-	if c.ServesAPI() {
-		if s.grpc, err = listen("grpc", c.GRPC); err != nil {
-			return s, err
-		}
 	}
 	s.metrics = prometheus.NewRegistry()
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -140,18 +136,23 @@ func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 			PerUser: auth.Rate{PerSecond: c.Limits.UserRate, Burst: c.Limits.UserBurst},
 			PerPeer: auth.Rate{PerSecond: c.Limits.PeerRate, Burst: c.Limits.PeerBurst},
 		},
-		NoReflection:      !c.Reflection,
-		Timeout:           c.RequestTimeout,
-		ReceiveTimeout:    c.ReceiveTimeout,
-		MaxConnections:    c.Limits.Connections,
-		MaxStreams:        uint32(c.Limits.Streams),
-		MaxWatchers:       int64(c.Limits.Watchers),
-		MaxCallerWatchers: int64(c.Limits.CallerWatchers),
-		ShutdownGrace:     c.ShutdownGrace,
-		Ready:             s.ready,
-		Backup:            s.backup,
-		Log:               s.log,
-		Metrics:           s.metrics,
+		NoReflection:       !c.Reflection,
+		SeparateProbes:     c.Admin != "",
+		TrustedProxies:     c.ProxyPrefixes(),
+		CORSOrigins:        c.Web.CORSOrigins,
+		FrameAncestors:     c.Web.AncestorSources(),
+		PublicCacheControl: c.Web.CacheControl,
+		Timeout:            c.RequestTimeout,
+		ReceiveTimeout:     c.ReceiveTimeout,
+		MaxConnections:     c.Limits.Connections,
+		MaxStreams:         uint32(c.Limits.Streams),
+		MaxWatchers:        int64(c.Limits.Watchers),
+		MaxCallerWatchers:  int64(c.Limits.CallerWatchers),
+		ShutdownGrace:      c.ShutdownGrace,
+		Ready:              s.ready,
+		Backup:             s.backup,
+		Log:                s.log,
+		Metrics:            s.metrics,
 	})
 }
 
@@ -195,6 +196,26 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	return s.store.PutAPIKey(ctx, key)
 }
 
+// listen opens the listeners that the server needs. A server without the API role
+// answers probes only, at the admin address if there is one.
+func (s *server) listen() (err error) {
+	c := s.config
+	if c.Admin != "" {
+		if s.admin, err = listen("admin", c.Admin); err != nil {
+			return err
+		}
+	}
+	if c.ServesAPI() || c.Admin == "" {
+		if s.rest, err = listen("http", c.HTTP); err != nil {
+			return err
+		}
+	}
+	if c.ServesAPI() {
+		s.grpc, err = listen("grpc", c.GRPC)
+	}
+	return err
+}
+
 func listen(setting, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
@@ -235,13 +256,15 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 			}
 		})
 	}
+	stopProbes := s.serveProbes(cancel)
 	var err error
 	if s.api != nil {
 		err = s.api.Serve(ctx, s.rest, s.grpc)
+		s.rest, s.grpc = nil, nil // both are closed already
 	} else {
-		err = s.serveProbes(ctx)
+		<-ctx.Done()
 	}
-	s.rest, s.grpc = nil, nil // both are closed already
+	stopProbes()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = errors.Join(cause, err)
 	}
@@ -282,7 +305,7 @@ func (s *server) load(ctx context.Context, progress ranking.Progress) error {
 // close closes the listeners and every opened part, in reverse order.
 func (s *server) close() error {
 	var errs []error
-	for _, l := range []net.Listener{s.rest, s.grpc} {
+	for _, l := range []net.Listener{s.rest, s.grpc, s.admin} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}

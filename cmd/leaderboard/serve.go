@@ -78,10 +78,7 @@ func newLog(w io.Writer, l config.Log) *slog.Logger {
 // welcome prints the server's addresses on a terminal, and logs them. It prints a
 // new admin key to stdout, never to the log.
 func welcome(app *cli.App, s *server) {
-	url, grpc, keeps, where := s.url(), "", "data", s.config.Data
-	if s.grpc != nil {
-		grpc = s.grpc.Addr().String()
-	}
+	keeps, where := "data", s.config.Data
 	if s.config.Distributed() {
 		keeps, where = "keyspace", s.config.Cassandra.Keyspace
 	} else if data, err := filepath.Abs(where); err == nil {
@@ -90,9 +87,10 @@ func welcome(app *cli.App, s *server) {
 	if cli.IsTerminal(app.Stdout) {
 		fmt.Fprintf(app.Stdout, "\n  leaderboard %s\n\n", cli.ReadVersion().Version)
 		if s.grpc != nil {
-			fmt.Fprintf(app.Stdout, "  web page   %s/\n  REST       %s/v1/scores   (described in %s/openapi.json)\n  gRPC       %s\n", url, url, url, grpc)
+			url := s.url()
+			fmt.Fprintf(app.Stdout, "  web page   %s/\n  REST       %s/v1/scores   (described in %s/openapi.json)\n  gRPC       %s\n", url, url, url, s.grpc.Addr())
 		}
-		fmt.Fprintf(app.Stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", url, keeps, where)
+		fmt.Fprintf(app.Stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", s.probesURL(), keeps, where)
 		if s.config.Insecure {
 			fmt.Fprint(app.Stdout, "  Calls need no key: every user of this machine may do everything.\n\n")
 		}
@@ -100,7 +98,7 @@ func welcome(app *cli.App, s *server) {
 	if s.newKey != "" {
 		fmt.Fprintf(app.Stdout, "  Your admin key, shown only this once (leaderboard key create makes more):\n\n  export LEADERBOARD_KEY=%s\n\n", string(s.newKey))
 	}
-	s.log.Info("listening", "http", s.rest.Addr().String(), "grpc", grpc, "tls", s.config.TLS.Cert != "",
+	s.log.Info("listening", "http", addressOf(s.rest), "grpc", addressOf(s.grpc), "admin", addressOf(s.admin), "tls", s.config.TLS.Cert != "",
 		"insecure", s.config.Insecure, keeps, where, "version", cli.ReadVersion().Version)
 	if s.api != nil && s.config.TLS.Cert == "" && auth.CheckLoopback(s.config.HTTP, s.config.GRPC) != nil {
 		s.log.Warn(plainWarning, "http", s.config.HTTP, "grpc", s.config.GRPC)
@@ -109,6 +107,14 @@ func welcome(app *cli.App, s *server) {
 
 const plainWarning = "API keys cross the network unencrypted, because the server accepts calls from other machines without TLS: " +
 	"set tls.cert and tls.key, listen on a loopback address, or let only a TLS proxy call the server"
+
+// addressOf returns the address of a listener, or "" if there is none.
+func addressOf(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}
 
 // url returns the URL of the HTTP listener, as seen from this machine.
 func (s *server) url() string {

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -23,12 +21,16 @@ import (
 // To add a group, add a field whose type is a struct of such fields.
 type Config struct {
 	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist."`
-	HTTP       string `key:"http" unit:"host:port" help:"Listen address of REST, the web page and the metrics. Port 0 takes any free port."`
+	HTTP       string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 takes any free port."`
 	GRPC       string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
-	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Only with loopback addresses in http and grpc."`
+	Admin      string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
+	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Only with loopback addresses in http, grpc and admin."`
 	PublicRead bool   `key:"public_read" unit:"true or false" help:"Allow callers without a key to read ranks."`
 	Reflection bool   `key:"grpc_reflection" unit:"true or false" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
 	AdminKey   Secret `key:"admin_key" unit:"text" help:"An admin key to add to the store, at least 16 bytes long. If it is empty and the store has no key, the server creates one at its start and prints it once."`
+
+	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy, over REST and gRPC. The header of other callers is ignored."`
+	Web            Web      `key:"web"`
 
 	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers callers, consumer applies results from Kafka."`
 	Region    string    `key:"region" unit:"letters, digits, - and _" help:"Name of this region, if there are several. The server also reads copies of the other regions' topics, such as eu.match-results."`
@@ -80,6 +82,7 @@ func Default() Config {
 		Kafka:          Kafka{Group: "leaderboard", SessionTimeout: 10 * time.Second, ApplyWait: 2 * time.Second, Batch: 512},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
 		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Connections: 20_000, Streams: 250, Watchers: 10_000, CallerWatchers: 1_000},
+		Web:            Web{CacheControl: "no-store"},
 		Log:            Log{Level: "info", Format: "auto"},
 	}
 }
@@ -91,18 +94,8 @@ func (c *Config) Validate() error {
 	if c.Data == "" {
 		v.errorf("data", "is empty; name a folder")
 	}
-	for key, addr := range map[string]string{"http": c.HTTP, "grpc": c.GRPC} {
-		_, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			v.errorf(key, "%q is not of the form host:port", addr)
-			continue
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-			v.errorf(key, "%q has no port between 0 and 65535", addr)
-		} else if c.HTTP == c.GRPC && n != 0 && key == "grpc" {
-			v.errorf(key, "%q is also the address of http; choose another one for gRPC", addr)
-		}
-	}
+	c.validateAddresses(&v)
+	c.Web.validate(&v, c.Insecure)
 	if c.AdminKey != "" && len(c.AdminKey) < minAdminKeyBytes {
 		v.errorf("admin_key", "is shorter than %d bytes and could be guessed; choose a longer one", minAdminKeyBytes)
 	}

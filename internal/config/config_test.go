@@ -102,6 +102,11 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"secrets that YAML reads as other values", "admin_key: 12345678901234567890\njwt: {secret: 0x10}\nredis: {password: true}\ncassandra: {password: 2026-01-01}\n", nil, nil, []string{
 			"admin_key (", "is not a text; put it in quotes", "jwt.secret (", "redis.password (", "cassandra.password ("}},
 		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},
+		{"addresses and proxies", "", nil, []string{"--admin=127.0.0.1:50051", "--trusted-proxies=10.0.0.0/33,proxy,10.0.0.1"}, []string{
+			"admin (--admin): \"127.0.0.1:50051\" is also the address of grpc", `"10.0.0.0/33" is neither an IP address nor a network`, `"proxy" is neither`}},
+		{"browsers", "web: {cors_origins: ['*', 'https://a.example/', game.example], frame_ancestors: \"https://a.example; script-src *\", cache_control: \"a\\r\\nSet-Cookie: b\"}\n", nil, []string{"--insecure"}, []string{
+			"* cannot be combined with insecure", `"https://a.example/" is not an origin`, `"game.example" is not an origin`,
+			`"https://a.example; script-src *" is neither self`, "is not a value of Cache-Control"}},
 		{"unknown settings beside invalid ones", "htttp: x\nlog: {level: loud}\ntls: {crt: y, key: z}\n", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{"--sweep-interval=soon"}, []string{
 			"did you mean http?", `"loud" is not one of`, "did you mean tls.cert?", "admin_key (LEADERBOARD_ADMIN_KEY): is shorter", `"soon" is not a duration`}},
 		{"a file that is not YAML", "a: [\n", nil, nil, []string{"config file "}},

@@ -1,0 +1,355 @@
+package server
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// reply is an HTTP answer without its body.
+type reply struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+}
+
+// request sends a request over a socket. header has the fields as name, value, …
+func request(t *testing.T, method, url, body string, header ...string) (reply, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	// Unlike the default, this client does not decompress.
+	res, err := (&http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{res.StatusCode, res.Status, res.Header}, string(text)
+}
+
+func TestProbesOfTheirOwn(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	rest, _ := newHarness(t, Options{SeparateProbes: true, Metrics: metrics}).onSockets()
+	open, _ := newHarness(t, Options{}).onSockets()
+	admin := httptest.NewServer(NewAdminServer(func() error { return nil }, metrics, slog.New(slog.DiscardHandler)).Handler)
+	t.Cleanup(admin.Close)
+	for path, withoutAdmin := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
+		if res, _ := request(t, "GET", "http://"+rest+path, ""); res.StatusCode != http.StatusNotFound {
+			t.Errorf("the public port answers %s with %s", path, res.Status)
+		}
+		if res, _ := request(t, "GET", "http://"+open+path, ""); res.StatusCode != withoutAdmin {
+			t.Errorf("without another listener, the public port answers %s with %s", path, res.Status)
+		}
+		if res, _ := request(t, "GET", admin.URL+path, ""); res.StatusCode != http.StatusOK {
+			t.Errorf("the admin port answers %s with %s", path, res.Status)
+		}
+	}
+	if res, body := request(t, "GET", admin.URL+"/metrics", ""); !strings.Contains(body, "leaderboard_api_panics_total") {
+		t.Errorf("the admin port's metrics are %s %s", res.Status, body)
+	}
+	if res, _ := request(t, "GET", admin.URL+"/v1/scores", ""); res.StatusCode != http.StatusNotFound {
+		t.Errorf("the admin port answers the API with %s", res.Status)
+	}
+}
+
+// limitedPeers returns a harness that admits one call without a key from each address.
+func limitedPeers(t *testing.T, proxies ...string) (rest, overGRPC string) {
+	t.Helper()
+	o := Options{PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.0001, Burst: 1}}}
+	for _, p := range proxies {
+		o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix(p))
+	}
+	return newHarness(t, o).onSockets()
+}
+
+func TestForwardedClientsAreLimitedEach(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		proxies       []string
+		first, second []string // X-Forwarded-For of two calls
+		same          bool     // whether both count as one client
+	}{
+		{"no proxy is trusted", nil, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
+		{"another proxy is trusted", []string{"10.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
+		{"two clients", []string{"127.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, false},
+		{"one client", []string{"127.0.0.1/32"}, []string{"192.0.2.1"}, []string{"192.0.2.1"}, true},
+		{"the client's own header is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1, 192.0.2.1"}, []string{"203.0.113.2, 192.0.2.1"}, true},
+		{"the client's own header line is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1", "192.0.2.1"}, []string{"203.0.113.2", "192.0.2.1"}, true},
+		{"several proxies", []string{"127.0.0.0/8", "10.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1, 10.1.1.2"}, []string{"192.0.2.2,10.1.1.1"}, false},
+		{"a proxy that pretends", []string{"127.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1"}, []string{"192.0.2.2, 10.1.1.1"}, true},
+		{"ports", []string{"127.0.0.0/8"}, []string{"192.0.2.1:1000"}, []string{"192.0.2.1:2000"}, true},
+		{"IPv6 of one network", []string{"127.0.0.0/8"}, []string{"[2001:db8::1]:1000"}, []string{"2001:db8::2"}, true},
+		{"IPv6 of two networks", []string{"127.0.0.0/8"}, []string{"2001:db8:0:1::1"}, []string{"2001:db8:0:2::1"}, false},
+		{"IPv4 in IPv6", []string{"127.0.0.0/8"}, []string{"::ffff:192.0.2.1"}, []string{"192.0.2.1"}, true},
+		{"not an address", []string{"127.0.0.0/8"}, []string{"192.0.2.1, unknown"}, []string{"192.0.2.2, _hidden"}, true},
+		{"no header", []string{"127.0.0.0/8"}, nil, nil, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rest, _ := limitedPeers(t, tt.proxies...)
+			want, wantCode := http.StatusOK, codes.OK
+			if tt.same {
+				want, wantCode = http.StatusTooManyRequests, codes.ResourceExhausted
+			}
+			header := func(values []string) (fields []string) {
+				for _, v := range values {
+					fields = append(fields, "X-Forwarded-For", v)
+				}
+				return fields
+			}
+			request(t, "GET", "http://"+rest+"/v1/scores", "", header(tt.first)...)
+			if res, body := request(t, "GET", "http://"+rest+"/v1/scores", "", header(tt.second)...); res.StatusCode != want {
+				t.Errorf("REST answers the second call with %s %s, want %d", res.Status, body, want)
+			}
+			// The limits of gRPC and REST are shared, so gRPC has a server of its own.
+			_, overGRPC := limitedPeers(t, tt.proxies...)
+			c := pb.NewLeaderboardServiceClient(dial(t, overGRPC))
+			call := func(values []string) codes.Code {
+				md := metadata.MD{"x-forwarded-for": values}
+				_, err := c.ListScores(metadata.NewOutgoingContext(t.Context(), md), &pb.ListScoresRequest{})
+				return status.Code(err)
+			}
+			call(tt.first)
+			if code := call(tt.second); code != wantCode {
+				t.Errorf("gRPC answers the second call with %v, want %v", code, wantCode)
+			}
+		})
+	}
+}
+
+func TestStreamsCountTheForwardedClient(t *testing.T) {
+	h := newHarness(t, Options{PublicRead: true, MaxCallerWatchers: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	_, overGRPC := h.onSockets()
+	c := pb.NewLeaderboardServiceClient(dial(t, overGRPC))
+	watch := func(client string) error {
+		stream, err := c.WatchScores(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", client), &pb.WatchScoresRequest{Board: "default"})
+		if err != nil {
+			return err
+		}
+		_, err = stream.Recv()
+		return err
+	}
+	if err := watch("192.0.2.1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := watch("192.0.2.2"); err != nil {
+		t.Errorf("the second client is refused: %v", err)
+	}
+	if err := watch("192.0.2.1"); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("the first client watches twice: %v", err)
+	}
+}
+
+func TestCORS(t *testing.T) {
+	const page = "https://game.example"
+	rest, _ := newHarness(t, Options{PublicRead: true, CORSOrigins: []string{page}}).onSockets()
+	closed, _ := newHarness(t, Options{PublicRead: true}).onSockets()
+	all, _ := newHarness(t, Options{PublicRead: true, CORSOrigins: []string{"*"}}).onSockets()
+	preflight := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type"}
+	for _, tt := range []struct {
+		server, origin, allowed string
+		post                    int
+	}{
+		{rest, page, page, http.StatusUnauthorized},
+		{rest, "https://evil.example", "", http.StatusForbidden},
+		{rest, "http://game.example", "", http.StatusForbidden},
+		{closed, page, "", http.StatusForbidden},
+		{all, page, "*", http.StatusUnauthorized},
+		{all, "null", "*", http.StatusUnauthorized},
+	} {
+		name := tt.server + " from " + tt.origin
+		read, _ := request(t, "GET", "http://"+tt.server+"/v1/scores", "", "Origin", tt.origin)
+		if got := read.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed || read.StatusCode != http.StatusOK {
+			t.Errorf("%s: a read answers %s and allows %q, want %q", name, read.Status, got, tt.allowed)
+		}
+		if got := read.Header.Get("Access-Control-Allow-Credentials"); got != "" {
+			t.Errorf("%s: credentials are allowed: %q", name, got)
+		}
+		pre, _ := request(t, "OPTIONS", "http://"+tt.server+"/v1/scores", "", append(slices.Clone(preflight), "Origin", tt.origin)...)
+		if got := pre.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed {
+			t.Errorf("%s: the preflight allows %q, want %q", name, got, tt.allowed)
+		}
+		// A browser sends this without asking first.
+		post, _ := request(t, "POST", "http://"+tt.server+"/v1/scores", `{"user_id":"u","points":1}`, "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain")
+		if post.StatusCode != tt.post {
+			t.Errorf("%s: a submit without a key answers %s, want %d", name, post.Status, tt.post)
+		}
+		probe, _ := request(t, "GET", "http://"+tt.server+"/metrics", "", "Origin", tt.origin)
+		if got := probe.Header.Get("Access-Control-Allow-Origin"); got != "" {
+			t.Errorf("%s: pages of %q may read the metrics", name, got)
+		}
+	}
+	// Errors have the header too, or the page could not read them.
+	if res, _ := request(t, "GET", "http://"+rest+"/v1/boards/none/scores", "", "Origin", page); res.StatusCode != http.StatusNotFound || res.Header.Get("Access-Control-Allow-Origin") != page {
+		t.Errorf("an error answers %s and allows %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"))
+	}
+}
+
+func TestFraming(t *testing.T) {
+	closed, _ := newHarness(t, Options{}).onSockets()
+	open, _ := newHarness(t, Options{FrameAncestors: []string{"'self'", "https://portal.example"}}).onSockets()
+	for _, path := range []string{"/", "/openapi.json"} {
+		res, _ := request(t, "GET", "http://"+closed+path, "")
+		if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "frame-ancestors 'none'") || res.Header.Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s may be framed: %q, %q", path, csp, res.Header.Get("X-Frame-Options"))
+		}
+		res, _ = request(t, "GET", "http://"+open+path, "")
+		if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "frame-ancestors 'self' https://portal.example") || res.Header.Get("X-Frame-Options") != "" {
+			t.Errorf("%s may not be framed: %q, %q", path, csp, res.Header.Get("X-Frame-Options"))
+		}
+	}
+}
+
+func TestPublicReadsMayBeCached(t *testing.T) {
+	const want = "public, max-age=5"
+	h := newHarness(t, Options{PublicRead: true, PublicCacheControl: want})
+	rest, _ := h.onSockets()
+	closed, _ := newHarness(t, Options{PublicCacheControl: want}).onSockets()
+	plain, _ := newHarness(t, Options{PublicRead: true}).onSockets()
+	key := "Bearer " + h.keys["admin"]
+	for _, tt := range []struct {
+		name, server, method, path string
+		header                     []string
+		want                       string
+	}{
+		{"a public read", rest, "GET", "/v1/scores", nil, want},
+		{"a read with a key", rest, "GET", "/v1/scores", []string{"Authorization", key}, "no-store"},
+		{"a read with a wrong key", rest, "GET", "/v1/scores", []string{"Authorization", "Bearer x"}, "no-store"},
+		{"an error", rest, "GET", "/v1/scores?season=nonsense", nil, "no-store"},
+		{"an unknown user", rest, "GET", "/v1/scores/nobody", nil, "no-store"},
+		{"a method for administrators", rest, "GET", "/v1/keys", nil, "no-store"},
+		{"a submit", rest, "POST", "/v1/scores", nil, "no-store"},
+		{"a lookup", rest, "POST", "/v1/boards/default/scores:lookup", nil, "no-store"},
+		{"the metrics", rest, "GET", "/metrics", nil, "no-store"},
+		{"a server that needs keys", closed, "GET", "/v1/scores", nil, "no-store"},
+		{"no setting", plain, "GET", "/v1/scores", nil, "no-store"},
+	} {
+		res, _ := request(t, tt.method, "http://"+tt.server+tt.path, `{}`, tt.header...)
+		if got := res.Header.Get("Cache-Control"); got != tt.want {
+			t.Errorf("%s: Cache-Control = %q (%s), want %q", tt.name, got, res.Status, tt.want)
+		}
+		if tt.want == want && !slices.Contains(strings.Split(strings.Join(res.Header.Values("Vary"), ", "), ", "), "Authorization") {
+			t.Errorf("%s: Vary = %q", tt.name, res.Header.Values("Vary"))
+		}
+	}
+	header, _ := openEvents(t, rest)
+	if got := header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("a stream: Cache-Control = %q", got)
+	}
+}
+
+// openEvents watches the default board until the end of the test. It accepts gzip.
+func openEvents(t *testing.T, rest string) (header http.Header, events *bufio.Scanner) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+rest+"/v1/boards/default/watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept-Encoding", "gzip")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return res.Header, bufio.NewScanner(res.Body)
+}
+
+func TestGzip(t *testing.T) {
+	h := newHarness(t, Options{PublicRead: true})
+	rest, _ := h.onSockets()
+	var results []string
+	for i := range 100 {
+		results = append(results, fmt.Sprintf(`{"user_id":"user-%03d","match_id":"m","points":%d}`, i, i+1))
+	}
+	key := "Bearer " + h.keys["admin"]
+	if res, body := request(t, "POST", "http://"+rest+"/v1/boards/default/scores:batch", `{"results":[`+strings.Join(results, ",")+`]}`, "Authorization", key); res.StatusCode != http.StatusOK {
+		t.Fatalf("batch: %s %s", res.Status, body)
+	}
+	const list = "/v1/scores?limit=100"
+	for _, path := range []string{list, "/openapi.json", "/"} {
+		_, plain := request(t, "GET", "http://"+rest+path, "")
+		res, zipped := request(t, "GET", "http://"+rest+path, "", "Accept-Encoding", "gzip")
+		r, err := gzip.NewReader(strings.NewReader(zipped))
+		if err != nil || res.Header.Get("Content-Encoding") != "gzip" || !strings.Contains(res.Header.Get("Vary"), "Accept-Encoding") {
+			t.Fatalf("%s is not compressed: %v, %v", path, err, res.Header)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil || string(text) != plain || len(zipped) > len(plain)/2 {
+			t.Errorf("%s: %d bytes become %d, and then %d (%v)", path, len(plain), len(zipped), len(text), err)
+		}
+	}
+	// A short answer is not worth it. An answer with a secret must not be compressed
+	// beside text of the caller: its length would tell about the secret.
+	for _, tt := range [][2]string{{"GET", "/v1/scores?limit=1"}, {"POST", "/v1/keys"}} {
+		body := ""
+		if tt[0] == "POST" {
+			body = fmt.Sprintf(`{"name":%q,"scopes":["read"]}`, strings.Repeat("n", 100))
+		}
+		res, _ := request(t, tt[0], "http://"+rest+tt[1], body, "Accept-Encoding", "gzip", "Authorization", key)
+		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Encoding") != "" {
+			t.Errorf("%s: %s, Content-Encoding %q", tt, res.Status, res.Header.Get("Content-Encoding"))
+		}
+	}
+	for range 20 { // a long answer for administrators
+		request(t, "POST", "http://"+rest+"/v1/keys", fmt.Sprintf(`{"name":%q,"scopes":["read"]}`, strings.Repeat("n", 100)), "Authorization", key)
+	}
+	if res, body := request(t, "GET", "http://"+rest+"/v1/keys", "", "Accept-Encoding", "gzip", "Authorization", key); res.Header.Get("Content-Encoding") != "" || len(body) < 2000 {
+		t.Errorf("the list of keys (%d bytes) is compressed", len(body))
+	}
+}
+
+func TestGzipKeepsEventsFlowing(t *testing.T) {
+	h := newHarness(t, Options{PublicRead: true})
+	rest, _ := h.onSockets()
+	header, events := openEvents(t, rest)
+	if got := header.Get("Content-Encoding"); got != "" {
+		t.Fatalf("events are compressed: %q", got)
+	}
+	next := func() (list struct{ Count int }) {
+		for events.Scan() {
+			if text, ok := strings.CutPrefix(events.Text(), "data:"); ok {
+				if err := json.Unmarshal([]byte(text), &list); err != nil {
+					t.Fatal(err)
+				}
+				return list
+			}
+		}
+		t.Fatalf("the stream ended: %v", events.Err())
+		return list
+	}
+	if list := next(); list.Count != 0 {
+		t.Errorf("the first event has %d entries", list.Count)
+	}
+	request(t, "POST", "http://"+rest+"/v1/scores", `{"user_id":"u","match_id":"m","points":1}`, "Authorization", "Bearer "+h.keys["submit"])
+	if list := next(); list.Count != 1 { // arrives although the stream goes on
+		t.Errorf("the event after a submit has %d entries", list.Count)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAdminListener(t *testing.T) {
+	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure", "--admin", "127.0.0.1:0")
+	entry, _ := logged(s.stderr.String(), "listening")
+	admin := "http://" + entry["admin"].(string)
+	for _, path := range []string{"/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol"} {
+		if status, body := get(t, http.DefaultClient, "http://"+s.http+path); status != http.StatusNotFound {
+			t.Errorf("the public port answers %s with %d: %.100s", path, status, body)
+		}
+		if status, body := get(t, http.DefaultClient, admin+path); status != http.StatusOK {
+			t.Errorf("the admin port answers %s with %d: %.100s", path, status, body)
+		}
+	}
+	if status, _ := get(t, http.DefaultClient, admin+"/v1/scores"); status != http.StatusNotFound {
+		t.Errorf("the admin port answers the API with %d", status)
+	}
+	if r := command(t, "", nil, "health", "--ready", "--admin", strings.TrimPrefix(admin, "http://"), "--http", "127.0.0.1:1"); r.code != exitOK {
+		t.Errorf("health does not ask the admin port: %s", r.stderr)
+	}
+	if code := s.stop(); code != exitOK {
+		t.Errorf("the server exited with %d", code)
+	}
+	if conn, err := net.Dial("tcp", strings.TrimPrefix(admin, "http://")); err == nil {
+		conn.Close()
+		t.Error("the admin port is open after the server has stopped")
+	}
+	r := command(t, "", nil, "serve", "--insecure", "--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "0.0.0.0:0")
+	r.mustFail(t, exitUsage, []string{"loopback"}, []string{"--admin"})
+}

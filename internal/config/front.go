@@ -1,0 +1,111 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Web holds the settings of what browsers and caches may do.
+type Web struct {
+	CORSOrigins    []string `key:"cors_origins" unit:"origins such as https://game.example, or *, comma-separated" help:"Origins whose web pages may call the API. The value * is every origin."`
+	FrameAncestors []string `key:"frame_ancestors" unit:"origins such as https://game.example, self or *, comma-separated" help:"Origins whose pages may show the web page in a frame."`
+	CacheControl   string   `key:"cache_control" unit:"value of Cache-Control, such as public, max-age=5" help:"Header of REST answers that callers without a key read under public_read. Errors and answers to callers with a key are never cached."`
+}
+
+func (c *Config) validateAddresses(v *validator) {
+	named := map[string]string{} // by address
+	for _, a := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"admin", c.Admin}} {
+		if a.key == "admin" && a.address == "" {
+			continue
+		}
+		_, port, err := net.SplitHostPort(a.address)
+		if err != nil {
+			v.errorf(a.key, "%q is not of the form host:port", a.address)
+			continue
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			v.errorf(a.key, "%q has no port between 0 and 65535", a.address)
+			continue
+		}
+		if other, taken := named[a.address]; taken && n != 0 {
+			v.errorf(a.key, "%q is also the address of %s; choose another one", a.address, other)
+		}
+		named[a.address] = a.key
+	}
+	for _, proxy := range c.TrustedProxies {
+		if _, err := parsePrefix(proxy); err != nil {
+			v.errorf("trusted_proxies", "%q is neither an IP address nor a network such as 10.0.0.0/8", proxy)
+		}
+	}
+}
+
+// Addresses returns the listen addresses that are set.
+func (c *Config) Addresses() []string {
+	addresses := []string{c.HTTP, c.GRPC}
+	if c.Admin != "" {
+		addresses = append(addresses, c.Admin)
+	}
+	return addresses
+}
+
+// ProxyPrefixes returns the networks of TrustedProxies.
+func (c *Config) ProxyPrefixes() []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, proxy := range c.TrustedProxies {
+		if p, err := parsePrefix(proxy); err == nil { // Validate has checked it
+			prefixes = append(prefixes, p)
+		}
+	}
+	return prefixes
+}
+
+// parsePrefix reads a network, or an IP address as the network of only that address.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return ip.Unmap().Prefix(ip.Unmap().BitLen())
+	}
+	p, err := netip.ParsePrefix(text)
+	return p.Masked(), err
+}
+
+func (w *Web) validate(v *validator, insecure bool) {
+	for _, origin := range w.CORSOrigins {
+		switch {
+		case origin == "*" && insecure:
+			v.errorf("web.cors_origins", "* cannot be combined with insecure, because every web page could then change scores")
+		case origin != "*" && !isOrigin(origin):
+			v.errorf("web.cors_origins", "%q is not an origin such as https://game.example", origin)
+		}
+	}
+	for _, origin := range w.FrameAncestors {
+		if origin != "*" && origin != "self" && !isOrigin(origin) {
+			v.errorf("web.frame_ancestors", "%q is neither self, * nor an origin such as https://game.example", origin)
+		}
+	}
+	if w.CacheControl == "" || strings.ContainsFunc(w.CacheControl, func(r rune) bool { return r < ' ' || r > '~' }) {
+		v.errorf("web.cache_control", "%q is not a value of Cache-Control, such as no-store", w.CacheControl)
+	}
+}
+
+// isOrigin reports whether text is a scheme and a host, as browsers write an origin.
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&
+		text == strings.ToLower(text) && !strings.ContainsAny(text, " ;,*'\"")
+}
+
+// AncestorSources returns FrameAncestors in the form of a Content-Security-Policy.
+func (w *Web) AncestorSources() []string {
+	var sources []string
+	for _, a := range w.FrameAncestors {
+		if a == "self" {
+			a = "'self'"
+		}
+		sources = append(sources, a)
+	}
+	return sources
+}
