@@ -68,13 +68,14 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 // update returns the update that reports the outcome of i.
 func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 	now := time.Now()
+	content := i.result.ContentID()
 	u := &pb.LeaderboardUpdate{
 		BoardId: string(i.result.Board), Season: string(i.result.Season), UserId: string(i.result.User),
 		MatchId: string(i.result.Match), Revision: i.result.Revision, Status: protoconv.FromStatus(i.outcome.Status),
-		Reason: string(i.outcome.Reason), AppliedAt: protoconv.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key),
+		Reason: string(i.outcome.Reason), AppliedAt: protoconv.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key), ContentId: content[:],
 	}
 	if i.record.GetNotification() { // the update is about the user's entry, not about a result
-		u.MatchId, u.Revision = "", 0
+		u.MatchId, u.Revision, u.ContentId = "", 0, nil
 	}
 	set := func(k leaderboard.RankKey, score, band **int64) {
 		if k == "" {

@@ -1,8 +1,10 @@
 package producer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,18 +24,24 @@ type Submitter struct {
 	wait     time.Duration
 
 	mu      sync.Mutex
-	waiting map[revision][]chan<- leaderboard.Outcome
+	waiting map[revision][]waiter
 }
 
-// revision identifies the result that an update reports on.
+// revision identifies the results of one match and revision. Their contents may differ.
 type revision struct {
 	key leaderboard.ResultKey
 	n   int64
 }
 
+// waiter is a call of Submit that waits for the outcome of a result.
+type waiter struct {
+	content leaderboard.ContentID
+	outcome chan<- leaderboard.Outcome
+}
+
 // NewSubmitter returns a submitter whose Submit waits at most wait for outcomes.
 func NewSubmitter(p *Producer, t kafka.Topics, wait time.Duration) *Submitter {
-	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]chan<- leaderboard.Outcome{}}
+	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]waiter{}}
 }
 
 // Accept publishes complete results of b without waiting for their outcomes: every
@@ -73,7 +81,7 @@ func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*s
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
-		c, stop := s.expect(revision{results[i].ResultKey, results[i].Revision})
+		c, stop := s.expect(&results[i])
 		defer stop()
 		waits[i] = c
 	}
@@ -96,33 +104,25 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, nil
 }
 
-// expect returns a channel that receives the outcome of a revision, until the
-// caller calls stop.
-func (s *Submitter) expect(r revision) (outcome <-chan leaderboard.Outcome, stop func()) {
+// expect returns a channel that receives the outcome of a result, until the caller
+// calls stop.
+func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan leaderboard.Outcome, stop func()) {
 	c := make(chan leaderboard.Outcome, 1)
+	r := revision{result.ResultKey, result.Revision}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[r] = append(s.waiting[r], c)
+	s.waiting[r] = append(s.waiting[r], waiter{result.ContentID(), c})
 	return c, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		left := s.waiting[r][:0]
-		for _, other := range s.waiting[r] {
-			if other != c {
-				left = append(left, other)
-			}
-		}
-		if len(left) == 0 {
-			delete(s.waiting, r)
-		} else {
-			s.waiting[r] = left
-		}
+		s.keep(r, slices.DeleteFunc(s.waiting[r], func(w waiter) bool { return w.outcome == c }))
 	}
 }
 
 // Deliver passes the outcome in an update to the Submit call that waits for it.
-// If the same revision was sent more than once, several calls wait for it. Each
-// update then answers one call, in the order of the calls.
+// If the same content was sent more than once, several calls wait for it. Each update
+// then answers one call, in the order of the calls. An update of an older consumer names
+// no content. It answers a call only if all calls wait for one content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
@@ -136,12 +136,25 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.waiting[r] {
-		select {
-		case c <- outcome:
+	waiting := s.waiting[r]
+	for _, w := range waiting {
+		if u.ContentId == nil && w.content != waiting[0].content {
 			return nil
-		default: // this call has its outcome already
 		}
 	}
+	at := slices.IndexFunc(waiting, func(w waiter) bool { return u.ContentId == nil || bytes.Equal(u.ContentId, w.content[:]) })
+	if at >= 0 {
+		waiting[at].outcome <- outcome // does not block: each waiter gets one outcome
+		s.keep(r, slices.Delete(waiting, at, at+1))
+	}
 	return nil
+}
+
+// keep sets the waiters for r. The caller must hold s.mu.
+func (s *Submitter) keep(r revision, waiting []waiter) {
+	if len(waiting) == 0 {
+		delete(s.waiting, r)
+	} else {
+		s.waiting[r] = waiting
+	}
 }

@@ -158,7 +158,10 @@ type LeaderboardUpdate struct {
 	AppliedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=applied_at,proto3" json:"applied_at,omitempty"`
 	// The user's rank key after the batch: bytes that compare as the users of the board
 	// rank. Empty if the user has no entry.
-	RankKey       []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
+	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
+	// Identifies the content of the result. Two results of one match and revision
+	// that differ have different values. Empty for notifications.
+	ContentId     []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,6 +287,13 @@ func (x *LeaderboardUpdate) GetRankKey() []byte {
 	return nil
 }
 
+func (x *LeaderboardUpdate) GetContentId() []byte {
+	if x != nil {
+		return x.ContentId
+	}
+	return nil
+}
+
 var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
@@ -296,7 +306,7 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\fnotification\x18\x04 \x01(\bR\fnotification\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
-	"\bassigned\x18\a \x01(\bR\bassigned\"\x9d\x04\n" +
+	"\bassigned\x18\a \x01(\bR\bassigned\"\xbd\x04\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +
@@ -313,7 +323,10 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"applied_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"applied_at\x12\x1a\n" +
-	"\brank_key\x18\r \x01(\fR\brank_keyB\f\n" +
+	"\brank_key\x18\r \x01(\fR\brank_key\x12\x1e\n" +
+	"\n" +
+	"content_id\x18\x0e \x01(\fR\n" +
+	"content_idB\f\n" +
 	"\n" +
 	"_old_scoreB\f\n" +
 	"\n" +

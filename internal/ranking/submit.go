@@ -125,7 +125,7 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 			}
 		}
 	}
-	return receipts, s.setRanks(ctx, b, valid, at, receipts)
+	return receipts, s.setRanks(ctx, b, valid, outcomes, at, receipts)
 }
 
 // setOutcome sets the fields of a receipt that an outcome determines.
@@ -136,27 +136,29 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 	}
 }
 
-// setRanks sets the ranks of receipts. The receipt of results[i] is
-// receipts[at[i]].
-func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, at []int, receipts []Receipt) error {
+// setRanks sets the ranks of receipts. The receipt of results[i], whose outcome is
+// outcomes[i], is receipts[at[i]].
+func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, at []int, receipts []Receipt) error {
 	users := map[leaderboard.SeasonID][]leaderboard.UserID{}
-	receiptOf := map[leaderboard.SeasonID][]int{}
+	indexes := map[leaderboard.SeasonID][]int{}
 	for i := range results {
 		if r := &receipts[at[i]]; r.HasScore && r.Err == nil {
 			users[r.Season] = append(users[r.Season], results[i].User)
-			receiptOf[r.Season] = append(receiptOf[r.Season], at[i])
+			indexes[r.Season] = append(indexes[r.Season], i)
 		}
 	}
 	for season, users := range users {
+		key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 		err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 			standings, _, err := v.Standings(ctx, v.ladder, users)
-			for i, st := range standings {
-				r := &receipts[receiptOf[season][i]]
-				r.Ranks = st.Ranks
-				if st.Key != "" {
-					// The receipt has the score and the rank of the same read.
-					r.Score = b.ScoreOf(st.Key, v.scoredAt)
+			for n, st := range standings {
+				i := indexes[season][n]
+				if st.Key == "" || st.Key != outcomes[i].Entry.Key && !s.current(ctx, key, &st) {
+					continue
 				}
+				// The receipt has the score and the rank of the same read.
+				r := &receipts[at[i]]
+				r.Ranks, r.Score = st.Ranks, b.ScoreOf(st.Key, v.scoredAt)
 			}
 			return err
 		})
@@ -165,6 +167,14 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 		}
 	}
 	return nil
+}
+
+// current reports whether a standing agrees with the user's entry in the store. It is
+// called for a standing that differs from the outcome of a submit. Either the index
+// lacks the submitted result, or another result has changed the entry since.
+func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *leaderboard.Standing) bool {
+	e, err := s.store.Entry(ctx, key, st.User)
+	return err == nil && e.Key == st.Key
 }
 
 // Retract retracts a match result of a board, as if the result had never arrived. If
@@ -201,7 +211,7 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 	}
 	receipts := []Receipt{{Match: r.Match, Revision: r.Revision, Season: r.Season}}
 	s.setOutcome(b, &receipts[0], &outcomes[0])
-	err = s.setRanks(ctx, b, results, []int{0}, receipts)
+	err = s.setRanks(ctx, b, results, outcomes, []int{0}, receipts)
 	return receipts[0], err
 }
 

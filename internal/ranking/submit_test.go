@@ -316,3 +316,50 @@ type panickingStore struct{ leaderboard.Store }
 func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	panic("boom")
 }
+
+// appliedBehind is a log whose results another process applies to the store, without the
+// index. It calls after before it returns the outcomes.
+type appliedBehind struct {
+	store leaderboard.Store
+	after func()
+}
+
+func (l *appliedBehind) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	report, err := l.store.Apply(ctx, b, results)
+	l.after()
+	return report.Outcomes, err
+}
+
+func (l *appliedBehind) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	return l.Submit(ctx, b, results)
+}
+
+// While the index is behind the store, a submit returns the score of its outcome, without
+// a rank. If the index is ahead of the outcome, the submit returns the later score and
+// its rank.
+func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
+	f := open(t)
+	b := f.create(sumBoard)
+	f.submit("b", points("ann", "m1", 5))
+	log := &appliedBehind{store: f.store, after: func() {}}
+	api := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, Results: log})
+	submit := func(match string) ranking.Receipt {
+		t.Helper()
+		got, err := api.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ann", match, 5)})
+		if err != nil || got[0].Err != nil {
+			t.Fatal(err, got)
+		}
+		return got[0]
+	}
+	if got := submit("m2"); got.Status != leaderboard.Applied || got.Score != 10 || got.Ranks != (leaderboard.Ranks{}) {
+		t.Errorf("submit with an index that is behind: %v, score %d, ranks %+v; want 10 without ranks", got.Status, got.Score, got.Ranks)
+	}
+	key := leaderboard.ResultKey{User: "ann", Match: "m2"}
+	if got, err := api.Retract(t.Context(), &b, key, nil); err != nil || got.Score != 5 || got.Ranks.Competition != 1 {
+		t.Errorf("retraction to the score of the index: %+v, %v; want 5 at rank 1", got, err)
+	}
+	log.after = func() { f.submit("b", points("ann", "later", 100)) }
+	if got := submit("m3"); got.Score != 110 || got.Ranks.Competition != 1 {
+		t.Errorf("submit with an index that is ahead: score %d, ranks %+v; want 110 at rank 1", got.Score, got.Ranks)
+	}
+}
