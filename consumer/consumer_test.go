@@ -135,7 +135,7 @@ func TestEveryKindOfMessage(t *testing.T) {
 	c.send(json, message(points("bob", "m1", 7)), message(points("bob", "m2", 2)), message(retraction))
 	c.read(c.topics.Updates(), 4)
 	if diff := gocmp.Diff([]string{"ann 5", "bob 2"}, board(t, s)); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 
 	b, err := s.Board(t.Context(), "b")
@@ -164,7 +164,7 @@ func TestEveryKindOfMessage(t *testing.T) {
 		t.Error("no update reports on the notification")
 	}
 	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, board(t, s)); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 	c.send(messages...)
 	c.read(c.topics.Updates(), 100)
 	if diff := gocmp.Diff([]string{"u0 34", "u1 33", "u2 33"}, board(t, s)); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 

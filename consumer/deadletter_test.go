@@ -79,11 +79,11 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 		want[b.cause]++
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("number of dead letters by cause (-want +got):\n%s", diff)
 	}
 	c.read(c.topics.Updates(), len(bad))
 	if diff := gocmp.Diff([]string{fmt.Sprintf("ann %d", len(bad))}, board(t, s)); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 
@@ -152,7 +152,7 @@ func deadLettersFit(t *testing.T, c *cluster) {
 	}
 	c.read(c.topics.Updates(), 1)
 	if diff := gocmp.Diff([]string{"u0 1"}, board(t, s)); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 

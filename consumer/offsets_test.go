@@ -54,7 +54,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	m := c.join(s, consumer.Options{Log: slog.New(slog.NewTextHandler(io.MultiWriter(&log, t.Output()), nil))})
 	eventually(t, "all results in the log are applied", func() bool { return len(board(t, s)) >= len(want) })
 	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 	if sessions, resets := m.count("sessions_total"), m.count("offset_resets_total"); sessions != 1 || resets != 2 {
 		t.Errorf("the consumer had %d sessions and made %d resets, want 1 and 2", sessions, resets)

@@ -44,7 +44,7 @@ func consistent(all []leaderboard.Standing) error {
 		s := &all[i]
 		switch r := s.Ranks; {
 		case r.Competition < 1 || r.Dense < 1 || r.Dense > r.Competition || r.Competition > r.Ordinal:
-			return fmt.Errorf("%q has ranks %+v", s.User, r)
+			return fmt.Errorf("%q has ranks %+v, which contradict each other", s.User, r)
 		case i == 0:
 			if r.Ordinal == 1 && r != (leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: 1}) {
 				return fmt.Errorf("the standing with the ordinal rank 1 has ranks %+v, want 1 for each", r)
@@ -111,7 +111,7 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 		return err
 	}
 	if v.Size != crowdSize {
-		return fmt.Errorf("size %d, want %d", v.Size, crowdSize)
+		return fmt.Errorf("the View has the size %d, want %d", v.Size, crowdSize)
 	}
 	if err := consistent(got); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 		return fmt.Errorf("%q and %q stand in the wrong order", x.User, y.User)
 	}
 	if same := x.Key == y.Key; same != (x.Ranks.Competition == y.Ranks.Competition) || same != (x.Ranks.Dense == y.Ranks.Dense) {
-		return fmt.Errorf("%q and %q: ranks %+v and %+v", x.User, y.User, x.Ranks, y.Ranks)
+		return fmt.Errorf("%q and %q have ranks %+v and %+v; competition and dense ranks must be equal only if the rank keys are: %v", x.User, y.User, x.Ranks, y.Ranks, same)
 	}
 	return c.notBack(got, seen)
 }

@@ -93,7 +93,7 @@ func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboa
 	return f.entryOf(user, version, &r)
 }
 
-// entryOf returns the entry of a user with the result r only.
+// entryOf returns the entry of a user whose only result is r.
 func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboard.MatchResult) leaderboard.Entry {
 	f.Helper()
 	r.ResultKey = leaderboard.ResultKey{SeasonKey: f.key, User: user, Match: "m"}

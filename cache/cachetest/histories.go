@@ -30,7 +30,7 @@ func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes S
 	}
 }
 
-// history generates a history.
+// history generates one random history.
 type history struct {
 	rng     *rand.Rand
 	name    string

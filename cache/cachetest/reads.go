@@ -34,16 +34,16 @@ var viewTests = []test{
 		first, second := f.tick(), f.tick()
 		f.ok("Update", f.Update(f.ctx, f.key, second, []leaderboard.Entry{f.entry("ann", 1, 1, 0)}))
 		if got := asOf(); !got.Equal(second) {
-			f.Errorf("AsOf is %v after an Update at %v", got, second)
+			f.Errorf("AsOf is %v after an Update, want its time, %v", got, second)
 		}
 		f.ok("Update", f.Update(f.ctx, f.key, first, []leaderboard.Entry{f.entry("bob", 1, 1, 0)}))
 		if got := asOf(); !got.Equal(second) {
-			f.Errorf("AsOf is %v after Updates at %v and %v", got, second, first)
+			f.Errorf("AsOf is %v after Updates at %v and then %v, want the later time", got, second, first)
 		}
 		third := f.tick()
 		f.ok("Rebuild", f.Rebuild(f.ctx, f.board, f.key, third, sequence()))
 		if got := asOf(); !got.Equal(third) {
-			f.Errorf("AsOf is %v after a Rebuild at %v", got, third)
+			f.Errorf("AsOf is %v after a Rebuild, want its time, %v", got, third)
 		}
 	}},
 }

@@ -320,9 +320,9 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
-// BenchmarkReadsBesideWrites measures reads beside one writer that updates in batches
-// of 500 without a pause: no writer, a writer of another board, and a writer of the
-// same board.
+// BenchmarkReadsBesideWrites measures reads without a writer, beside a writer of another
+// board, and beside a writer of the same board. A writer updates in batches of 500
+// without a pause.
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {

@@ -97,7 +97,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		}
 		lastLeaf = node
 		if lf.heads>>lf.n != 0 && lf.n < fan {
-			return 0, fmt.Errorf("leaf %d: heads are set beyond the end", node)
+			return 0, fmt.Errorf("leaf %d: a bit of heads is set beyond the last entry", node)
 		}
 		for i, ref := range lf.refs[:lf.n] {
 			row, id := row(f.leafRows(node), i), string(f.users.id(ref))
@@ -116,7 +116,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names ladder %d", node, i, t.users.field(ref, tr.field-4))
 			}
 			if known, leaf := t.known(t.dict.hash(id), id); known != ref || n == 0 && leaf != node {
-				return 0, fmt.Errorf("leaf %d: for entry %d, user %d, the dict has user %d in leaf %d", node, i, ref, known, leaf)
+				return 0, fmt.Errorf("leaf %d: entry %d is of user %d, but for the id of that user the dict has user %d in leaf %d", node, i, ref, known, leaf)
 			}
 			lastRow, lastID = row, id
 		}

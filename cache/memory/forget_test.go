@@ -33,7 +33,7 @@ func TestARemovedUserStaysKnownForKeptRemovals(t *testing.T) {
 	}
 	put(none("one more", 1))
 	if ref, _ := tb.known(tb.dict.hash("erased"), "erased"); ref != 0 {
-		t.Error("the user who was removed first is still known")
+		t.Error("the user who was removed first is still known, want the record dropped")
 	}
 	for _, chunk := range tb.users.chunks {
 		if bytes.Contains(chunk, []byte("erased")) {
@@ -55,8 +55,8 @@ func TestRemovalsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A user who is removed and returns again and again adds at most 2*keptRemovals
-	// queued removals.
+	// One user is removed and returns again and again. The queue must not hold more than
+	// 2*keptRemovals of these removals.
 	for range 3 * keptRemovals {
 		put(none("restless", 0))
 		put(entry("restless", 1, 0, 0))

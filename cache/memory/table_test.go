@@ -216,7 +216,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tb.forest.leaves.used() != 0 || tb.forest.inners.used() != 0 {
-				t.Errorf("an empty ladder has %d leaves and %d inner nodes", tb.forest.leaves.used(), tb.forest.inners.used())
+				t.Errorf("an empty ladder has %d leaves and %d inner nodes, want none", tb.forest.leaves.used(), tb.forest.inners.used())
 			}
 		})
 	}
@@ -285,7 +285,7 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 		}
 		for _, id := range pair {
 			if ref, _ := tb.known(tb.dict.hash(id), id); ref != 0 && string(tb.users.id(ref)) != id {
-				t.Fatalf("%q is found as %q", id, tb.users.id(ref))
+				t.Fatalf("the look-up of user %q finds user %q", id, tb.users.id(ref))
 			}
 		}
 		tb.verify()
@@ -321,7 +321,7 @@ func TestTheLongestRecordsFitTheTable(t *testing.T) {
 	l := layoutOf(b)
 	tb := newTable(l)
 	if tb.forest.words > maxWords {
-		t.Fatalf("the board has %d sort words, maxWords is %d", tb.forest.words, maxWords)
+		t.Fatalf("an entry of the board has %d sort words, want at most maxWords, %d", tb.forest.words, maxWords)
 	}
 	for length := 1; length <= maxID; length++ {
 		for v := uint64(1); v <= 4; v++ {

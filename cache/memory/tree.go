@@ -167,8 +167,8 @@ func (f *forest) within(leaf uint32, b bound) place {
 	return place{leaf, f.lower(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// end returns the end of t, and reports whether b would be inserted there. With end,
-// standings that arrive in order need no search.
+// end returns the end of t, and reports whether b would be inserted there. insert tries
+// it first, so that standings that arrive in order need no search.
 func (f *forest) end(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)

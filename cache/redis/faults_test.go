@@ -310,8 +310,8 @@ func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
 	agrees(t, other, s.entries)
 }
 
-// The index is exact after 200 concurrent writers, and pages are consistent
-// meanwhile, while another process rebuilds it again and again.
+// While 200 writers update the index, and another process rebuilds it again and again,
+// every page is consistent. Afterwards the index is exact.
 func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	const writers, each, usersEach = 200, 20, 3
 	seed := seeded(t)
@@ -359,7 +359,7 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 					want := leaderboard.Standing{Key: got[i].Key}
 					want.RankAfter(&got[i-1])
 					if want.Ranks != got[i].Ranks || got[i-1].SortKey() >= got[i].SortKey() || got[i].Ranks.Ordinal > v.Size {
-						t.Errorf("standing %+v follows %+v in a ladder of %d", got[i], got[i-1], v.Size)
+						t.Errorf("standing %+v follows %+v in a ladder of %d, which is impossible", got[i], got[i-1], v.Size)
 						return
 					}
 				}
@@ -466,14 +466,15 @@ func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 		s.update(t, x, entry("user 5", version, 10, "F"))
 		now, err := names(ctx, x)
 		if err == nil && len(now) > len(before)+6 { // outboxes appear and disappear
-			err = fmt.Errorf("%d keys, want about %d: %q", len(now), len(before), now)
+			err = fmt.Errorf("%d keys, want at most %d: %q", len(now), len(before)+6, now)
 		}
 		return err
 	})
 	agrees(t, x, s.entries)
 }
 
-// If a process ends after it flipped shard 0, readers finish its Rebuild.
+// If a process ends after it made a generation live in shard 0 only, readers make the
+// generation live in the other shards.
 func TestReadersFinishAFlip(t *testing.T) {
 	x, s := opened(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
@@ -599,7 +600,7 @@ func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	must(t, y.Drop(t.Context(), testSeason))
 	unavailable(t, x)
 	if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
-		t.Errorf("Drop left keys %q, error %v", left, err)
+		t.Errorf("after Drop the keys %q remain, error %v; want none", left, err)
 	}
 	s.rebuild(t, y)
 	agrees(t, x, s.entries)
@@ -611,7 +612,7 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	if _, err := Open(t.Context(), x.o); err == nil || !strings.Contains(err.Error(), "allkeys-lru") {
-		t.Errorf("error %v, want one about allkeys-lru", err)
+		t.Errorf("Open of a server that evicts keys: error %v, want one about allkeys-lru", err)
 	}
 	// A server that did not answer at first is inspected later.
 	late, err := newIndex(x.o)

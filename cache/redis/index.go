@@ -233,8 +233,8 @@ type channel struct {
 // season returns the state of a season for a caller that changes it.
 func (x *Index) season(s leaderboard.SeasonKey) *seasonIndex { return x.keep(x.peek(s)) }
 
-// peek returns the state of a season for a reader. Readers may ask about any
-// number of seasons that do not exist, so the cache is bounded.
+// peek returns the state of a season for a reader. Readers may ask about any number
+// of seasons that do not exist, so peek keeps new states in a bounded cache.
 func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	if season, ok := x.seasons.Load(s); ok {
 		return season.(*seasonIndex)

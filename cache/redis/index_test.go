@@ -114,7 +114,8 @@ func remove(tb testing.TB, x *Index) {
 	}
 }
 
-// local returns an index in a miniredis, which does not report its identity.
+// local returns an index in a miniredis, a Redis in the test's process. It does not
+// report its identity.
 func local(tb testing.TB, shards int) *Index {
 	tb.Helper()
 	s := miniredis.RunT(tb)

@@ -137,7 +137,7 @@ func TestScriptsInProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
-				t.Errorf("Drop left keys %q, error %v", left, err)
+				t.Errorf("after Drop the keys %q remain, error %v; want none", left, err)
 			}
 		})
 	}

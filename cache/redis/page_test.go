@@ -50,7 +50,7 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 				from := min(int(position)-1, users)
 				page := want[from:min(from+n, users)]
 				if diff := cmp.Diff(page, got); diff != "" && len(page)+len(got) > 0 || v.Size != users {
-					t.Fatalf("page of %d from position %d of %d (-want +got)\n%s", n, position, v.Size, diff)
+					t.Fatalf("page of %d standings from position %d, ladder of %d (-want +got)\n%s", n, position, v.Size, diff)
 				}
 			}
 			before := x.trips.Load()

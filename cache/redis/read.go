@@ -43,7 +43,7 @@ type reader struct {
 	view     leaderboard.View
 }
 
-// answer calls f until it returns no errAgain, or attempts are used up.
+// answer calls f, and calls it again if it returns errAgain, up to attempts times.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, f func(*reader) error) (leaderboard.View, error) {
 	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: l.Division.String()}
 	var err error
@@ -326,7 +326,7 @@ func (r *reader) lookup(out []leaderboard.Standing, users []leaderboard.UserID) 
 	return nil, errUnstable
 }
 
-// standing returns the standing of a sort key without its ranks.
+// standing returns the standing that a sort key describes, without ranks.
 func (r *reader) standing(k string) (leaderboard.Standing, error) {
 	key, at, user, err := leaderboard.SortKey(k).Split(r.keyBytes)
 	return leaderboard.Standing{User: user, Key: key, AchievedAt: at}, err

@@ -54,7 +54,7 @@ const (
 	statusShards // the season has another number of shards, which follows
 	statusLost   // the server is not the one that the shard was written on
 	statusFenced // a newer generation exists; its fence follows
-	statusFormat // a rank key has not the length of the board's rank keys, which follows
+	statusFormat // the length of a rank key differs from that of the board's rank keys, which follows
 )
 
 // call is one run of a script on one shard, and its answer.

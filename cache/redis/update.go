@@ -56,9 +56,9 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 }
 
 // retry calls f until it succeeds, fails for good, or ctx is done, with
-// exponential backoff. Only [leaderboard.ErrRankUnavailable] is retried, and
-// errOvertaken is not. Unlike a retry that returns the error of ctx, it returns
-// the last error of f.
+// exponential backoff. Only [leaderboard.ErrRankUnavailable] is retried, but not
+// errOvertaken, which wraps it. If ctx is done, retry returns the last error of f,
+// not that of ctx.
 func retry(ctx context.Context, f func() error) error {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		err := f()

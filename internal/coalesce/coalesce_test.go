@@ -53,7 +53,7 @@ func TestRequestsDuringACallShareTheNextOne(t *testing.T) {
 			t.Error(err)
 		}
 		if diff := gocmp.Diff([][]int{{0}, {1, 2, 3, 4}}, r.batches); diff != "" {
-			t.Error(diff)
+			t.Errorf("batches (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -65,7 +65,7 @@ func TestBatchesHaveAtMostMaxBatchRequests(t *testing.T) {
 			t.Error(err)
 		}
 		if diff := gocmp.Diff([][]int{{0}, {1, 2, 3}, {4}}, r.batches); diff != "" {
-			t.Error(diff)
+			t.Errorf("batches (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestCallContinuesAfterItsCallerLeaves(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if diff := gocmp.Diff([][]int{{7}}, r.batches); diff != "" {
-			t.Error(diff)
+			t.Errorf("batches (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -158,7 +158,7 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 	rows := readRows(t, r, "a")
 	if last := rows[len(rows)-1]; !strings.HasPrefix(last, "broken: the input breaks off (unexpected EOF)") {
-		t.Errorf("a gzip file cut short ends in %q after %d rows", last, len(rows))
+		t.Errorf("a gzip file cut short ends with the row %q after %d rows, want a BrokenError", last, len(rows))
 	}
 	if _, err := Decompress(strings.NewReader("\xff\xfea\x00")); !errors.Is(err, errUTF16) {
 		t.Errorf("Decompress of UTF-16 = %v, want errUTF16", err)

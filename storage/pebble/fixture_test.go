@@ -55,7 +55,7 @@ func wholeLadders(t *testing.T, s *Store, n int) {
 	}
 	found, err := s.findOrphanRows(t.Context(), s.board("b"), testSeason.Season)
 	if err != nil || len(found) > 0 {
-		t.Fatalf("orphan rows: %v, error %v", found, err)
+		t.Fatalf("the season has the orphan rows %v, error %v; want none", found, err)
 	}
 	rows := 0
 	for _, err := range s.Entries(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "") {

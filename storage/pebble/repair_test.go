@@ -47,7 +47,7 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found := orphans(); len(found) > 0 {
-		t.Errorf("orphan rows after Recount: %v", found)
+		t.Errorf("after Recount there are the orphan rows %v, want none", found)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestRecountRegistersUsers(t *testing.T) {
 		return users
 	}
 	if got := unregistered(); got != nil {
-		t.Errorf("UnregisteredUsers of an undamaged store: %q", got)
+		t.Errorf("UnregisteredUsers of an undamaged store yields %q, want no users", got)
 	}
 	for _, user := range []leaderboard.UserID{"u", "v"} {
 		if err := s.db.Delete(makeSeasonRowKey(1, "all").user(user), pebble.Sync); err != nil {
@@ -82,7 +82,7 @@ func TestRecountRegistersUsers(t *testing.T) {
 		}
 	}
 	if got := unregistered(); got != nil || mustEntry(t, s, "u").Results != 2 {
-		t.Errorf("after Recount: UnregisteredUsers %q, entry %+v", got, mustEntry(t, s, "u"))
+		t.Errorf("after Recount, UnregisteredUsers yields %q and the entry is %+v, want no users and 2 results", got, mustEntry(t, s, "u"))
 	}
 	wholeLadders(t, s, 3)
 }

@@ -99,7 +99,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open(file, Options{}); err == nil {
-			t.Error("Open of a file: no error")
+			t.Error("Open of a path that is a file = nil, want an error")
 		}
 	})
 }
@@ -161,7 +161,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	if err := s.scan(t.Context(), nil, nil, func(key, value []byte) (bool, error) {
 		if strings.Contains(string(key)+string(value), user) || key[0] == kindSeasons || key[0] == kindData {
-			t.Errorf("this row remains: %q: %q", key, value)
+			t.Errorf("after Erase and DeleteSeason the row %q: %q remains", key, value)
 		}
 		return true, nil
 	}); err != nil {
@@ -184,7 +184,7 @@ func TestSequencesReleaseIterators(t *testing.T) {
 	}()
 	for range s.Entries(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "") {
 		if n := s.db.Metrics().TableIters; n != 0 {
-			t.Errorf("%d iterators are open while the consumer works", n)
+			t.Errorf("%d iterators are open while the consumer works, want 0", n)
 		}
 	}
 	// Close, in openTest's cleanup, fails if an iterator is still open.

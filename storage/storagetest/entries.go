@@ -85,7 +85,7 @@ var entryTests = []test{
 		f.ok("Entries", err)
 		f.equal("all", n, len(all))
 		if !slices.IsSortedFunc(all, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }) {
-			f.Error("entries out of order")
+			f.Error("Entries yields entries out of standing order")
 		}
 		for _, i := range []int{0, 1, 15, 16, 17, n/2 - 50, n - 2, n - 1} {
 			got, err := collect(f.Entries(f.ctx, l, all[i].SortKey()))

@@ -150,7 +150,7 @@ var applyTests = []test{
 			{Before: leaderboard.Entry{SeasonKey: secondSeason(b), User: "u"}, After: f.entry(secondSeason(b), "u")},
 		}, report.Changes)
 		if c := report.Changes[0]; c.After.Version <= c.Before.Version {
-			f.Errorf("version went from %d to %d", c.Before.Version, c.After.Version)
+			f.Errorf("the version went from %d to %d, want growth", c.Before.Version, c.After.Version)
 		}
 	}},
 	{"results and entries of one user change together", func(f *fixture) {
@@ -179,7 +179,7 @@ var applyTests = []test{
 			after := f.entry(s, "u")
 			torn := before.Version == after.Version && before.Results != int64(len(results))
 			if torn && f.limits.EntriesFollow == "" || len(results)%2 != 0 {
-				f.Errorf("Entry counts %d results, a later Results yields %d, and a later Entry counts %d", before.Results, len(results), after.Results)
+				f.Errorf("Entry counts %d results, a later Results yields %d, and a later Entry counts %d; want an even number of results, equal to the entry's unless its version changes", before.Results, len(results), after.Results)
 			}
 			n := 0
 			for e, err := range f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: s}, "") {

@@ -26,7 +26,7 @@ var userTests = []test{
 			hidden.Hidden, hidden.Version = true, want[i].After.Version
 			f.equal("entry", hidden, want[i].After)
 			if want[i].After.Version <= want[i].Before.Version {
-				f.Errorf("version went from %d to %d", want[i].Before.Version, want[i].After.Version)
+				f.Errorf("the version went from %d to %d, want growth", want[i].Before.Version, want[i].After.Version)
 			}
 		}
 		f.equal("changes", want, changes)
@@ -149,7 +149,7 @@ var userTests = []test{
 			f.equal("Before", before[i], c.Before)
 			f.equal("After", leaderboard.Entry{SeasonKey: before[i].SeasonKey, User: "u", Version: c.After.Version}, c.After)
 			if c.After.Version <= c.Before.Version {
-				f.Errorf("version went from %d to %d", c.Before.Version, c.After.Version)
+				f.Errorf("the version went from %d to %d, want growth", c.Before.Version, c.After.Version)
 			}
 		}
 	}},
@@ -211,7 +211,7 @@ var userTests = []test{
 		c := f.erase("u", f.clock)
 		e := f.apply(b, f.result(b, "u", "m", 0, 1)).Outcomes[0].Entry
 		if e.Version <= c[0].After.Version {
-			f.Errorf("version went from %d to %d", c[0].After.Version, e.Version)
+			f.Errorf("the version is %d after Erase and %d after a later result, want growth", c[0].After.Version, e.Version)
 		}
 	}},
 	{"UserSeasons returns the seasons in which a user has a Record, ordered by board and season", func(f *fixture) {

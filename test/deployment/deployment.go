@@ -122,7 +122,8 @@ func dataCenter(t testing.TB, nodes []string) string {
 	return name
 }
 
-// keyspaces are the keyspaces that deployments of this process created.
+// keyspaces records the keyspaces that this process created, so that deployments share
+// them and Main drops them.
 var keyspaces struct {
 	sync.Mutex
 	created []keyspace

@@ -59,8 +59,8 @@ func start(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*depl
 	return l
 }
 
-// send starts a goroutine that sends the ledger's results with send. It retries each
-// result until send succeeds.
+// send starts a goroutine that passes the ledger's results to the given function. It
+// retries each result until the function succeeds.
 func (l *load) send(send func(context.Context, *result) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
@@ -87,7 +87,7 @@ func (l *load) send(send func(context.Context, *result) error) {
 	})
 }
 
-// read starts a goroutine that calls read until the load ends.
+// read starts a goroutine that calls the given function until the load ends.
 func (l *load) read(read func(context.Context) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
@@ -117,7 +117,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try makes a call and records it.
+// try makes a call and records it. write is true if the call sends a result.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()

@@ -69,7 +69,7 @@ func bostonBoard(name string) board {
 type bostonLadder struct {
 	division string
 	places   map[string]int64 // by user
-	want     []standing
+	want     []standing       // the recount of the same finishers
 }
 
 // bostonLadders returns the official rankings: overall, by gender and by age group.
@@ -367,7 +367,7 @@ func compareWindow(q query, want []standing, i, n int, p *userPage) error {
 	}
 	for j, e := range p.Neighbors {
 		if e.Current != (from+j == i) {
-			return fmt.Errorf("%v: neighbors of %q: is_current_user is %t at %q", q, want[i].user, e.Current, e.User)
+			return fmt.Errorf("%v: neighbors of %q: is_current_user of %q is %t, want %t", q, want[i].user, e.User, e.Current, !e.Current)
 		}
 	}
 	if above, below := i-n < 0, i+n > len(want)-1; p.ClippedAbove != above || p.ClippedBelow != below {
@@ -442,7 +442,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 	}
 
 	if len(s.Percentiles) == 0 {
-		t.Errorf("%v: no percentiles", q)
+		t.Errorf("%v: the answer has no percentiles", q)
 	}
 	for _, p := range s.Percentiles {
 		// At most the given percentage of users is worse than the score. Together

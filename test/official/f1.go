@@ -62,7 +62,7 @@ func readF1(t *testing.T) [][]f1Round {
 // f1Count counts the rows and tables that agree with the official ones, over all seasons.
 type f1Count struct {
 	mu                         sync.Mutex
-	tables, rows, level        int
+	tables, rows, level        int // level counts the rows with the same points as another row of the table
 	points, least, block       int // rows of the board of points
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
 	submitted                  int

@@ -78,6 +78,6 @@ func IMO(t *testing.T, d Deployment) {
 	got := fmt.Sprintf("%d years with %d rows; %d rows have the official rank; in %d years with %d rows all rows do", len(years), rows, agree, exactYears, exactRows)
 	t.Log(got)
 	if want := "50 years with 12905 rows; 12663 rows have the official rank; in 37 years with 9090 rows all rows do"; got != want {
-		t.Errorf("want %s", want)
+		t.Errorf("%s; want %s", got, want)
 	}
 }

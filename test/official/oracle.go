@@ -131,7 +131,7 @@ func compareLadder(want []standing, got []entry, method string) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d positions differ (%d entries): %s", len(all), len(want), len(got), strings.Join(all[:min(len(all), maxDifferences)], "; "))
+	return fmt.Errorf("%d positions differ (want %d entries, got %d): %s", len(all), len(want), len(got), strings.Join(all[:min(len(all), maxDifferences)], "; "))
 }
 
 func compareEntry(want *standing, got *entry, method string) error {

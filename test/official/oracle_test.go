@@ -109,7 +109,7 @@ func TestSumsAddResultsInAnyOrder(t *testing.T) {
 			got[i].rank, got[i].level, got[i].worse = nil, 0, 0
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(standing{})); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+			t.Errorf("ladder of the sums (-want +got):\n%s", diff)
 		}
 		slices.Reverse(results) // the order does not matter
 	}

@@ -81,7 +81,8 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// visit loads a page. The blank page between makes a change of the fragment a load.
+// visit loads a page. It visits a blank page first, because the browser does not load a
+// page again if only the fragment of the URL changes.
 func (b *browser) visit(url string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))

@@ -58,8 +58,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// start runs leaderboard with args on free ports until the test ends, and returns
-// what it has written once that contains text.
+// start runs leaderboard with args on free ports until the test ends. It waits until
+// the output of leaderboard contains text, and returns the output.
 func start(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	path, err := command()
