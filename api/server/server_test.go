@@ -523,6 +523,20 @@ func TestTLS(t *testing.T) {
 	if got := serial(); got != 9 {
 		t.Errorf("without its file the certificate is number %d, want 9", got)
 	}
+	// So are other authorities of clients.
+	if err := os.WriteFile(clients.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: servers.cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Minute)
+	if err := os.Chtimes(clients.file, later, later); err != nil {
+		t.Fatal(err)
+	}
+	if _, restErr, grpcErr := call(servers); restErr != nil || grpcErr != nil { //nolint:bodyclose // call closes it
+		t.Errorf("with a client certificate of the new authority: %v, %v", restErr, grpcErr)
+	}
+	if _, restErr, grpcErr := call(clients); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
+		t.Error("a client certificate of the old authority is accepted")
+	}
 }
 
 func TestTLSSettings(t *testing.T) {

@@ -1,0 +1,94 @@
+// Package certs reads certificates from PEM files, for the server's listeners and for
+// its connections to other servers. It reads a file again when the file changes, so
+// that a renewal needs no restart.
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// File is a value read from files. Its methods are safe for concurrent use.
+type File[T any] struct {
+	paths []string
+	parse func() (T, error)
+
+	mu     sync.Mutex
+	stamps []stamp
+	value  T
+}
+
+// stamp tells one content of a file from another.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// Pair reads a certificate chain and its private key.
+func Pair(certPath, keyPath string) (*File[*tls.Certificate], error) {
+	return open(func() (*tls.Certificate, error) {
+		c, err := tls.LoadX509KeyPair(certPath, keyPath)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %s: %w", certPath, err)
+		}
+		return &c, nil
+	}, certPath, keyPath)
+}
+
+// Pool reads certificate authorities.
+func Pool(path string) (*File[*x509.CertPool], error) {
+	return open(func() (*x509.CertPool, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authorities: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("certificate authorities: %s holds no PEM certificate", path)
+		}
+		return pool, nil
+	}, path)
+}
+
+func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
+	f := &File[T]{paths: paths, parse: parse}
+	stamps := f.stat()
+	value, err := parse()
+	if err != nil {
+		return nil, err
+	}
+	f.stamps, f.value = stamps, value
+	return f, nil
+}
+
+// Current returns the content of the files. If they cannot be read, for example while
+// a renewal writes them, Current returns their last valid content.
+func (f *File[T]) Current() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stamps := f.stat() // before the content, so that a change in between is read the next time
+	for i := range stamps {
+		if stamps[i] != f.stamps[i] {
+			if value, err := f.parse(); err == nil {
+				f.stamps, f.value = stamps, value
+			}
+			break
+		}
+	}
+	return f.value
+}
+
+// stat returns the stamps of the files. The stamp of a missing file is zero.
+func (f *File[T]) stat() []stamp {
+	stamps := make([]stamp, len(f.paths))
+	for i, path := range f.paths {
+		if info, err := os.Stat(path); err == nil {
+			stamps[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	return stamps
+}

@@ -1,0 +1,220 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/certs"
+	"github.com/open-leaderboard/leaderboard/test/authority"
+)
+
+func newAuthority(t *testing.T, name string) *authority.Authority {
+	t.Helper()
+	a, err := authority.New(t.TempDir(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func issue(t *testing.T, a *authority.Authority, name string, hosts ...string) authority.Pair {
+	t.Helper()
+	p, err := a.Issue(name, hosts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// replace writes the content of one file to another, with a later time.
+func replace(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Minute)
+	if err := os.Chtimes(to, later, later); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve accepts TLS connections and answers each with "hello". If clients is not nil,
+// it requires a certificate of that authority.
+func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (addr string) {
+	t.Helper()
+	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{cert}}
+	if clients != nil {
+		pool, err := certs.Pool(clients.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ClientCAs, config.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.WriteString(conn, "hello"); _ = conn.Close() }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// greet connects to addr under a name, and returns an error unless the server says
+// hello over TLS.
+func greet(t *testing.T, h certs.Handshake, addr, name string) error {
+	t.Helper()
+	plain, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	conn, err := h(t.Context(), plain, net.JoinHostPort(name, port))
+	if err != nil {
+		if _, err := plain.Write(nil); err == nil {
+			t.Error("a failed handshake leaves the connection open")
+		}
+		return err
+	}
+	defer conn.Close()
+	text, err := io.ReadAll(conn)
+	if err == nil && string(text) != "hello" {
+		t.Errorf("the server says %q", text)
+	}
+	return err
+}
+
+func handshake(t *testing.T, c certs.Client) certs.Handshake {
+	t.Helper()
+	c.Setting = "redis.tls"
+	h, err := c.Handshake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A client trusts the authorities that it names, and only for the server's name. Each
+// failure names the setting that corrects it, on one line.
+func TestClientVerifiesTheServer(t *testing.T) {
+	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
+	server, client, stranger := issue(t, ca, "server", "127.0.0.1", "db.example"), issue(t, ca, "client"), issue(t, other, "stranger")
+	open, mutual := serve(t, server, nil), serve(t, server, ca)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	go func() {
+		for {
+			conn, err := plain.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "-ERR not TLS\r\n")
+			_ = conn.Close()
+		}
+	}()
+	tests := []struct {
+		name   string
+		client certs.Client
+		addr   string
+		host   string
+		want   string // in the error; empty means none
+	}{
+		{"an IP address in the certificate", certs.Client{CA: ca.File}, open, "127.0.0.1", ""},
+		{"a name in the certificate", certs.Client{CA: ca.File}, open, "db.example", ""},
+		{"another name", certs.Client{CA: ca.File}, open, "db2.example", "redis.tls.server_name"},
+		{"another address", certs.Client{CA: ca.File}, open, "127.0.0.2", "redis.tls.server_name"},
+		{"a set name", certs.Client{CA: ca.File, ServerName: "db.example"}, open, "127.0.0.2", ""},
+		{"another set name", certs.Client{CA: ca.File, ServerName: "db2.example"}, open, "127.0.0.1", "redis.tls.server_name"},
+		{"another authority", certs.Client{CA: other.File}, open, "127.0.0.1", "redis.tls.ca"},
+		{"the authorities of the system", certs.Client{}, open, "127.0.0.1", "redis.tls.ca"},
+		{"a client certificate", certs.Client{CA: ca.File, Cert: client.Cert, Key: client.Key}, mutual, "127.0.0.1", ""},
+		{"no client certificate", certs.Client{CA: ca.File}, mutual, "127.0.0.1", "set redis.tls.cert and redis.tls.key"},
+		{"a client certificate of another authority", certs.Client{CA: ca.File, Cert: stranger.Cert, Key: stranger.Key}, mutual, "127.0.0.1", "refuses the certificate of redis.tls.cert"},
+		{"a server without TLS", certs.Client{CA: ca.File}, plain.Addr().String(), "127.0.0.1", "redis.tls.enabled"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := greet(t, handshake(t, tt.client), tt.addr, tt.host)
+			if tt.want == "" && err != nil {
+				t.Fatal(err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("error %v, want one line with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// New files are used from the next connection on; a file that is being written is not.
+func TestFilesAreReadAgain(t *testing.T) {
+	old, renewed := newAuthority(t, "old"), newAuthority(t, "renewed")
+	mine := issue(t, old, "mine")
+	h := handshake(t, certs.Client{CA: old.File, Cert: mine.Cert, Key: mine.Key})
+	before := serve(t, issue(t, old, "server", "127.0.0.1"), old)
+	after := serve(t, issue(t, renewed, "server", "127.0.0.1"), renewed)
+	check := func(addr string, want bool) {
+		t.Helper()
+		if err := greet(t, h, addr, "127.0.0.1"); (err == nil) != want {
+			t.Errorf("error %v, want success: %t", err, want)
+		}
+	}
+	check(before, true)
+	check(after, false)
+	if err := os.WriteFile(old.File, []byte("half a fi"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(before, true)
+	replace(t, renewed.File, old.File)
+	renewal := issue(t, renewed, "renewal")
+	replace(t, renewal.Cert, mine.Cert) // without its key yet
+	check(after, false)
+	replace(t, renewal.Key, mine.Key)
+	check(after, true)
+	check(before, false)
+	for _, path := range []string{old.File, mine.Cert, mine.Key} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(after, true)
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	pair := issue(t, ca, "pair")
+	for name, c := range map[string]certs.Client{
+		"no such authorities":       {CA: "missing.pem"},
+		"a key as authorities":      {CA: pair.Key},
+		"no such certificate":       {Cert: "missing.pem", Key: pair.Key},
+		"the key of another":        {Cert: ca.File, Key: pair.Key},
+		"a certificate without key": {Cert: pair.Cert},
+	} {
+		c.Setting = "kafka.tls"
+		if _, err := c.Handshake(); err == nil || !strings.HasPrefix(err.Error(), "kafka.tls.c") {
+			t.Errorf("%s: error %v, want one that names the setting", name, err)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Client describes the TLS of connections to other servers.
+type Client struct {
+	// Setting is the prefix of the settings that errors name, such as "redis.tls".
+	Setting string
+	// CA is the path of the authorities that sign the servers' certificates. If it is
+	// empty, the authorities are those of the system.
+	CA string
+	// Cert and Key are the paths of the certificate that servers may require. Empty
+	// means none.
+	Cert, Key string
+	// ServerName is the name that certificates must have. If it is empty, a certificate
+	// must have the name or the IP address of the dialed address.
+	ServerName string
+}
+
+// Handshake begins TLS on a connection to addr, as host:port. It closes the connection
+// if that fails.
+type Handshake func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
+
+// Dial returns a function that connects with TLS, within a timeout.
+func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return h(ctx, conn, addr)
+	}
+}
+
+// Handshake reads the files, and returns a function that begins TLS. The function reads
+// changed files again.
+func (c Client) Handshake() (Handshake, error) {
+	pool := func() *x509.CertPool { return nil }
+	if c.CA != "" {
+		f, err := Pool(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("%s.ca: %w", c.Setting, err)
+		}
+		pool = f.Current
+	}
+	var pair *File[*tls.Certificate]
+	if c.Cert != "" {
+		var err error
+		if pair, err = Pair(c.Cert, c.Key); err != nil {
+			return nil, fmt.Errorf("%s.cert: %w", c.Setting, err)
+		}
+	}
+	return func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error) {
+		config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool(), ServerName: c.ServerName}
+		if config.ServerName == "" {
+			host, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, errors.Join(&tlsError{"TLS with " + addr + ": " + err.Error(), err}, conn.Close())
+			}
+			config.ServerName = host
+		}
+		if pair != nil {
+			config.Certificates = []tls.Certificate{*pair.Current()}
+		}
+		t := tls.Client(conn, config)
+		if err := t.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, c.advise(addr, err)
+		}
+		return &clientConn{Conn: t, advise: func(err error) error { return c.advise(addr, err) }}, nil
+	}, nil
+}
+
+// advise adds to an error of TLS the setting that can correct it.
+func (c Client) advise(addr string, err error) error {
+	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
+	verification := (*tls.CertificateVerificationError)(nil)
+	advice := ": the server may not use TLS at this address, see " + c.Setting + ".enabled"
+	switch {
+	case errors.As(err, &wrongName):
+		advice = ": correct the address, or set " + c.Setting + ".server_name to a name in the certificate"
+	case errors.As(err, &otherAuthority):
+		advice = ": name in " + c.Setting + ".ca the authority that signed the certificate"
+	case errors.As(err, &verification):
+		advice = ""
+	case isAlert(err) && c.Cert == "":
+		advice = ": the server may require a certificate: set " + c.Setting + ".cert and " + c.Setting + ".key"
+	case isAlert(err):
+		advice = ": the server refuses the certificate of " + c.Setting + ".cert"
+	}
+	return &tlsError{"TLS with " + addr + ": " + err.Error() + advice, err}
+}
+
+// tlsError is an error of the network with advice.
+type tlsError struct {
+	text string
+	err  error
+}
+
+func (e *tlsError) Error() string { return e.text }
+
+// Unwrap returns a list, so that errors.Unwrap, with which a driver would remove the
+// advice, returns nil.
+func (e *tlsError) Unwrap() []error { return []error{e.err} }
+
+func (e *tlsError) Timeout() bool {
+	var inner net.Error
+	return errors.As(e.err, &inner) && inner.Timeout()
+}
+
+func (e *tlsError) Temporary() bool { return false }
+
+// isAlert reports whether err is a message with which the server ended TLS.
+func isAlert(err error) bool {
+	op := (*net.OpError)(nil)
+	return errors.As(err, &op) && op.Op == "remote error"
+}
+
+// clientConn reports why the server ends TLS. A server that refuses the client's
+// certificate may do so after the handshake.
+type clientConn struct {
+	*tls.Conn
+	advise func(error) error
+}
+
+func (c *clientConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if isAlert(err) {
+		err = c.advise(err)
+	}
+	return n, err
+}
+
+func (c *clientConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if isAlert(err) {
+		err = c.advise(err)
+	}
+	return n, err
+}

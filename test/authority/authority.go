@@ -1,0 +1,104 @@
+// Package authority makes certificates for tests.
+package authority
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Authority signs certificates. Its own certificate and those that it issues are PEM
+// files in one folder.
+type Authority struct {
+	File string // its certificate
+
+	dir  string
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+// Pair is a certificate for servers and clients, with its private key.
+type Pair struct {
+	Cert, Key string // paths
+	Both      string // path of a file with the key and the certificate
+}
+
+// New makes an authority whose files are in dir, which must exist. The names of the
+// files begin with name.
+func New(dir, name string) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	a := &Authority{File: filepath.Join(dir, name+".pem"), dir: dir, key: key, cert: cert}
+	return a, os.WriteFile(a.File, block("CERTIFICATE", der), 0o600)
+}
+
+// Issue writes a certificate for hosts, which are names or IP addresses.
+func (a *Authority) Issue(name string, hosts ...string) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return Pair{}, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	certPEM, keyPEM := block("CERTIFICATE", der), block("PRIVATE KEY", keyDER)
+	path := filepath.Join(a.dir, name)
+	p := Pair{Cert: path + ".pem", Key: path + "-key.pem", Both: path + "-both.pem"}
+	for file, text := range map[string][]byte{p.Cert: certPEM, p.Key: keyPEM, p.Both: bytes.Join([][]byte{keyPEM, certPEM}, nil)} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return Pair{}, err
+		}
+	}
+	return p, nil
+}
+
+// serial returns a random serial number.
+func serial() *big.Int {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return new(big.Int).SetBytes(b)
+}
+
+func block(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
