@@ -75,7 +75,7 @@ type Consumer struct {
 // Errors: invalid options.
 func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
-	c := kafka.Config("leaderboard-consumer")
+	c := o.Connection.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Group.ResetInvalidOffsets = false // sarama would not log a reset; resetInvalidOffsets does
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
@@ -153,7 +153,7 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	client, err := sarama.NewClient(c.o.Brokers, c.conf)
 	c.unreachable.Store(err != nil)
 	if err != nil {
-		return fmt.Errorf("consumer: brokers %v: %w", c.o.Brokers, err)
+		return fmt.Errorf("consumer: %w", kafka.ConnectError(c.o.Brokers, c.conf, err))
 	}
 	group, err := sarama.NewConsumerGroupFromClient(c.o.Group, client)
 	if err != nil {

@@ -45,7 +45,7 @@ func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger
 	start := func() error { return f.start(brokers, &conf) }
 	switch err := start(); {
 	case err == nil:
-	case errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+	case errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, kafka.ErrRejected):
 		f.running.Go(func() { _ = kafka.Retry(f.ctx, start, f.logRetry) })
 	default:
 		f.stop()
@@ -62,7 +62,7 @@ func (f *Follower) logRetry(err error, in time.Duration) {
 func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	consumer, err := sarama.NewConsumer(brokers, conf)
 	if err != nil {
-		return fmt.Errorf("consumer: follow %s: %w", f.topic, kafka.Unavailable(err))
+		return fmt.Errorf("consumer: follow %s: %w", f.topic, kafka.ConnectError(brokers, conf, err))
 	}
 	ids, err := consumer.Partitions(f.topic)
 	var readers []sarama.PartitionConsumer

@@ -13,8 +13,9 @@ import (
 
 // Options are the settings of a [Consumer].
 type Options struct {
-	Brokers []string
-	Topics  kafka.Topics
+	Brokers    []string
+	Connection kafka.Options
+	Topics     kafka.Topics
 	// Region is the name of the consumer's own region. The consumer ignores mirrors
 	// of its own region's topic, because it reads the topic itself.
 	Region string

@@ -27,12 +27,12 @@ type Producer struct {
 
 // New connects to the brokers. If none answers, the producer retries in the
 // background until Close, and Send fails until the producer is connected.
-// Errors: any that a retry cannot fix.
+// Errors: [kafka.ErrRejected], and any that a retry cannot fix.
 func New(brokers []string, c *sarama.Config) (*Producer, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Producer{stop: stop}
 	connect := func() error { return p.connect(brokers, c) }
-	if err := connect(); errors.Is(err, leaderboard.ErrUnavailable) {
+	if err := connect(); errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, kafka.ErrRejected) {
 		p.connecting.Go(func() { _ = kafka.Retry(ctx, connect, nil) }) // Send returns the error
 	} else if err != nil {
 		stop()
@@ -46,7 +46,7 @@ func (p *Producer) connect(brokers []string, c *sarama.Config) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.err = fmt.Errorf("producer: brokers %v: %w", brokers, kafka.Unavailable(err))
+		p.err = fmt.Errorf("producer: %w", kafka.ConnectError(brokers, c, err))
 		return p.err
 	}
 	p.async = async

@@ -9,9 +9,11 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -87,21 +89,48 @@ type hint struct {
 	user   leaderboard.UserID
 }
 
-// Open returns an index in Redis. It returns an error if a server would evict
-// keys or does not report its identity. If Redis does not answer, Open succeeds,
+// Open returns an index in Redis. It returns an error if a server refuses the
+// credentials, would evict keys, or does not report its identity. If Redis does not answer, Open succeeds,
 // and the index is unavailable until Redis answers and passes inspection.
 func Open(ctx context.Context, o Options) (*Index, error) {
 	x, err := newIndex(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.inspect(ctx); isUnreachable(err) {
+	switch err := x.inspect(ctx); {
+	case rejected(err) != nil:
+		err = fmt.Errorf("redis: servers %s: %w", strings.Join(o.Redis.Addrs, ","), rejected(err))
+		return nil, errors.Join(err, x.Close())
+	case isUnreachable(err):
 		x.unfit.Store(&err)
 		x.background.Go(x.inspectUntilFit)
-	} else if err != nil {
+	case err != nil:
 		return nil, errors.Join(fmt.Errorf("redis: open: %w", err), x.Close())
 	}
 	return x, nil
+}
+
+// rejected returns an error that names the settings to correct, if err means that Redis
+// or Sentinel refuses the credentials or TLS. Otherwise it returns nil.
+func rejected(err error) error {
+	var reply goredis.Error
+	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &reply) && slices.ContainsFunc([]string{"WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM"}, func(prefix string) bool {
+		return strings.HasPrefix(reply.Error(), prefix)
+	}):
+		settings := "redis.username and redis.password"
+		if strings.Contains(err.Error(), "sentinel") {
+			settings = "redis.sentinel_username and redis.sentinel_password"
+		}
+		return fmt.Errorf("they reject this client: correct %s: %w", settings, reply)
+	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
+		line, _, _ := strings.Cut(err.Error(), "\n") // with Sentinel, there is a line for each server
+		return fmt.Errorf("they reject this client: %s", line)
+	}
+	return nil
 }
 
 // inspectUntilFit inspects Redis until it answers and passes inspection. Until

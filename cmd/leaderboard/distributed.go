@@ -2,9 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -25,26 +24,38 @@ const clientID = "leaderboard"
 // down: submits fail until Kafka is available, and reads do not need it.
 func (s *server) openDistributed(ctx context.Context) error {
 	c := s.config
-	store, err := cql.Open(ctx, cqlOptions(&c.Cassandra))
+	options, err := cqlOptions(&c.Cassandra)
+	if err != nil {
+		return err
+	}
+	redisClient, err := redisOptions(&c.Redis)
+	if err != nil {
+		return err
+	}
+	if s.kafka, err = kafkaOptions(&c.Kafka); err != nil {
+		return err
+	}
+	s.warnOfPasswords(ctx)
+	store, err := cql.Open(ctx, options)
 	if err != nil {
 		return err
 	}
 	s.store = store
 	s.closeLater(store.Close)
-	index, err := redis.Open(ctx, redis.Options{
-		Redis: &goredis.UniversalOptions{
-			Addrs: c.Redis.Addresses, MasterName: c.Redis.MasterName, Username: c.Redis.Username, Password: string(c.Redis.Password),
-			ClientName: clientID,
-		},
-		Shards: c.Redis.Shards, Prefix: c.Redis.Prefix,
-	})
+	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix})
 	if err != nil {
 		return err
 	}
 	s.closeLater(index.Close)
 
-	topics := topicsOf(&c.Kafka)
-	p, err := producer.New(c.Kafka.Brokers, kafka.Config(clientID))
+	return s.openLog(index)
+}
+
+// openLog connects to Kafka, and opens the service, which writes to Kafka or consumes
+// it, as the roles say.
+func (s *server) openLog(index leaderboard.Index) error {
+	c, topics := s.config, topicsOf(&s.config.Kafka)
+	p, err := producer.New(c.Kafka.Brokers, s.kafka.Config(clientID))
 	if err != nil {
 		return err
 	}
@@ -55,7 +66,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 		submitter = producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)
 		options.Results = submitter
 	}
-	s.service = ranking.New(store, index, options)
+	s.service = ranking.New(s.store, index, options)
 	s.closeLater(s.finishWrites)
 	if submitter != nil {
 		if err := s.followUpdates(submitter); err != nil {
@@ -66,7 +77,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 		return nil
 	}
 	s.consumer, err = consumer.New(consumer.Options{
-		Brokers: c.Kafka.Brokers, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID,
+		Brokers: c.Kafka.Brokers, Connection: s.kafka, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID,
 		SessionTimeout: c.Kafka.SessionTimeout, BatchResults: c.Kafka.Batch,
 		Log: s.log, Registerer: s.metrics,
 	}, s.service.Applier, p)
@@ -77,22 +88,16 @@ func (s *server) openDistributed(ctx context.Context) error {
 // submitted results to submitter, and notifies the watchers of changed seasons.
 func (s *server) followUpdates(submitter *producer.Submitter) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
-	follower, err := consumer.Follow(c.Kafka.Brokers, kafka.Config(clientID), topics, s.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
+	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
 		s.service.Notify(leaderboard.SeasonKey{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
 		return nil
 	})
 	if err != nil {
+		if errors.Is(err, kafka.ErrRejected) {
+			return err
+		}
 		return fmt.Errorf("%w; if a topic is missing, create it with `leaderboard topics`", err)
 	}
 	s.closeLater(follower.Close)
 	return nil
 }
-
-func cqlOptions(c *config.Cassandra) cql.Options {
-	return cql.Options{
-		Hosts: c.Hosts, DataCenter: c.DataCenter, Keyspace: c.Keyspace,
-		Username: c.Username, Password: string(c.Password), Buckets: c.Buckets,
-	}
-}
-
-func topicsOf(c *config.Kafka) kafka.Topics { return kafka.Topics{Prefix: c.TopicPrefix} }

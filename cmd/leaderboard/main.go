@@ -10,11 +10,14 @@ import (
 	"strings"
 	"syscall"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
 func main() {
+	goredis.SetLogger(quiet{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	app := &cli.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}
@@ -22,6 +25,12 @@ func main() {
 	stop()
 	os.Exit(code)
 }
+
+// quiet discards the messages of Redis's client, which are not of the form of this
+// program's log. The errors that they report are returned too.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // The exit codes of the process.
 const (

@@ -24,6 +24,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
@@ -40,6 +41,7 @@ type server struct {
 	// consumer applies results from Kafka. It is nil in an embedded server, and in
 	// a server without the consumer role.
 	consumer *consumer.Consumer
+	kafka    kafka.Options // of a distributed server
 	// backup copies the embedded store under a name. It is nil in a distributed server.
 	backup  func(ctx context.Context, name string) error
 	closers []func() error // called from last to first
@@ -255,6 +257,9 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 				s.log.ErrorContext(ctx, "consumer failed", "err", err)
 			}
 		})
+	}
+	if s.config.Distributed() {
+		background.Go(func() { s.warnOfTopics(ctx) })
 	}
 	stopProbes := s.serveProbes(cancel)
 	var err error

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -46,11 +48,15 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 			if !named {
 				replicas = map[string]int{c.Cassandra.DataCenter: 3}
 			}
-			err = cql.ApplySchema(cmd.Context(), cqlOptions(&c.Cassandra), replicas, func(m schema.Migration) {
+			o, err := cqlOptions(&c.Cassandra)
+			if err != nil {
+				return err
+			}
+			err = cql.ApplySchema(cmd.Context(), o, replicas, func(m schema.Migration) {
 				app.Printf("applied %04d %s\n", m.Version, m.Name)
 			})
 			if err == nil && named {
-				err = cql.CheckReplicas(cmd.Context(), cqlOptions(&c.Cassandra), replicas)
+				err = cql.CheckReplicas(cmd.Context(), o, replicas)
 			}
 			if err == nil {
 				app.Println("the schema is up to date")
@@ -68,7 +74,11 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 			if err != nil {
 				return err
 			}
-			all, err := cql.SchemaStatus(cmd.Context(), cqlOptions(&c.Cassandra))
+			o, err := cqlOptions(&c.Cassandra)
+			if err != nil {
+				return err
+			}
+			all, err := cql.SchemaStatus(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -90,11 +100,14 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 
 func topicsCommand(app *cli.App) *cobra.Command {
 	o := kafka.TopicOptions{}
+	var force bool
 	cmd := &cobra.Command{
 		Use: "topics", Short: "Create missing topics in Kafka, and check existing ones", Args: cli.Exactly(),
 		Long: `Create the topics match-results, match-results.dlq and leaderboard-updates if they are
-missing, and check the replication factor of those that exist. The command has the
-flags of "leaderboard serve".`,
+missing, and check those that exist. The command refuses settings with which Kafka could
+lose results: one replica, fewer replicas than asked, one acknowledgement, a cleanup
+policy other than delete, a retention shorter than asked. It changes no existing topic.
+The command has the flags of "leaderboard serve".`,
 		Example: `  leaderboard topics --config leaderboard.yaml
   leaderboard topics --config leaderboard.yaml --partitions 48 --replication-factor 3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,25 +115,50 @@ flags of "leaderboard serve".`,
 			if err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("retention") {
+				o.Retention = c.Kafka.Retention
+			}
 			if o.Partitions < 1 || o.ReplicationFactor < 1 || o.Retention <= 0 {
 				return cli.Usagef("--partitions, --replication-factor and --retention must be positive")
 			}
-			o.Topics = topicsOf(&c.Kafka)
-			created, err := kafka.EnsureTopics(cmd.Context(), c.Kafka.Brokers, kafka.Config("leaderboard-topics"), o)
-			switch {
-			case err != nil:
-				return err
-			case len(created) == 0:
-				app.Println("all topics exist")
-			default:
-				app.Printf("created %s\n", strings.Join(created, ", "))
-			}
-			return nil
+			return ensureTopics(cmd.Context(), app, &c.Kafka, o, force)
 		},
 	}
 	config.AddFlags(cmd.Flags())
 	cmd.Flags().IntVar(&o.Partitions, "partitions", 48, "partitions of each topic; choose enough for all time, because more partitions would move users to other partitions")
 	cmd.Flags().IntVar(&o.ReplicationFactor, "replication-factor", 3, "replicas of each topic")
-	cmd.Flags().DurationVar(&o.Retention, "retention", 14*24*time.Hour, "how long Kafka keeps messages; choose more than the longest outage")
+	cmd.Flags().DurationVar(&o.Retention, "retention", 0, "how long Kafka keeps messages (default the setting kafka.retention)")
+	cmd.Flags().BoolVar(&force, "force", false, "accept settings with which Kafka could lose results, for example on a test system")
 	return cmd
+}
+
+// ensureTopics checks the topics and creates missing ones. If settings could lose
+// results, it does nothing and fails, unless force is set.
+func ensureTopics(ctx context.Context, app *cli.App, c *config.Kafka, o kafka.TopicOptions, force bool) error {
+	connection, err := kafkaOptions(c)
+	if err != nil {
+		return err
+	}
+	client := connection.Config("leaderboard-topics")
+	o.Topics = topicsOf(c)
+	risks, err := kafka.Risks(c.Brokers, client, o)
+	if err != nil {
+		return err
+	}
+	if len(risks) > 0 && !force {
+		return fmt.Errorf("%s\ncorrect this, or accept it with --force", strings.Join(risks, "\n"))
+	}
+	for _, risk := range risks {
+		app.Notef("warning: %s\n", risk)
+	}
+	created, err := kafka.EnsureTopics(ctx, c.Brokers, client, o)
+	switch {
+	case err != nil:
+		return err
+	case len(created) == 0:
+		app.Println("all topics exist")
+	default:
+		app.Printf("created %s\n", strings.Join(created, ", "))
+	}
+	return nil
 }

@@ -6,29 +6,57 @@ import (
 	"time"
 )
 
+// ClientTLS holds the settings of TLS on the connections to servers of one kind.
+type ClientTLS struct {
+	Enabled    bool   `key:"enabled" unit:"true or false" help:"Connect with TLS. The certificates of the servers are always verified."`
+	CA         string `key:"ca" unit:"path" help:"Authorities that sign the certificates of the servers, in PEM format. If empty, those of the system. A changed file is read again."`
+	Cert       string `key:"cert" unit:"path" help:"Certificate chain for servers that require one, in PEM format. A changed file is read again."`
+	Key        string `key:"key" unit:"path" help:"Private key of cert, in PEM format. A changed file is read again."`
+	ServerName string `key:"server_name" unit:"name" help:"Name that the certificates must have. If empty, the name or IP address that is dialed."`
+}
+
 // Cassandra holds the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts      []string `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed."`
-	DataCenter string   `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
-	Keyspace   string   `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
-	Username   string   `key:"username" unit:"text" help:"User name, if the nodes require authentication."`
-	Password   Secret   `key:"password" unit:"text" help:"Password, if the nodes require authentication."`
-	Buckets    int      `key:"buckets" unit:"count" help:"Number of partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
+	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed."`
+	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
+	Keyspace       string        `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
+	Username       string        `key:"username" unit:"text" help:"User name, if the nodes require authentication."`
+	Password       Secret        `key:"password" unit:"text" help:"Password, if the nodes require authentication."`
+	TLS            ClientTLS     `key:"tls"`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first, and other nodes of the data center if they do not answer."`
+	Connections    int           `key:"connections" unit:"connections" help:"Number of connections to each node."`
+	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"How long connecting to a node may take."`
+	Timeout        time.Duration `key:"timeout" unit:"duration" help:"How long to wait for an answer. The timeouts of the nodes must be shorter."`
+	Buckets        int           `key:"buckets" unit:"count" help:"Number of partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
 }
 
 // Redis holds the settings of the rank index of a distributed server.
 type Redis struct {
-	Addresses  []string `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
-	MasterName string   `key:"master_name" unit:"name" help:"Name of the master in Sentinel. If set, redis.addresses must be addresses of Sentinel."`
-	Username   string   `key:"username" unit:"text" help:"User name, if the server requires authentication."`
-	Password   Secret   `key:"password" unit:"text" help:"Password, if the server requires authentication."`
-	Prefix     string   `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server. It must not contain braces."`
-	Shards     int      `key:"shards" unit:"count" help:"Number of shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
+	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
+	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel. If set, redis.addresses must be addresses of Sentinel."`
+	Username         string        `key:"username" unit:"text" help:"User name, if the server requires authentication."`
+	Password         Secret        `key:"password" unit:"text" help:"Password, if the server requires authentication."`
+	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel, if Sentinel requires authentication."`
+	SentinelPassword Secret        `key:"sentinel_password" unit:"text" help:"Password for Sentinel, if Sentinel requires authentication."`
+	TLS              ClientTLS     `key:"tls"`
+	Connections      int           `key:"connections" unit:"connections" help:"Maximum number of connections to each server. 0 means 10 for each processor."`
+	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"How long connecting to a server may take."`
+	Timeout          time.Duration `key:"timeout" unit:"duration" help:"How long to wait for an answer."`
+	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server. It must not contain braces."`
+	Shards           int           `key:"shards" unit:"count" help:"Number of shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 
 // Kafka holds the settings of the log of a distributed server.
 type Kafka struct {
 	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
+	Username       string        `key:"username" unit:"text" help:"User name, if the brokers require authentication (SASL)."`
+	Password       Secret        `key:"password" unit:"text" help:"Password, if the brokers require authentication."`
+	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism of kafka.username. PLAIN sends the password, so use it with TLS only."`
+	TLS            ClientTLS     `key:"tls"`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from a replica of this rack if replica.selector.class of the brokers allows it."`
+	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"How long connecting to a broker may take."`
+	Timeout        time.Duration `key:"timeout" unit:"duration" help:"How long to wait for an answer."`
+	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The command \"leaderboard topics\" creates topics with it, and the server warns of shorter ones."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
 	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region, so each region reads all results."`
 	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with it within kafka.session_timeout keeps its partitions."`
@@ -106,10 +134,64 @@ func (c *Config) validateCluster(v *validator) {
 		v.errorf("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)
 	}
 	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
+	c.validateConnections(v)
 	if len(c.Roles) == 0 {
 		v.errorf("roles", "is empty; name api, consumer, or both")
 	}
 	for _, r := range c.Roles {
 		v.oneOf("roles", r, RoleAPI, RoleConsumer)
+	}
+}
+
+// mechanisms are the SASL mechanisms that Kafka's clients know.
+var mechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+// validateConnections checks the settings of the connections to the servers.
+func (c *Config) validateConnections(v *validator) {
+	c.Cassandra.TLS.validate(v, "cassandra.tls")
+	c.Redis.TLS.validate(v, "redis.tls")
+	c.Kafka.TLS.validate(v, "kafka.tls")
+	for group, set := range map[string][2]bool{
+		"cassandra": {c.Cassandra.Username != "", c.Cassandra.Password != ""},
+		"kafka":     {c.Kafka.Username != "", c.Kafka.Password != ""},
+	} {
+		if set[0] != set[1] {
+			v.errorf(group+".username", "and %s.password must be set together, but one of them is empty", group)
+		}
+	}
+	if c.Redis.Username != "" && c.Redis.Password == "" {
+		v.errorf("redis.username", "requires redis.password")
+	}
+	if c.Redis.SentinelUsername != "" && c.Redis.SentinelPassword == "" {
+		v.errorf("redis.sentinel_username", "requires redis.sentinel_password")
+	}
+	if c.Redis.SentinelPassword != "" && c.Redis.MasterName == "" {
+		v.errorf("redis.sentinel_password", "requires redis.master_name, because only Sentinel uses it")
+	}
+	v.oneOf("kafka.mechanism", c.Kafka.Mechanism, mechanisms...)
+	if c.Cassandra.Connections < 1 || c.Cassandra.Connections > 1000 {
+		v.errorf("cassandra.connections", "%d is not between 1 and 1000", c.Cassandra.Connections)
+	}
+	if c.Redis.Connections < 0 || c.Redis.Connections > 100_000 {
+		v.errorf("redis.connections", "%d is not between 0 and 100000", c.Redis.Connections)
+	}
+	for key, d := range map[string]time.Duration{
+		"cassandra.connect_timeout": c.Cassandra.ConnectTimeout, "cassandra.timeout": c.Cassandra.Timeout,
+		"redis.connect_timeout": c.Redis.ConnectTimeout, "redis.timeout": c.Redis.Timeout,
+		"kafka.connect_timeout": c.Kafka.ConnectTimeout, "kafka.timeout": c.Kafka.Timeout, "kafka.retention": c.Kafka.Retention,
+	} {
+		v.positive(key, d)
+	}
+}
+
+func (t *ClientTLS) validate(v *validator, prefix string) {
+	if !t.Enabled && *t != (ClientTLS{}) {
+		v.errorf(prefix+".enabled", "is false, but other settings of %s are set; set it to true, or remove them", prefix)
+	}
+	if (t.Cert == "") != (t.Key == "") {
+		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
+	}
+	for key, path := range map[string]string{".ca": t.CA, ".cert": t.Cert, ".key": t.Key} {
+		v.readable(prefix+key, path)
 	}
 }

@@ -99,6 +99,13 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"names on servers", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
 			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." contains characters other than letters`,
 			`kafka.session_timeout (`, `10ms is less than 1s`}},
+		{"connections to servers", `{cassandra: {hosts: h, data_center: d, username: u, connections: 0, timeout: 0s, tls: {ca: /no/such}},
+			redis: {addresses: h, username: u, sentinel_password: p, tls: {enabled: true, cert: /no/cert}},
+			kafka: {brokers: h, password: p, mechanism: GSSAPI, tls: {enabled: true, key: /no/key}, retention: -1h}}`, nil, nil, []string{
+			"cassandra.username (", "and cassandra.password must be set together", "cassandra.connections (", "0 is not between 1 and 1000", "cassandra.timeout (", "0s is not positive",
+			"cassandra.tls.enabled: is false, but other settings of cassandra.tls are set", "cassandra.tls.ca (", "/no/such",
+			"redis.username (", "requires redis.password", "redis.sentinel_password (", "requires redis.master_name", "redis.tls.cert (", "and redis.tls.key must be set together", "/no/cert",
+			"kafka.username: and kafka.password must be set together", "kafka.mechanism (", `"GSSAPI" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`, "kafka.tls.key (", "/no/key", "kafka.retention ("}},
 		{"secrets that YAML reads as other values", "admin_key: 12345678901234567890\njwt: {secret: 0x10}\nredis: {password: true}\ncassandra: {password: 2026-01-01}\n", nil, nil, []string{
 			"admin_key (", "is not a text; put it in quotes", "jwt.secret (", "redis.password (", "cassandra.password ("}},
 		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},

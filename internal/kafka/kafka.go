@@ -4,9 +4,11 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -15,15 +17,38 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// Options are the settings of the connections to the brokers. The zero value is
+// usable: it means connections without TLS and without credentials.
+type Options struct {
+	// Mechanism is how Username and Password authenticate the client: PLAIN,
+	// SCRAM-SHA-256 or SCRAM-SHA-512. It has no effect without a Username.
+	Mechanism, Username, Password string
+	// Dial connects to a broker with TLS, and bounds how long that takes. If it is nil,
+	// connections are without TLS.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Rack is the rack of the client. If it is set, brokers may let consumers read from
+	// a replica of the same rack.
+	Rack string
+	// ConnectTimeout bounds the connection to a broker without TLS. Default 5 s.
+	ConnectTimeout time.Duration
+	// Timeout bounds the wait for an answer of a broker. Default 30 s.
+	Timeout time.Duration
+}
+
+// Config returns the configuration of a client without TLS and without credentials. See
+// [Options.Config].
+func Config(clientID string) *sarama.Config { return Options{}.Config(clientID) }
+
 // Config returns the client configuration that all clients start from.
 //
 // Messages are partitioned by the murmur2 hash of their key, as in Java clients and
 // in librdkafka with murmur2_random. So every producer puts a user on the same
 // partition. All in-sync replicas acknowledge a message, and the idempotent
 // producer writes it once.
-func Config(clientID string) *sarama.Config {
+func (o Options) Config(clientID string) *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = clientID
+	c.RackID = o.Rack
 	c.Version = sarama.V2_8_0_0
 	c.Producer.Partitioner = sarama.NewMurmur2Partitioner
 	c.Producer.RequiredAcks = sarama.WaitForAll
@@ -34,10 +59,20 @@ func Config(clientID string) *sarama.Config {
 	c.Producer.Retry.Backoff = 100 * time.Millisecond
 	c.Producer.MaxMessageBytes = 1 << 20
 	c.Net.MaxOpenRequests = 1 // an idempotent producer needs this to keep messages in order
-	c.Net.DialTimeout = 5 * time.Second
+	c.Net.DialTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
+	c.Net.ReadTimeout = cmp.Or(o.Timeout, 30*time.Second)
+	c.Net.WriteTimeout = c.Net.ReadTimeout
 	c.Metadata.AllowAutoTopicCreation = false
 	c.Metadata.Timeout = 10 * time.Second          // bounds how long startup waits for brokers that do not answer
 	c.Metadata.RefreshFrequency = 30 * time.Second // bounds how long a new partition stays unnoticed
+	if o.Dial != nil {
+		c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, dialer(o.Dial)
+	}
+	if o.Username != "" {
+		c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, o.Username, o.Password
+		c.Net.SASL.Mechanism = sarama.SASLMechanism(o.Mechanism)
+		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{mechanism: o.Mechanism} }
+	}
 	return c
 }
 

@@ -42,27 +42,27 @@ type TopicOptions struct {
 	Retention time.Duration
 }
 
+// minInSync returns how many replicas must acknowledge a message: a majority.
+func (o TopicOptions) minInSync() int { return o.ReplicationFactor/2 + 1 }
+
+// names returns the names of all topics.
+func (t Topics) names() []string { return []string{t.Results(), t.DeadLetters(), t.Updates()} }
+
 // EnsureTopics creates the missing topics. It returns their names once every partition
-// of these topics has a leader. It also checks that existing topics have the required
-// number of replicas. With fewer replicas, the loss of a broker could lose acknowledged
-// results.
+// of these topics has a leader. It does not change existing topics; see [Risks].
 func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (created []string, err error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: brokers %v: %w", brokers, Unavailable(err))
+		return nil, fmt.Errorf("kafka: %w", ConnectError(brokers, c, err))
 	}
 	defer func() { err = errors.Join(err, admin.Close()) }()
 	existing, err := admin.ListTopics()
 	if err != nil {
 		return nil, fmt.Errorf("kafka: topics: %w", Unavailable(err))
 	}
-	retention, inSync := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.ReplicationFactor/2+1)
-	for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
-		if detail, ok := existing[topic]; ok {
-			if int(detail.ReplicationFactor) < o.ReplicationFactor {
-				return created, fmt.Errorf("kafka: topic %q has %d replicas, but %d are required: add replicas with kafka-reassign-partitions, or lower the replication factor",
-					topic, detail.ReplicationFactor, o.ReplicationFactor)
-			}
+	retention, inSync := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.minInSync())
+	for _, topic := range o.names() {
+		if _, ok := existing[topic]; ok {
 			continue
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
@@ -87,7 +87,7 @@ func awaitLeaders(ctx context.Context, brokers []string, c *sarama.Config, topic
 	}
 	client, err := sarama.NewClient(brokers, c)
 	if err != nil {
-		return fmt.Errorf("kafka: brokers %v: %w", brokers, Unavailable(err))
+		return fmt.Errorf("kafka: %w", ConnectError(brokers, c, err))
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	const timeout, interval = time.Minute, 50 * time.Millisecond

@@ -6,13 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// EnsureTopics rejects an existing topic with fewer replicas than required, because
-// the loss of one broker could lose acknowledged results.
-func TestEnsureTopicsRejectsTooFewReplicas(t *testing.T) {
+// fake starts brokers in this process.
+func fake(t *testing.T, opts ...kfake.Opt) []string {
+	t.Helper()
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c.ListenAddrs()
+}
+
+// Existing topics stay as they are, and missing ones are created.
+func TestEnsureTopics(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	o := kafka.TopicOptions{Topics: kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour}
 	ensure := func() ([]string, error) {
@@ -24,18 +37,84 @@ func TestEnsureTopicsRejectsTooFewReplicas(t *testing.T) {
 	if created, err := ensure(); err != nil || len(created) != 0 {
 		t.Errorf("EnsureTopics again created %v, %v", created, err)
 	}
-	o.ReplicationFactor = 3
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(5 * time.Minute); ; {
-		_, err := ensure()
-		if err != nil && strings.Contains(err.Error(), "has 1 replicas, but 3 are required") {
-			return
-		}
-		select { // a broker may not list the new topics yet
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("EnsureTopics with three replicas = %v", err)
+	risks, err := kafka.Risks(brokers, kafka.Config("test"), o)
+	if err != nil || len(risks) != 3 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
+		t.Errorf("Risks = %q, %v; want one of each topic", risks, err)
+	}
+	o.ReplicationFactor, o.Retention = 3, 2*time.Hour
+	risks, err = kafka.Risks(brokers, kafka.Config("test"), o)
+	if err != nil || len(risks) != 6 || !strings.Contains(risks[0], "has 1 replicas, but 3 are required") || !strings.Contains(risks[1], "keeps messages for 1h0m0s, less than the required 2h0m0s") {
+		t.Errorf("Risks = %q, %v; want the replicas and the retention of each topic", risks, err)
+	}
+}
+
+// Each setting that could lose results is named, and no other.
+func TestRisks(t *testing.T) {
+	const day = "86400000"
+	safe := map[string]string{"min.insync.replicas": "2", "retention.ms": day, "cleanup.policy": "delete"}
+	tests := []struct {
+		name     string
+		replicas int
+		settings map[string]string // that differ from the safe ones
+		asked    int
+		want     []string // of the topic match-results
+	}{
+		{"as created", 3, nil, 3, nil},
+		{"more than asked", 3, map[string]string{"retention.ms": "-1"}, 2, nil},
+		{"one replica", 1, map[string]string{"min.insync.replicas": "1"}, 0, []string{`"match-results" has 1 replica, and the loss`}},
+		{"fewer replicas than asked", 2, nil, 3, []string{"has 2 replicas, but 3 are required"}},
+		{"one acknowledgement", 3, map[string]string{"min.insync.replicas": "1"}, 0, []string{"set its min.insync.replicas to 2"}},
+		{"compacted", 3, map[string]string{"cleanup.policy": "compact"}, 0, []string{"cleanup.policy=compact"}},
+		{"both policies", 3, map[string]string{"cleanup.policy": "compact,delete"}, 0, []string{"cleanup.policy=compact,delete"}},
+		{"a short retention", 3, map[string]string{"retention.ms": "3600000"}, 0, []string{"keeps messages for 1h0m0s, less than the required 24h0m0s"}},
+		{"all at once", 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "0"}, 0, []string{"has 1 replica,", "cleanup.policy=compact", "keeps messages for 0s"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			brokers := fake(t)
+			admin, err := sarama.NewClusterAdmin(brokers, kafka.Config("test"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = admin.Close() }()
+			o := kafka.TopicOptions{ReplicationFactor: tt.asked, Retention: 24 * time.Hour, Partitions: 1}
+			for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
+				detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3, ConfigEntries: map[string]*string{}}
+				changed := map[string]string{}
+				if topic == o.Results() {
+					changed, detail.ReplicationFactor = tt.settings, int16(tt.replicas)
+				}
+				for name, value := range safe {
+					if other, ok := changed[name]; ok {
+						value = other
+					}
+					detail.ConfigEntries[name] = &value
+				}
+				if err := admin.CreateTopic(topic, detail, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := kafka.Risks(brokers, kafka.Config("test"), o)
+			if err != nil || len(got) != len(tt.want) {
+				t.Fatalf("Risks = %q, %v; want %q", got, err, tt.want)
+			}
+			for i, want := range tt.want {
+				if !strings.Contains(got[i], want) {
+					t.Errorf("Risks[%d] = %q, want %q", i, got[i], want)
+				}
+			}
+		})
+	}
+}
+
+// Before topics exist, the requested replicas are checked. Without a request, missing
+// topics are no risk.
+func TestRisksOfMissingTopics(t *testing.T) {
+	brokers := fake(t)
+	for asked, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {
+		got, err := kafka.Risks(brokers, kafka.Config("test"), kafka.TopicOptions{ReplicationFactor: asked})
+		if err != nil || len(got) != want || want > 0 && !strings.Contains(got[0], "would have 1 replica") {
+			t.Errorf("%d replicas: Risks = %q, %v; want %d", asked, got, err, want)
 		}
 	}
 }

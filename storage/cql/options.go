@@ -2,7 +2,6 @@ package cql
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,12 +17,13 @@ import (
 )
 
 const (
-	defaultKeyspace    = "leaderboard"
-	defaultBuckets     = 64
-	defaultCacheUsers  = 100_000
-	defaultConnections = 4
-	defaultTimeout     = 12 * time.Second
-	maxBuckets         = 4096
+	defaultKeyspace       = "leaderboard"
+	defaultBuckets        = 64
+	defaultCacheUsers     = 100_000
+	defaultConnections    = 4
+	defaultConnectTimeout = 5 * time.Second
+	defaultTimeout        = 12 * time.Second
+	maxBuckets            = 4096
 )
 
 // Options are the settings of a store. Hosts and DataCenter are required.
@@ -37,10 +37,16 @@ type Options struct {
 	DataCenter string
 	// Keyspace holds the tables. Default leaderboard.
 	Keyspace string
+	// Rack is the local rack. If it is set, the store prefers replicas of that rack, and
+	// asks other nodes of the data center if those do not answer.
+	Rack string
 	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
-	// TLS is the configuration of TLS. Nil means connections without TLS.
-	TLS *tls.Config
+	// TLS begins TLS on a connection to addr, as host:port. If it is nil, connections are
+	// without TLS.
+	TLS func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
+	// ConnectTimeout bounds the connection to a node, with TLS. Default 5s.
+	ConnectTimeout time.Duration
 	// Connections is the number of connections to each node. Default 4.
 	Connections int
 	// Timeout bounds the wait for a node's answer. It must exceed the nodes' own
@@ -72,6 +78,9 @@ func (o *Options) complete() error {
 	}
 	if o.Connections <= 0 {
 		o.Connections = defaultConnections
+	}
+	if o.ConnectTimeout <= 0 {
+		o.ConnectTimeout = defaultConnectTimeout
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -134,8 +143,13 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	attempts := &attempts{}
+	cfg.ConnectObserver = attempts
 	gs, err := cfg.CreateSession()
 	if err != nil {
+		if rejected := o.rejected(attempts.last()); rejected != nil {
+			return nil, rejected
+		}
 		if missing := o.checkDataCenter(cfg.HostFilter.(*localNodes)); missing != nil {
 			return nil, missing
 		}
@@ -210,10 +224,10 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.Keyspace = keyspace
 	cfg.ProtoVersion = 4
 	cfg.NumConns = o.Connections
-	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = 5*time.Second, o.Timeout, o.Timeout
+	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = o.ConnectTimeout, o.Timeout, o.Timeout
 	// A retry asks another node, at the same consistency.
 	cfg.Consistency, cfg.SerialConsistency = gocql.LocalQuorum, gocql.Serial
-	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(o.DataCenter), gocql.ShuffleReplicas())
+	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(o.nodes(), gocql.ShuffleReplicas())
 	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
 	cfg.RetryPolicy = retries{}
 	cfg.DefaultIdempotence = true
@@ -224,13 +238,17 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
 	cfg.Logger = quiet{}
-	if o.Username != "" {
-		cfg.Authenticator = gocql.PasswordAuthenticator{Username: o.Username, Password: o.Password}
-	}
-	if o.TLS != nil {
-		cfg.SslOpts = &gocql.SslOptions{Config: o.TLS, EnableHostVerification: !o.TLS.InsecureSkipVerify}
-	}
+	o.secure(cfg)
 	return cfg, nil
+}
+
+// nodes returns the policy that orders the nodes. The filter [localNodes] excludes the
+// nodes of other data centers, whatever the policy.
+func (o *Options) nodes() gocql.HostSelectionPolicy {
+	if o.Rack != "" {
+		return gocql.RackAwareRoundRobinPolicy(o.DataCenter, o.Rack)
+	}
+	return gocql.DCAwareRoundRobinPolicy(o.DataCenter)
 }
 
 const (

@@ -104,7 +104,7 @@ func New(t testing.TB, o Options) *Deployment {
 	d.DataCenter = o.DataCenters[0]
 	d.Config = filepath.Join(t.TempDir(), "leaderboard.yaml")
 	d.ensureKeyspace(t, o.DataCenters, max(o.CassandraReplicas, 1), o.Fresh)
-	d.Run(t, "topics", "--config", d.Config, "--partitions", fmt.Sprint(d.Partitions), "--replication-factor", fmt.Sprint(max(o.KafkaReplicas, 1)))
+	d.Run(t, "topics", "--config", d.Config, "--partitions", fmt.Sprint(d.Partitions), "--replication-factor", fmt.Sprint(max(o.KafkaReplicas, 1)), "--force")
 	return d
 }
 

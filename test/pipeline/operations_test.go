@@ -24,7 +24,7 @@ func TestOperations(t *testing.T) {
 	}
 	text, _, _ := strings.Cut(string(doc), "## The embedded engine")
 	host, port, _ := strings.Cut(redis.Addrs()[0], ":")
-	here := strings.NewReplacer("leaderboard.yaml", d.Config, "dc1=3", d.DataCenter+"=1", "--replication-factor 3", "--replication-factor 1",
+	here := strings.NewReplacer("leaderboard.yaml", d.Config, "dc1=3", d.DataCenter+"=1", "--replication-factor 3", "--replication-factor 1 --force",
 		"redis-cli -h redis", "redis-cli -h "+host+" -p "+port)
 	var api *deployment.Node
 	run := d.Command

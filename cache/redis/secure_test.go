@@ -1,0 +1,129 @@
+package redis
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/internal/certs"
+	"github.com/open-leaderboard/leaderboard/test/authority"
+)
+
+// refusing starts a server that answers every command with an error.
+func refusing(t *testing.T, reply string) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for in := bufio.NewScanner(conn); in.Scan(); {
+					if strings.HasPrefix(in.Text(), "*") { // one answer for each command
+						if _, err := io.WriteString(conn, "-"+reply+"\r\n"); err != nil {
+							return
+						}
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Each wrong credential gets one line that names the server and the setting, and the
+// right ones are accepted.
+func TestRejectedCredentials(t *testing.T) {
+	ca, err := authority.New(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := authority.New(t.TempDir(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Issue("redis", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(ca.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	open := miniredis.RunT(t)
+	secured := miniredis.NewMiniRedis()
+	if err := secured.StartTLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(secured.Close)
+	for _, server := range []*miniredis.Miniredis{open, secured} {
+		server.RequireUserAuth("ada", "secret")
+	}
+	mine := &certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}
+	for _, tt := range []struct {
+		name           string
+		addr           string
+		user, password string
+		tls            *certs.Client
+		master         string
+		want           string // in the error; empty means that Redis is inspected
+	}{
+		{"a password", open.Addr(), "ada", "secret", nil, "", ""},
+		{"a password over TLS", secured.Addr(), "ada", "secret", mine, "", ""},
+		{"a wrong password", open.Addr(), "ada", "wrong", nil, "", "correct redis.username and redis.password: WRONGPASS"},
+		{"a wrong password over TLS", secured.Addr(), "ada", "wrong", mine, "", "correct redis.username and redis.password: WRONGPASS"},
+		{"no password", refusing(t, "NOAUTH Authentication required."), "", "", nil, "", "correct redis.username and redis.password: NOAUTH"},
+		{"another authority", secured.Addr(), "ada", "secret", &certs.Client{CA: other.File}, "", "redis.tls.ca"},
+		{"another name", secured.Addr(), "ada", "secret", &certs.Client{CA: ca.File, ServerName: "db.example"}, "", "redis.tls.server_name"},
+		{"no client certificate", secured.Addr(), "ada", "secret", &certs.Client{CA: ca.File}, "", "set redis.tls.cert and redis.tls.key"},
+		{"a wrong password of Sentinel", refusing(t, "WRONGPASS invalid username-password pair or user is disabled."), "ada", "secret", nil, "master", "correct redis.sentinel_username and redis.sentinel_password: WRONGPASS"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Redis: &goredis.UniversalOptions{Addrs: []string{tt.addr}, Username: tt.user, Password: tt.password, MasterName: tt.master, DialerRetries: 1}}
+			if tt.tls != nil {
+				client := *tt.tls
+				client.Setting = "redis.tls"
+				h, err := client.Handshake()
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Redis.Dialer = h.Dial(2 * time.Second)
+			}
+			x, err := Open(t.Context(), o)
+			switch {
+			case tt.want != "":
+				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.addr) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("Open = %v, want one line with %q", err, tt.want)
+				}
+			case err == nil || !strings.Contains(err.Error(), "'info' command"): // miniredis does not know it in this form
+				t.Error(err)
+			}
+			if x != nil {
+				_ = x.Close()
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/open-leaderboard/leaderboard/internal/config"
+)
+
+// topics refuses settings with which Kafka could lose results, and creates nothing. With
+// --force it warns of them. serve warns of the same topics.
+func TestTopicsRefuseRisks(t *testing.T) {
+	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(brokers.Close)
+	addresses := strings.Join(brokers.ListenAddrs(), ",")
+	topics := func(args ...string) commandResult {
+		t.Helper()
+		return command(t, "", nil, append([]string{"topics", "--cassandra-hosts=c", "--cassandra-data-center=dc1", "--redis-addresses=r:1", "--kafka-brokers=" + addresses}, args...)...)
+	}
+	for _, step := range []struct {
+		name   string
+		args   []string
+		code   int
+		stdout string
+		stderr []string
+	}{
+		{"one replica", []string{"--replication-factor=1"}, exitFailure, "", []string{`topic "match-results" would have 1 replica`, "accept it with --force"}},
+		{"and nothing was created", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
+		{"again", nil, exitOK, "all topics exist", nil},
+		{"a longer retention", []string{"--retention=2000h"}, exitFailure, "", []string{"keeps messages for 336h0m0s, less than the required 2000h0m0s"}},
+		{"a longer retention as a setting", []string{"--kafka-retention=2000h"}, exitFailure, "", []string{"less than the required 2000h0m0s"}},
+		{"a longer retention, accepted", []string{"--retention=2000h", "--force"}, exitOK, "all topics exist", []string{`warning: topic "match-results.dlq" keeps messages for 336h0m0s`}},
+		{"one replica, accepted", []string{"--kafka-topic-prefix=test-", "--replication-factor=1", "--force"}, exitOK, "created test-match-results", []string{`warning: topic "test-match-results" would have 1 replica`}},
+	} {
+		r := topics(step.args...)
+		if r.code != step.code || !strings.HasPrefix(r.stdout, step.stdout) || step.stdout == "" && r.stdout != "" || len(step.stderr) == 0 && r.stderr != "" {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", step.name, r.code, r.stdout, r.stderr)
+		}
+		for _, want := range step.stderr {
+			if !strings.Contains(r.stderr, want) {
+				t.Errorf("%s: stderr %q, want %q", step.name, r.stderr, want)
+			}
+		}
+	}
+	for prefix, want := range map[string]int{"test-": 3, "": 0} {
+		var log output
+		c := config.Default()
+		c.Kafka.Brokers, c.Kafka.TopicPrefix = brokers.ListenAddrs(), prefix
+		s := &server{config: &c, log: slog.New(slog.NewJSONHandler(&log, nil))}
+		s.warnOfTopics(t.Context())
+		if got := strings.Count(log.String(), "has 1 replica, and the loss of its broker loses results"); got != want || strings.Count(log.String(), "\n") != want {
+			t.Errorf("topics with prefix %q: %d warnings, want %d: %s", prefix, got, want, log.String())
+		}
+	}
+}
+
+func TestPasswordsWithoutTLSAreWarnedOf(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*config.Config)
+		want   []string
+	}{
+		{"no passwords", func(*config.Config) {}, nil},
+		{"passwords", func(c *config.Config) {
+			c.Cassandra.Password, c.Redis.Password, c.Kafka.Password, c.Kafka.Mechanism = "p", "p", "p", "PLAIN"
+		}, []string{"cassandra.tls.enabled", "redis.tls.enabled", "kafka.tls.enabled"}},
+		{"SCRAM sends no password", func(c *config.Config) { c.Kafka.Password = "p" }, nil},
+		{"a password for Sentinel", func(c *config.Config) { c.Redis.SentinelPassword = "p" }, []string{"redis.tls.enabled"}},
+		{"TLS", func(c *config.Config) { c.Redis.Password, c.Redis.TLS.Enabled = "p", true }, nil},
+		{"this machine", func(c *config.Config) {
+			c.Redis.Password, c.Redis.Addresses = "p", []string{"127.0.0.1:6379", "localhost:6379", "[::1]:6379"}
+		}, nil},
+	} {
+		c := config.Default()
+		c.Cassandra.Hosts, c.Redis.Addresses, c.Kafka.Brokers = []string{"db"}, []string{"127.0.0.1:1", "redis:1"}, []string{"10.0.0.1:9092"}
+		tt.change(&c)
+		var log output
+		s := &server{config: &c, log: slog.New(slog.NewJSONHandler(&log, nil))}
+		s.warnOfPasswords(t.Context())
+		lines := slices.Collect(strings.Lines(log.String()))
+		if len(lines) != len(tt.want) {
+			t.Errorf("%s: logged %q, want %q", tt.name, lines, tt.want)
+			continue
+		}
+		for i, want := range tt.want {
+			if !strings.Contains(lines[i], want) {
+				t.Errorf("%s: logged %q, want %q", tt.name, lines[i], want)
+			}
+		}
+	}
+}
+
+// A file of certificates that cannot be read ends the start with one line, before the
+// server connects.
+func TestUnreadableCertificatesEndTheStart(t *testing.T) {
+	r := command(t, "", nil, "serve", "--cassandra-hosts=127.0.0.1:1", "--cassandra-data-center=dc1", "--redis-addresses=127.0.0.1:1", "--kafka-brokers=127.0.0.1:1",
+		"--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--kafka-tls-enabled", "--kafka-tls-ca=backends_test.go")
+	if r.code != exitFailure || !strings.Contains(r.stderr, "kafka.tls.ca: certificate authorities: backends_test.go holds no PEM certificate") || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+}

@@ -1,0 +1,104 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// ErrRejected is returned if brokers refuse the credentials, or TLS with them fails. It
+// is a [leaderboard.ErrUnavailable], but a retry succeeds only after somebody has
+// corrected the settings or the brokers.
+var ErrRejected error = rejected{}
+
+type rejected struct{}
+
+func (rejected) Error() string { return "the brokers reject this client" }
+
+func (rejected) Is(target error) bool { return target == leaderboard.ErrUnavailable }
+
+// ConnectError returns err, with which a client of c failed to connect to brokers, as one
+// line that names the brokers and the settings to correct.
+// Errors: [ErrRejected], or what [Unavailable] returns.
+func ConnectError(brokers []string, c *sarama.Config, err error) error {
+	if err == nil {
+		return nil
+	}
+	where := "brokers " + strings.Join(brokers, ",")
+	if errors.Is(err, sarama.ErrOutOfBrokers) {
+		// This error may lack its cause, or hold a line for each broker.
+		err = cause(brokers, c, err)
+	}
+	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
+	switch {
+	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
+		return fmt.Errorf("%s: %w: correct kafka.username and kafka.password of user %q with %s: %w", where, ErrRejected, c.Net.SASL.User, c.Net.SASL.Mechanism, err)
+	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
+		return fmt.Errorf("%s: %w: they do not offer kafka.mechanism %s: %w", where, ErrRejected, c.Net.SASL.Mechanism, err)
+	case errors.Is(err, sarama.ErrIllegalSASLState):
+		return fmt.Errorf("%s: %w: they do not authenticate users at this address: remove kafka.username, or name another address: %w", where, ErrRejected, err)
+	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
+		return fmt.Errorf("%s: %w: %w", where, ErrRejected, err)
+	case errors.Is(err, io.EOF) && c.Net.SASL.Enable:
+		return fmt.Errorf("%s: they close the connection, and may refuse kafka.username and kafka.password, or require kafka.tls.enabled: %w", where, Unavailable(err))
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: they close the connection, and may require kafka.username or kafka.tls.enabled: %w", where, Unavailable(err))
+	}
+	return fmt.Errorf("%s: %w", where, Unavailable(err))
+}
+
+// cause returns the reason of an [sarama.ErrOutOfBrokers]: the error of one broker. If
+// the client does not report one, cause connects to the first broker to find it.
+func cause(brokers []string, c *sarama.Config, err error) error {
+	if each, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
+		return each.Unwrap()[0]
+	}
+	b := sarama.NewBroker(brokers[0])
+	if failed := b.Open(c); failed != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }() // the error that matters is known
+	if _, failed := b.Connected(); failed != nil {
+		return fmt.Errorf("%s: %w", brokers[0], failed)
+	}
+	return err
+}
+
+// dialer adapts a function to the dialer of Kafka's client, which has no context.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (d dialer) Dial(network, addr string) (net.Conn, error) {
+	return d(context.Background(), network, addr)
+}
+
+// scramClient proves a password with SCRAM, without sending it.
+type scramClient struct {
+	mechanism    string
+	conversation *scram.ClientConversation
+}
+
+func (s *scramClient) Begin(user, password, authzID string) error {
+	hash := scram.SHA512
+	if s.mechanism == sarama.SASLTypeSCRAMSHA256 {
+		hash = scram.SHA256
+	}
+	client, err := hash.NewClient(user, password, authzID)
+	if err != nil {
+		return err
+	}
+	s.conversation = client.NewConversation()
+	return nil
+}
+
+func (s *scramClient) Step(challenge string) (string, error) { return s.conversation.Step(challenge) }
+
+func (s *scramClient) Done() bool { return s.conversation.Done() }

@@ -1,0 +1,114 @@
+package kafka_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/certs"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/test/authority"
+)
+
+// secured starts a broker with TLS, which requires a client certificate, and SASL.
+func secured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []string {
+	t.Helper()
+	pair, err := ca.Issue("broker", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(ca.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return fake(t, append(opts, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}))...)
+}
+
+// A client with the right credentials connects. Each wrong one gets one line that names
+// the brokers and the setting. These brokers close the connection where Kafka answers
+// that the credentials are wrong.
+func TestConnectWithCredentials(t *testing.T) {
+	ca, err := authority.New(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := authority.New(t.TempDir(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := ca.Issue("client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := []kfake.Opt{
+		kfake.EnableSASL(), kfake.Superuser("PLAIN", "ada", "plain"), kfake.Superuser("SCRAM-SHA-256", "ada", "scram256"), kfake.Superuser("SCRAM-SHA-512", "ada", "scram512"),
+	}
+	withUsers, both, neither := fake(t, users...), secured(t, ca, users...), fake(t)
+	trust, certified, stranger := certs.Client{CA: ca.File}, certs.Client{CA: ca.File, Cert: mine.Cert, Key: mine.Key}, certs.Client{CA: other.File}
+	tests := []struct {
+		name     string
+		brokers  []string
+		options  kafka.Options
+		tls      *certs.Client
+		want     string // in the error; empty means none
+		rejected bool
+	}{
+		{"PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "plain"}, nil, "", false},
+		{"SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram256"}, nil, "", false},
+		{"SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, nil, "", false},
+		{"TLS and SCRAM-SHA-512", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &certified, "", false},
+		{"no credentials for none", neither, kafka.Options{}, nil, "", false},
+		{"wrong password, PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "wrong"}, nil, "may refuse kafka.username and kafka.password", false},
+		{"wrong password, SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false},
+		{"unknown user, SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "bob", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false},
+		{"no credentials", withUsers, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false},
+		{"no TLS", both, kafka.Options{}, nil, "kafka.tls.enabled", false},
+		{"no client certificate", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &trust, "set kafka.tls.cert and kafka.tls.key", true},
+		{"another authority", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &stranger, "kafka.tls.ca", true},
+		{"TLS with a broker without", neither, kafka.Options{}, &certified, "see kafka.tls.enabled", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if tt.tls != nil {
+				tt.tls.Setting = "kafka.tls"
+				h, err := tt.tls.Handshake()
+				if err != nil {
+					t.Fatal(err)
+				}
+				tt.options.Dial = h.Dial(time.Second / 2)
+			}
+			c := tt.options.Config("test")
+			c.Metadata.Retry.Max = 0
+			client, err := sarama.NewClient(tt.brokers, c)
+			if err == nil {
+				_ = client.Close()
+			}
+			err = kafka.ConnectError(tt.brokers, c, err)
+			switch {
+			case tt.want == "":
+				if err != nil {
+					t.Error(err)
+				}
+			case err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.brokers[0]) || strings.Contains(err.Error(), "\n"):
+				t.Errorf("error %q, want one line with %q", err, tt.want)
+			case errors.Is(err, kafka.ErrRejected) != tt.rejected || !errors.Is(err, leaderboard.ErrUnavailable):
+				t.Errorf("error %q, want rejected %t, and unavailable", err, tt.rejected)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package cql
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/gocql/gocql"
+)
+
+// secure sets TLS and the credentials of the connections.
+func (o *Options) secure(cfg *gocql.ClusterConfig) {
+	cfg.Authenticator = unauthenticated{}
+	if o.Username != "" {
+		cfg.Authenticator = gocql.PasswordAuthenticator{Username: o.Username, Password: o.Password}
+	}
+	if o.TLS != nil {
+		cfg.HostDialer = tlsDialer{o}
+	}
+}
+
+// tlsDialer connects to nodes with TLS.
+type tlsDialer struct{ o *Options }
+
+func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.DialedHost, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.o.ConnectTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host.ConnectAddressAndPort())
+	if err != nil {
+		return nil, err
+	}
+	// The name is that of Options.Hosts. Nodes that the driver discovers have none, so
+	// it is their IP address.
+	if conn, err = d.o.TLS(ctx, conn, host.HostnameAndPort()); err != nil {
+		return nil, err
+	}
+	return &gocql.DialedHost{Conn: conn, DisableCoalesce: true}, nil // TLS has no vectored writes, which coalescing needs
+}
+
+var errCredentialsRequired = errors.New("the node requires credentials")
+
+// unauthenticated answers a node that asks for credentials, if there are none.
+type unauthenticated struct{}
+
+func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
+	return nil, nil, errCredentialsRequired
+}
+
+func (unauthenticated) Success([]byte) error { return nil }
+
+// attempts keeps the last failure to connect to a node, because the driver reports it
+// as text only.
+type attempts struct {
+	mu   sync.Mutex
+	addr string
+	err  error
+}
+
+func (a *attempts) ObserveConnect(c gocql.ObservedConnect) {
+	if c.Err == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.addr, a.err = c.Host.ConnectAddressAndPort(), c.Err
+}
+
+func (a *attempts) last() (addr string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.addr, a.err
+}
+
+// rejected returns an error that names the settings to correct, if err means that the
+// node at addr refuses the credentials or TLS. Otherwise it returns nil.
+func (o *Options) rejected(addr string, err error) error {
+	var request gocql.RequestError
+	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &request) && request.Code() == gocql.ErrCodeCredentials:
+		return fmt.Errorf("cql: node %s rejects user %q: correct cassandra.username and cassandra.password: %w", addr, o.Username, err)
+	case errors.Is(err, errCredentialsRequired):
+		return fmt.Errorf("cql: node %s: %w: set cassandra.username and cassandra.password", addr, err)
+	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
+		return fmt.Errorf("cql: node %s: %w", addr, err)
+	case o.TLS == nil && (errors.Is(err, io.EOF) || strings.Contains(err.Error(), "EOF")):
+		return fmt.Errorf("cql: node %s closes the connection, and may require cassandra.tls.enabled: %w", addr, err)
+	case o.TLS != nil && strings.HasPrefix(err.Error(), "TLS with "):
+		return fmt.Errorf("cql: node %s: %w", addr, err)
+	}
+	return nil
+}
