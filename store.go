@@ -148,24 +148,29 @@ type EntryStore interface {
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
 }
 
-// Ban is the decision to hide a user from every ladder, or to show the user again.
-type Ban struct {
-	User   UserID
-	Banned bool
-	Reason string // for operators, at most 256 bytes
-	At     time.Time
-}
-
 // UserStore is the part of [Store] that knows users across boards.
 type UserStore interface {
-	// SetBan hides a user's present and future entries on every board, or shows
-	// them again, and returns the changes. The store still keeps and counts the
-	// results of a banned user.
+	// SetBan merges the state of a ban into the stored one by [MergeBan]. While the state
+	// that stands for a board, or that for every board, has Banned, the store hides the
+	// user's present and future entries on that board. It still keeps and counts the
+	// results.
+	//
+	// SetBan returns the changes. A change may differ in the Version only. A ban on a board
+	// outlives the board: it holds for a later board with the same id.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
-	// Ban returns a user's ban. Its Banned is false if the user has none.
-	Ban(ctx context.Context, user UserID) (Ban, error)
+	// UserBans returns the bans of a user, lifted ones too: first the ban on every board,
+	// then those on boards, ordered by board. A ban that was lifted before revisions
+	// existed is not kept.
+	UserBans(ctx context.Context, user UserID) ([]Ban, error)
+	// Bans yields the bans of all users, lifted ones too. It begins after the given key, or
+	// at the first if the key is empty. The order of users is the store's own; the bans of
+	// one user follow each other as in UserBans.
+	Bans(ctx context.Context, after BanKey) iter.Seq2[Ban, error]
+	// BansEnding yields the bans with an Until before the given time, ordered by Until. It
+	// includes lifted ones.
+	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes everything kept about a user: results, refusals, entries, final
-	// standings and the ban. After it, the store rejects each result of the user that
+	// standings and the bans. After it, the store rejects each result of the user that
 	// was received at the given time or earlier. To recognize such results, the store
 	// keeps a value from which the user's id cannot be read.
 	//

@@ -73,6 +73,7 @@ func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 		BoardId: string(i.result.Board), Season: string(i.result.Season), UserId: string(i.result.User),
 		MatchId: string(i.result.Match), Revision: i.result.Revision, Status: protoconv.FromStatus(i.outcome.Status),
 		Reason: string(i.outcome.Reason), AppliedAt: protoconv.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key), ContentId: content[:],
+		Hidden: i.outcome.Entry.Hidden,
 	}
 	if i.record.GetNotification() { // the update is about the user's entry, not about a result
 		u.MatchId, u.Revision, u.ContentId = "", 0, nil

@@ -132,7 +132,7 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	r := revision{leaderboard.ResultKey{SeasonKey: season, User: leaderboard.UserID(u.GetUserId()), Match: leaderboard.MatchID(u.GetMatchId())}, u.GetRevision()}
 	outcome := leaderboard.Outcome{
 		Status: status, Reason: leaderboard.Reason(u.GetReason()),
-		Entry: leaderboard.Entry{SeasonKey: season, User: r.key.User, Key: leaderboard.RankKey(u.GetRankKey())},
+		Entry: leaderboard.Entry{SeasonKey: season, User: r.key.User, Key: leaderboard.RankKey(u.GetRankKey()), Hidden: u.GetHidden()},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -776,7 +776,10 @@ type ExportResultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Every season if absent.
-	Season        string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// If true, the bans on the board, and those on every board of its users, follow
+	// the results.
+	IncludeBans   bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -825,12 +828,21 @@ func (x *ExportResultsRequest) GetSeason() string {
 	return ""
 }
 
-// Response of ExportResults: one result, or one retraction.
+func (x *ExportResultsRequest) GetIncludeBans() bool {
+	if x != nil {
+		return x.IncludeBans
+	}
+	return false
+}
+
+// Response of ExportResults: one result, one retraction, or one ban.
 type ExportResultsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Season        string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
-	Result        *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	Retracted     bool                   `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
+	Result    *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Retracted bool                   `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
+	// If set, the other fields are not.
+	Ban           *Ban `protobuf:"bytes,4,opt,name=ban,proto3" json:"ban,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -886,6 +898,250 @@ func (x *ExportResultsResponse) GetRetracted() bool {
 	return false
 }
 
+func (x *ExportResultsResponse) GetBan() *Ban {
+	if x != nil {
+		return x.Ban
+	}
+	return nil
+}
+
+// Request of ListBans. Bans must match all given fields.
+type ListBansRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The bans on this board, and those on every board.
+	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	// A part of the user's id, in any case.
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// A part of the reason, in any case.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// A part of the actor, in any case.
+	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	// If true, the answer includes bans that were lifted or have ended.
+	IncludeLifted bool `protobuf:"varint,5,opt,name=include_lifted,proto3" json:"include_lifted,omitempty"`
+	// 1 to 1,000; 100 if absent.
+	Limit *int32 `protobuf:"varint,6,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBansRequest) Reset() {
+	*x = ListBansRequest{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBansRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBansRequest) ProtoMessage() {}
+
+func (x *ListBansRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBansRequest.ProtoReflect.Descriptor instead.
+func (*ListBansRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListBansRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *ListBansRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ListBansRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ListBansRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ListBansRequest) GetIncludeLifted() bool {
+	if x != nil {
+		return x.IncludeLifted
+	}
+	return false
+}
+
+func (x *ListBansRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ListBansRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListBans.
+type ListBansResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Bans  []*Ban                 `protobuf:"bytes,1,rep,name=bans,proto3" json:"bans,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBansResponse) Reset() {
+	*x = ListBansResponse{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBansResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBansResponse) ProtoMessage() {}
+
+func (x *ListBansResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBansResponse.ProtoReflect.Descriptor instead.
+func (*ListBansResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListBansResponse) GetBans() []*Ban {
+	if x != nil {
+		return x.Bans
+	}
+	return nil
+}
+
+func (x *ListBansResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Request of ImportBans.
+type ImportBansRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000 bans.
+	Bans          []*Ban `protobuf:"bytes,1,rep,name=bans,proto3" json:"bans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportBansRequest) Reset() {
+	*x = ImportBansRequest{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportBansRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportBansRequest) ProtoMessage() {}
+
+func (x *ImportBansRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportBansRequest.ProtoReflect.Descriptor instead.
+func (*ImportBansRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ImportBansRequest) GetBans() []*Ban {
+	if x != nil {
+		return x.Bans
+	}
+	return nil
+}
+
+// Response of ImportBans.
+type ImportBansResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportBansResponse) Reset() {
+	*x = ImportBansResponse{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportBansResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportBansResponse) ProtoMessage() {}
+
+func (x *ImportBansResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportBansResponse.ProtoReflect.Descriptor instead.
+func (*ImportBansResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{19}
+}
+
 // One difference.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -910,7 +1166,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1178,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1257,7 @@ type VerifyResponse_Summary struct {
 
 func (x *VerifyResponse_Summary) Reset() {
 	*x = VerifyResponse_Summary{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1269,7 @@ func (x *VerifyResponse_Summary) String() string {
 func (*VerifyResponse_Summary) ProtoMessage() {}
 
 func (x *VerifyResponse_Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1330,7 @@ type RebuildResponse_Summary struct {
 
 func (x *RebuildResponse_Summary) Reset() {
 	*x = RebuildResponse_Summary{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1342,7 @@ func (x *RebuildResponse_Summary) String() string {
 func (*RebuildResponse_Summary) ProtoMessage() {}
 
 func (x *RebuildResponse_Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,14 +1435,33 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\rBackupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"h\n" +
 	"\x14ExportResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\x02 \x01(\tR\x06season\"}\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\"\n" +
+	"\finclude_bans\x18\x03 \x01(\bR\finclude_bans\"\xa4\x01\n" +
 	"\x15ExportResultsResponse\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
-	"\tretracted\x18\x03 \x01(\bR\tretracted2\x82\x06\n" +
+	"\tretracted\x18\x03 \x01(\bR\tretracted\x12%\n" +
+	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\"\xd6\x01\n" +
+	"\x0fListBansRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12&\n" +
+	"\x0einclude_lifted\x18\x05 \x01(\bR\x0einclude_lifted\x12\x19\n" +
+	"\x05limit\x18\x06 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\n" +
+	"page_tokenB\b\n" +
+	"\x06_limit\"e\n" +
+	"\x10ListBansResponse\x12'\n" +
+	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanR\x04bans\x12(\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"<\n" +
+	"\x11ImportBansRequest\x12'\n" +
+	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanR\x04bans\"\x14\n" +
+	"\x12ImportBansResponse2\xd4\a\n" +
 	"\fAdminService\x12e\n" +
 	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\"\x13\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x12_\n" +
 	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
@@ -1195,7 +1470,11 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x06Verify\x12\x1d.leaderboard.v1.VerifyRequest\x1a\x1e.leaderboard.v1.VerifyResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/verify0\x01\x12j\n" +
 	"\aRebuild\x12\x1e.leaderboard.v1.RebuildRequest\x1a\x1f.leaderboard.v1.RebuildResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/rebuild0\x01\x12d\n" +
 	"\x06Backup\x12\x1d.leaderboard.v1.BackupRequest\x1a\x1e.leaderboard.v1.BackupResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/backup\x12\x82\x01\n" +
-	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results0\x01B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results0\x01\x12_\n" +
+	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/bans\x12o\n" +
+	"\n" +
+	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:importB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_admin_service_proto_rawDescOnce sync.Once
@@ -1209,7 +1488,7 @@ func file_leaderboard_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_admin_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*Key)(nil),                       // 0: leaderboard.v1.Key
 	(*Progress)(nil),                  // 1: leaderboard.v1.Progress
@@ -1227,43 +1506,55 @@ var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*BackupResponse)(nil),            // 13: leaderboard.v1.BackupResponse
 	(*ExportResultsRequest)(nil),      // 14: leaderboard.v1.ExportResultsRequest
 	(*ExportResultsResponse)(nil),     // 15: leaderboard.v1.ExportResultsResponse
-	(*VerifyResponse_Difference)(nil), // 16: leaderboard.v1.VerifyResponse.Difference
-	(*VerifyResponse_Summary)(nil),    // 17: leaderboard.v1.VerifyResponse.Summary
-	(*RebuildResponse_Summary)(nil),   // 18: leaderboard.v1.RebuildResponse.Summary
-	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
-	(*Result)(nil),                    // 20: leaderboard.v1.Result
+	(*ListBansRequest)(nil),           // 16: leaderboard.v1.ListBansRequest
+	(*ListBansResponse)(nil),          // 17: leaderboard.v1.ListBansResponse
+	(*ImportBansRequest)(nil),         // 18: leaderboard.v1.ImportBansRequest
+	(*ImportBansResponse)(nil),        // 19: leaderboard.v1.ImportBansResponse
+	(*VerifyResponse_Difference)(nil), // 20: leaderboard.v1.VerifyResponse.Difference
+	(*VerifyResponse_Summary)(nil),    // 21: leaderboard.v1.VerifyResponse.Summary
+	(*RebuildResponse_Summary)(nil),   // 22: leaderboard.v1.RebuildResponse.Summary
+	(*timestamppb.Timestamp)(nil),     // 23: google.protobuf.Timestamp
+	(*Result)(nil),                    // 24: leaderboard.v1.Result
+	(*Ban)(nil),                       // 25: leaderboard.v1.Ban
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
-	19, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
-	19, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	19, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	23, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
+	23, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	23, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
 	0,  // 4: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
 	1,  // 5: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
-	16, // 6: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
-	17, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
+	20, // 6: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
+	21, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
 	1,  // 8: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
-	18, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	20, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	2,  // 11: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 12: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 13: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 14: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 15: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 16: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 17: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	3,  // 18: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 19: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 20: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 21: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 22: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 23: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 24: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	22, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
+	24, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	25, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	25, // 12: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	25, // 13: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	2,  // 14: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 15: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 16: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 17: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 18: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 19: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 20: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	16, // 21: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	18, // 22: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 23: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 24: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 25: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 26: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 27: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 28: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 29: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	17, // 30: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	19, // 31: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	23, // [23:32] is the sub-list for method output_type
+	14, // [14:23] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -1272,13 +1563,14 @@ func file_leaderboard_v1_admin_service_proto_init() {
 		return
 	}
 	file_leaderboard_v1_types_proto_init()
+	file_leaderboard_v1_admin_service_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_admin_service_proto_rawDesc), len(file_leaderboard_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,8 @@ const (
 	AdminService_Rebuild_FullMethodName       = "/leaderboard.v1.AdminService/Rebuild"
 	AdminService_Backup_FullMethodName        = "/leaderboard.v1.AdminService/Backup"
 	AdminService_ExportResults_FullMethodName = "/leaderboard.v1.AdminService/ExportResults"
+	AdminService_ListBans_FullMethodName      = "/leaderboard.v1.AdminService/ListBans"
+	AdminService_ImportBans_FullMethodName    = "/leaderboard.v1.AdminService/ImportBans"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -53,6 +55,11 @@ type AdminServiceClient interface {
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
 	// Sends every result that counts, and every retraction.
 	ExportResults(ctx context.Context, in *ExportResultsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResultsResponse], error)
+	// Lists bans. The order of users is the server's own.
+	ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error)
+	// Merges bans from an export into the stored ones. Of two states of a ban, the one
+	// with the higher revision stands, so a call may be repeated.
+	ImportBans(ctx context.Context, in *ImportBansRequest, opts ...grpc.CallOption) (*ImportBansResponse, error)
 }
 
 type adminServiceClient struct {
@@ -160,6 +167,26 @@ func (c *adminServiceClient) ExportResults(ctx context.Context, in *ExportResult
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ExportResultsClient = grpc.ServerStreamingClient[ExportResultsResponse]
 
+func (c *adminServiceClient) ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListBansResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListBans_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ImportBans(ctx context.Context, in *ImportBansRequest, opts ...grpc.CallOption) (*ImportBansResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportBansResponse)
+	err := c.cc.Invoke(ctx, AdminService_ImportBans_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -185,6 +212,11 @@ type AdminServiceServer interface {
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
 	// Sends every result that counts, and every retraction.
 	ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error
+	// Lists bans. The order of users is the server's own.
+	ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error)
+	// Merges bans from an export into the stored ones. Of two states of a ban, the one
+	// with the higher revision stands, so a call may be repeated.
+	ImportBans(context.Context, *ImportBansRequest) (*ImportBansResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -215,6 +247,12 @@ func (UnimplementedAdminServiceServer) Backup(context.Context, *BackupRequest) (
 }
 func (UnimplementedAdminServiceServer) ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExportResults not implemented")
+}
+func (UnimplementedAdminServiceServer) ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListBans not implemented")
+}
+func (UnimplementedAdminServiceServer) ImportBans(context.Context, *ImportBansRequest) (*ImportBansResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportBans not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -342,6 +380,42 @@ func _AdminService_ExportResults_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ExportResultsServer = grpc.ServerStreamingServer[ExportResultsResponse]
 
+func _AdminService_ListBans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListBansRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListBans(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListBans_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListBans(ctx, req.(*ListBansRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ImportBans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportBansRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ImportBans(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ImportBans_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ImportBans(ctx, req.(*ImportBansRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -364,6 +438,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Backup",
 			Handler:    _AdminService_Backup_Handler,
+		},
+		{
+			MethodName: "ListBans",
+			Handler:    _AdminService_ListBans_Handler,
+		},
+		{
+			MethodName: "ImportBans",
+			Handler:    _AdminService_ImportBans_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -166,8 +166,11 @@ type SubmitScoreResponse struct {
 	MatchId  string `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Revision int64  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The season that the result belongs to.
-	Season        string                 `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
-	AchievedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	Season     string                 `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
+	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	// USER_BANNED if the user is banned on the board, otherwise absent. The result is
+	// kept and counts once the ban is lifted; until then the user has no rank.
+	Reason        *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,6 +266,13 @@ func (x *SubmitScoreResponse) GetAchievedAt() *timestamppb.Timestamp {
 		return x.AchievedAt
 	}
 	return nil
+}
+
+func (x *SubmitScoreResponse) GetReason() string {
+	if x != nil && x.Reason != nil {
+		return *x.Reason
+	}
+	return ""
 }
 
 // Request of BatchSubmitScores.
@@ -2021,7 +2031,11 @@ type BanUserRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	// A reason for operators to read, at most 256 bytes.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The board. If absent, the ban is on every board.
+	Board string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
+	// When the ban ends by itself. If absent, never.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2070,11 +2084,26 @@ func (x *BanUserRequest) GetReason() string {
 	return ""
 }
 
+func (x *BanUserRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *BanUserRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // Response of BanUser.
 type BanUserResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Banned        bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
+	Ban           *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2123,10 +2152,21 @@ func (x *BanUserResponse) GetBanned() bool {
 	return false
 }
 
+func (x *BanUserResponse) GetBan() *Ban {
+	if x != nil {
+		return x.Ban
+	}
+	return nil
+}
+
 // Request of UnbanUser.
 type UnbanUserRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// The board. If absent, the ban on every board is lifted; bans on boards remain.
+	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
+	// A reason for operators to read, at most 256 bytes.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2168,11 +2208,26 @@ func (x *UnbanUserRequest) GetUserId() string {
 	return ""
 }
 
+func (x *UnbanUserRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *UnbanUserRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Response of UnbanUser.
 type UnbanUserResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Banned        bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
+	Ban           *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2219,6 +2274,13 @@ func (x *UnbanUserResponse) GetBanned() bool {
 		return x.Banned
 	}
 	return false
+}
+
+func (x *UnbanUserResponse) GetBan() *Ban {
+	if x != nil {
+		return x.Ban
+	}
+	return nil
 }
 
 // Request of EraseUser.
@@ -3259,10 +3321,13 @@ type ListUserScoresResponse_UserScores struct {
 	state  protoimpl.MessageState               `protogen:"open.v1"`
 	UserId string                               `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Scores []*ListUserScoresResponse_BoardScore `protobuf:"bytes,2,rep,name=scores,proto3" json:"scores,omitempty"`
-	// The user is hidden from every ranking, so scores is empty.
-	Banned bool `protobuf:"varint,3,opt,name=banned,proto3" json:"banned,omitempty"`
+	// The user is hidden from every ranking, so scores is empty. Only callers with the
+	// admin scope get this field.
+	Banned *bool `protobuf:"varint,3,opt,name=banned,proto3,oneof" json:"banned,omitempty"`
 	// The ranking method: competition, dense or ordinal.
-	Method        string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	// The bans in force. Only callers with the admin scope get this field.
+	Bans          []*Ban `protobuf:"bytes,5,rep,name=bans,proto3" json:"bans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3312,8 +3377,8 @@ func (x *ListUserScoresResponse_UserScores) GetScores() []*ListUserScoresRespons
 }
 
 func (x *ListUserScoresResponse_UserScores) GetBanned() bool {
-	if x != nil {
-		return x.Banned
+	if x != nil && x.Banned != nil {
+		return *x.Banned
 	}
 	return false
 }
@@ -3325,6 +3390,13 @@ func (x *ListUserScoresResponse_UserScores) GetMethod() string {
 	return ""
 }
 
+func (x *ListUserScoresResponse_UserScores) GetBans() []*Ban {
+	if x != nil {
+		return x.Bans
+	}
+	return nil
+}
+
 var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
@@ -3333,7 +3405,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
-	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"\xe2\x02\n" +
+	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"\x8a\x03\n" +
 	"\x13SubmitScoreResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -3343,10 +3415,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bmatch_id\x18\x06 \x01(\tR\bmatch_id\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
-	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_atB\f\n" +
+	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12\x1b\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tH\x02R\x06reason\x88\x01\x01B\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"|\n" +
+	"\x05_rankB\t\n" +
+	"\a_reason\"|\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
 	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
@@ -3562,18 +3637,24 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"*\n" +
 	"\x12DeleteBoardRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\"\x15\n" +
-	"\x13DeleteBoardResponse\"B\n" +
+	"\x13DeleteBoardResponse\"\x8a\x01\n" +
 	"\x0eBanUserRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"C\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05board\x18\x03 \x01(\tR\x05board\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"j\n" +
 	"\x0fBanUserResponse\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06banned\x18\x02 \x01(\bR\x06banned\",\n" +
+	"\x06banned\x18\x02 \x01(\bR\x06banned\x12%\n" +
+	"\x03ban\x18\x03 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\"Z\n" +
 	"\x10UnbanUserRequest\x12\x18\n" +
-	"\auser_id\x18\x01 \x01(\tR\auser_id\"E\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
+	"\x05board\x18\x02 \x01(\tR\x05board\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"l\n" +
 	"\x11UnbanUserResponse\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06banned\x18\x02 \x01(\bR\x06banned\",\n" +
+	"\x06banned\x18\x02 \x01(\bR\x06banned\x12%\n" +
+	"\x03ban\x18\x03 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\",\n" +
 	"\x10EraseUserRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\"E\n" +
 	"\x11EraseUserResponse\x12\x18\n" +
@@ -3581,7 +3662,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06erased\x18\x02 \x01(\bR\x06erased\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\xd9\x04\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\x92\x05\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
 	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xbb\x02\n" +
@@ -3597,13 +3678,15 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bdegraded\x18\b \x01(\bR\bdegraded\x12\x16\n" +
 	"\x06sealed\x18\t \x01(\bR\x06sealedB\a\n" +
 	"\x05_rankB\b\n" +
-	"\x06_total\x1a\xa1\x01\n" +
+	"\x06_total\x1a\xda\x01\n" +
 	"\n" +
 	"UserScores\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12I\n" +
-	"\x06scores\x18\x02 \x03(\v21.leaderboard.v1.ListUserScoresResponse.BoardScoreR\x06scores\x12\x16\n" +
-	"\x06banned\x18\x03 \x01(\bR\x06banned\x12\x16\n" +
-	"\x06method\x18\x04 \x01(\tR\x06method2\xf8\x13\n" +
+	"\x06scores\x18\x02 \x03(\v21.leaderboard.v1.ListUserScoresResponse.BoardScoreR\x06scores\x12\x1b\n" +
+	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
+	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
+	"\a_banned2\xf8\x13\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
@@ -3701,8 +3784,9 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*Leaderboard)(nil),                       // 52: leaderboard.v1.Leaderboard
 	(*Board)(nil),                             // 53: leaderboard.v1.Board
 	(*fieldmaskpb.FieldMask)(nil),             // 54: google.protobuf.FieldMask
-	(*Entry)(nil),                             // 55: leaderboard.v1.Entry
-	(*structpb.Struct)(nil),                   // 56: google.protobuf.Struct
+	(*Ban)(nil),                               // 55: leaderboard.v1.Ban
+	(*Entry)(nil),                             // 56: leaderboard.v1.Entry
+	(*structpb.Struct)(nil),                   // 57: google.protobuf.Struct
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	48, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
@@ -3726,68 +3810,72 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	53, // 18: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
 	54, // 19: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
 	53, // 20: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	47, // 21: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	50, // 22: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	55, // 23: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	50, // 24: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	50, // 25: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	56, // 26: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	50, // 27: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	40, // 28: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	41, // 29: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	50, // 30: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	50, // 31: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	50, // 32: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	50, // 33: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	43, // 34: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	50, // 35: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	44, // 36: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	50, // 37: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	50, // 38: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	46, // 39: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	1,  // 40: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 41: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 42: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 43: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	9,  // 44: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	11, // 45: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	13, // 46: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	15, // 47: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	17, // 48: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	19, // 49: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	21, // 50: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	23, // 51: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	25, // 52: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	27, // 53: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	29, // 54: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	31, // 55: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	33, // 56: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	35, // 57: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	37, // 58: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 59: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 60: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 61: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 62: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	10, // 63: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	12, // 64: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	14, // 65: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	16, // 66: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	18, // 67: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	20, // 68: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	22, // 69: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	24, // 70: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	26, // 71: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	28, // 72: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	30, // 73: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	32, // 74: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	34, // 75: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	36, // 76: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	38, // 77: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	59, // [59:78] is the sub-list for method output_type
-	40, // [40:59] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	50, // 21: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	55, // 22: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	55, // 23: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	47, // 24: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	50, // 25: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	56, // 26: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	50, // 27: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	50, // 28: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	57, // 29: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	50, // 30: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	40, // 31: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	41, // 32: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	50, // 33: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	50, // 34: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	50, // 35: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	50, // 36: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	43, // 37: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	50, // 38: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	44, // 39: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	50, // 40: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	50, // 41: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	46, // 42: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	55, // 43: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 44: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 45: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 46: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	7,  // 47: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	9,  // 48: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	11, // 49: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	13, // 50: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	15, // 51: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	17, // 52: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	19, // 53: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	21, // 54: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	23, // 55: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	25, // 56: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	27, // 57: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	29, // 58: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	31, // 59: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	33, // 60: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	35, // 61: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	37, // 62: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 63: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 64: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 65: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	8,  // 66: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	10, // 67: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	12, // 68: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	14, // 69: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	16, // 70: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	18, // 71: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	20, // 72: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	22, // 73: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	24, // 74: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	26, // 75: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	28, // 76: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	30, // 77: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	32, // 78: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	34, // 79: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	36, // 80: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	38, // 81: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	63, // [63:82] is the sub-list for method output_type
+	44, // [44:63] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -3809,6 +3897,7 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[43].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[45].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -89,10 +89,11 @@ type LeaderboardServiceClient interface {
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
-	// Hides a user from every ranking. The user's results are kept, and new ones
-	// are accepted.
+	// Hides a user from the rankings of a board, or from every ranking. The user's
+	// results are kept, and new ones are accepted.
 	BanUser(ctx context.Context, in *BanUserRequest, opts ...grpc.CallOption) (*BanUserResponse, error)
-	// Lifts a ban. The user's entries appear in rankings again.
+	// Lifts a ban on a board, or the ban on every board. The user's entries appear in
+	// rankings again, unless the other ban hides them.
 	UnbanUser(ctx context.Context, in *UnbanUserRequest, opts ...grpc.CallOption) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
@@ -356,10 +357,11 @@ type LeaderboardServiceServer interface {
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)
-	// Hides a user from every ranking. The user's results are kept, and new ones
-	// are accepted.
+	// Hides a user from the rankings of a board, or from every ranking. The user's
+	// results are kept, and new ones are accepted.
 	BanUser(context.Context, *BanUserRequest) (*BanUserResponse, error)
-	// Lifts a ban. The user's entries appear in rankings again.
+	// Lifts a ban on a board, or the ban on every board. The user's entries appear in
+	// rankings again, unless the other ban hides them.
 	UnbanUser(context.Context, *UnbanUserRequest) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)

@@ -161,7 +161,9 @@ type LeaderboardUpdate struct {
 	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	// Identifies the content of the result. Two results of one match and revision
 	// that differ have different values. Empty for notifications.
-	ContentId     []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
+	ContentId []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
+	// The user is banned on the board, and so has no rank.
+	Hidden        bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -294,6 +296,13 @@ func (x *LeaderboardUpdate) GetContentId() []byte {
 	return nil
 }
 
+func (x *LeaderboardUpdate) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
+}
+
 var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
@@ -306,7 +315,7 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\fnotification\x18\x04 \x01(\bR\fnotification\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
-	"\bassigned\x18\a \x01(\bR\bassigned\"\xbd\x04\n" +
+	"\bassigned\x18\a \x01(\bR\bassigned\"\xd5\x04\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +
@@ -326,7 +335,8 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\brank_key\x18\r \x01(\fR\brank_key\x12\x1e\n" +
 	"\n" +
 	"content_id\x18\x0e \x01(\fR\n" +
-	"content_idB\f\n" +
+	"content_id\x12\x16\n" +
+	"\x06hidden\x18\x0f \x01(\bR\x06hiddenB\f\n" +
 	"\n" +
 	"_old_scoreB\f\n" +
 	"\n" +

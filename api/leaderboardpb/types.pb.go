@@ -578,7 +578,9 @@ type Outcome struct {
 	MatchId string         `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Status  Outcome_Status `protobuf:"varint,3,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
 	// For REJECTED: FLOOR (the sum would go below the board's floor), OUT_OF_RANGE
-	// (a sum would leave ±2^53), SEASON_CLOSED, USER_ERASED or INVALID.
+	// (a sum would leave ±2^53), SEASON_CLOSED, USER_ERASED or INVALID. For other
+	// statuses: USER_BANNED if the user is banned. The result is kept and counts once
+	// the ban is lifted; until then the user has no rank.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For INVALID and FAILED, the problem in words: the field and its limit, or the
 	// cause.
@@ -1048,6 +1050,115 @@ func (x *Error) GetDetails() []*anypb.Any {
 	return nil
 }
 
+// The state of a user's ban on one board, or on every board.
+type Ban struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// Empty for the ban on every board.
+	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
+	// False if the ban was lifted or has ended.
+	Banned bool `protobuf:"varint,3,opt,name=banned,proto3" json:"banned,omitempty"`
+	// For operators.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The administrator: "key:" and the id of an API key, or "jwt:" and the subject of
+	// a token. Empty if unknown.
+	Actor string `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
+	// When the administrator made this state, or when the ban ended.
+	At *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
+	// When the ban ends. Absent if it has no end.
+	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
+	// Of two states, the one with the higher revision stands.
+	Revision      int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ban) Reset() {
+	*x = Ban{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ban) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ban) ProtoMessage() {}
+
+func (x *Ban) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ban.ProtoReflect.Descriptor instead.
+func (*Ban) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Ban) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Ban) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *Ban) GetBanned() bool {
+	if x != nil {
+		return x.Banned
+	}
+	return false
+}
+
+func (x *Ban) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Ban) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Ban) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Ban) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Ban) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // An integer of each result that ranks users with equal scores.
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1060,7 +1171,7 @@ type Board_TieBreaker struct {
 
 func (x *Board_TieBreaker) Reset() {
 	*x = Board_TieBreaker{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1183,7 @@ func (x *Board_TieBreaker) String() string {
 func (*Board_TieBreaker) ProtoMessage() {}
 
 func (x *Board_TieBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1229,7 @@ type Board_Schedule struct {
 
 func (x *Board_Schedule) Reset() {
 	*x = Board_Schedule{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1241,7 @@ func (x *Board_Schedule) String() string {
 func (*Board_Schedule) ProtoMessage() {}
 
 func (x *Board_Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1298,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1310,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1489,16 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetailsB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xf5\x01\n" +
+	"\x03Ban\x12\x18\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
+	"\x05board\x18\x02 \x01(\tR\x05board\x12\x16\n" +
+	"\x06banned\x18\x03 \x01(\bR\x06banned\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05actor\x18\x05 \x01(\tR\x05actor\x12*\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x03R\brevisionB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_types_proto_rawDescOnce sync.Once
@@ -1393,7 +1513,7 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),              // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),             // 1: leaderboard.v1.Board.Policy
@@ -1405,45 +1525,48 @@ var file_leaderboard_v1_types_proto_goTypes = []any{
 	(*Entry)(nil),                 // 7: leaderboard.v1.Entry
 	(*Leaderboard)(nil),           // 8: leaderboard.v1.Leaderboard
 	(*Error)(nil),                 // 9: leaderboard.v1.Error
-	(*Board_TieBreaker)(nil),      // 10: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),        // 11: leaderboard.v1.Board.Schedule
-	(*Board_Schedule_Window)(nil), // 12: leaderboard.v1.Board.Schedule.Window
-	nil,                           // 13: leaderboard.v1.Result.AttributesEntry
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 16: google.protobuf.Struct
-	(*anypb.Any)(nil),             // 17: google.protobuf.Any
+	(*Ban)(nil),                   // 10: leaderboard.v1.Ban
+	(*Board_TieBreaker)(nil),      // 11: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),        // 12: leaderboard.v1.Board.Schedule
+	(*Board_Schedule_Window)(nil), // 13: leaderboard.v1.Board.Schedule.Window
+	nil,                           // 14: leaderboard.v1.Result.AttributesEntry
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),       // 17: google.protobuf.Struct
+	(*anypb.Any)(nil),             // 18: google.protobuf.Any
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	14, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	10, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	11, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	14, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	15, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
-	15, // 7: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	13, // 8: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	16, // 9: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	15, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	11, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	12, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	15, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	16, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	16, // 7: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	14, // 8: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	17, // 9: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
 	3,  // 10: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	15, // 11: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	15, // 12: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	16, // 13: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	16, // 11: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	16, // 12: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	17, // 13: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
 	7,  // 14: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	15, // 15: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	15, // 16: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	17, // 17: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	0,  // 18: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 19: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	14, // 20: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	12, // 21: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	15, // 22: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	15, // 23: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	16, // 15: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	16, // 16: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	18, // 17: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	16, // 18: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	16, // 19: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	0,  // 20: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 21: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	15, // 22: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	13, // 23: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	16, // 24: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	16, // 25: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -1463,7 +1586,7 @@ func file_leaderboard_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -71,6 +71,8 @@ var calls = map[string][3]string{
 	"Rebuild":           {"POST", "/v1/admin/rebuild", `{}`},
 	"Backup":            {"POST", "/v1/admin/backup", `{}`},
 	"ExportResults":     {"GET", "/v1/boards/default/results", ``},
+	"ListBans":          {"GET", "/v1/bans", ``},
+	"ImportBans":        {"POST", "/v1/bans:import", `{"bans":[{"user_id":"z","revision":1}]}`},
 }
 
 // Over REST and gRPC, every method refuses callers whose scope is too small, and

@@ -465,7 +465,7 @@ func TestUsers(t *testing.T) {
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
 	h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m","score":7}`)
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m","points":5}`)
-	data := get(h.must("read", "GET", "/v1/users/u/scores", nil), "data")
+	data := get(h.must("admin", "GET", "/v1/users/u/scores", nil), "data")
 	if get(data, "user_id") != "u" || get(data, "banned") != false || len(get(data, "scores").([]any)) != 2 ||
 		get(data, "scores", 0, "board") != "b" || get(data, "scores", 0, "score") != number(7) || get(data, "scores", 0, "rank") != number(1) {
 		t.Errorf("scores everywhere: %v", data)
@@ -479,7 +479,7 @@ func TestUsers(t *testing.T) {
 	if got := h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m2","score":9}`); got["status"] != "APPLIED" || get(got, "rank") != nil {
 		t.Errorf("a banned user's result: %v", got)
 	}
-	if data := get(h.must("read", "GET", "/v1/users/u/scores", nil), "data"); get(data, "banned") != true || len(get(data, "scores").([]any)) != 0 {
+	if data := get(h.must("admin", "GET", "/v1/users/u/scores", nil), "data"); get(data, "banned") != true || len(get(data, "scores").([]any)) != 0 {
 		t.Errorf("a banned user: %v", data)
 	}
 	if got := h.must("admin", "POST", "/v1/users/u:unban", nil); got["banned"] != false {

@@ -40,8 +40,11 @@ type service interface {
 	Seasons(context.Context, *leaderboard.Board) ([]ranking.SeasonInfo, error)
 	Watch(context.Context, ranking.PageQuery, func(ranking.Page) error) error
 
-	SetBan(context.Context, leaderboard.UserID, bool, string) (leaderboard.Ban, error)
-	Ban(context.Context, leaderboard.UserID) (leaderboard.Ban, error)
+	SetBan(context.Context, leaderboard.Ban) (leaderboard.Ban, error)
+	UserBans(context.Context, leaderboard.UserID) ([]leaderboard.Ban, error)
+	Bans(context.Context, ranking.BanQuery) (ranking.BanPage, error)
+	ImportBans(context.Context, []leaderboard.Ban) error
+	ExportBans(context.Context, leaderboard.BoardID, func(leaderboard.Ban) error) error
 	Erase(context.Context, leaderboard.UserID) error
 	UserScores(context.Context, leaderboard.UserID, leaderboard.Method) ([]ranking.UserScore, error)
 
@@ -85,10 +88,14 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &pb.SubmitScoreResponse{
+	res := &pb.SubmitScoreResponse{
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
-	}, nil
+	}
+	if o.GetReason() != "" {
+		res.Reason = &o.Reason
+	}
+	return res, nil
 }
 
 // newResult converts a message to a match result. It returns an error for ids that new
@@ -540,18 +547,6 @@ func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*
 	return &pb.DeleteBoardResponse{}, s.service.DeleteBoard(ctx, id)
 }
 
-// BanUser hides a user from all rankings.
-func (s *Server) BanUser(ctx context.Context, req *pb.BanUserRequest) (*pb.BanUserResponse, error) {
-	ban, err := s.service.SetBan(ctx, leaderboard.UserID(req.GetUserId()), true, req.GetReason())
-	return &pb.BanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}, err
-}
-
-// UnbanUser ends a ban.
-func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
-	ban, err := s.service.SetBan(ctx, leaderboard.UserID(req.GetUserId()), false, "")
-	return &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}, err
-}
-
 // EraseUser deletes all data of a user.
 func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.EraseUserResponse, error) {
 	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.service.Erase(ctx, leaderboard.UserID(req.GetUserId()))
@@ -568,11 +563,12 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 	if err != nil {
 		return nil, err
 	}
-	ban, err := s.service.Ban(ctx, user)
-	if err != nil {
-		return nil, err
+	data := &pb.ListUserScoresResponse_UserScores{UserId: string(user), Method: q.Method.String()}
+	if isAdmin(ctx) {
+		if err := s.addBans(ctx, user, data); err != nil {
+			return nil, err
+		}
 	}
-	data := &pb.ListUserScoresResponse_UserScores{UserId: string(user), Banned: ban.Banned, Method: q.Method.String()}
 	for i := range scores {
 		sc := &scores[i]
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{

@@ -43,6 +43,8 @@ var needs = map[string]auth.Scope{
 	pb.AdminService_Rebuild_FullMethodName:       auth.Admin,
 	pb.AdminService_Backup_FullMethodName:        auth.Admin,
 	pb.AdminService_ExportResults_FullMethodName: auth.Admin,
+	pb.AdminService_ListBans_FullMethodName:      auth.Admin,
+	pb.AdminService_ImportBans_FullMethodName:    auth.Admin,
 
 	// Health checks, and the description of the API, which /openapi.json shows too.
 	"/grpc.health.v1.Health/Check":                                   auth.Public,

@@ -134,6 +134,9 @@ func fromReceipt(user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
 	if r.HasScore {
 		o.NewScore = (*int64)(&r.Score)
 	}
+	if r.Banned && r.Reason == "" {
+		o.Reason = reasonBanned
+	}
 	if r.Err != nil {
 		o.Detail = messageOf(r.Err)
 		if r.Reason == "" {

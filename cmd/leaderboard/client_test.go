@@ -183,8 +183,22 @@ func TestModeration(t *testing.T) {
 		t.Errorf("a banned user is on the board:\n%s", got)
 	}
 	contains(t, s.ok(t, "user", "ada"), "ada is banned")
-	contains(t, s.ok(t, "unban", "ada"), "ada is not banned")
+	contains(t, s.ok(t, "unban", "ada"), "ada is not banned on every board")
 	contains(t, s.ok(t, "rank", "ada"), "rank 1 of 2")
+	contains(t, s.ok(t, "ban", "ada", "--board", "default", "--reason", "aimbot", "--until", "2h"), "ada is banned on board default until 20")
+	contains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m2"), "ada is banned on this board")
+	contains(t, s.ok(t, "ban", "list", "--board", "default"), "ada", "aimbot")
+	contains(t, s.ok(t, "ban", "search", "AD", "--json"), `"reason"`, "aimbot")
+	if got := s.ok(t, "ban", "search", "bob"); strings.Contains(got, "ada") {
+		t.Errorf("search of another user:\n%s", got)
+	}
+	contains(t, s.ok(t, "user", "ada"), "ada is banned on board default")
+	contains(t, s.ok(t, "unban", "ada", "--board", "default"), "ada is not banned on board default")
+	contains(t, s.ok(t, "ban", "list", "--all"), "lifted")
+	contains(t, s.ok(t, "rank", "ada"), "rank 1 of 2")
+	for until, code := range map[string]int{"tomorrow": exitUsage, "-1h": exitUsage, "2020-01-01T00:00:00Z": exitFailure} {
+		s.fails(t, code, []string{"until"}, "ban", "ada", "--until", until)
+	}
 	contains(t, s.ok(t, "erase", "ada", "--yes"), "ada is erased")
 	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "ada")
 }

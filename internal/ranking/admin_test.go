@@ -16,7 +16,7 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	f.submit("b", points("ann", "m", 5))
 	f.submit("c", points("ann", "m", 6))
 	f.submit("b", points("bob", "m", 1))
-	if _, err := f.SetBan(t.Context(), "ann", true, "cheat"); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, Reason: "cheat"}); err != nil {
 		t.Fatal(err)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
@@ -27,7 +27,7 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	if scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition); err != nil || len(scores) != 0 {
 		t.Errorf("scores of a banned user: %+v, %v", scores, err)
 	}
-	if _, err := f.SetBan(t.Context(), "ann", false, ""); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 1 2")
@@ -35,7 +35,7 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	if err != nil || len(scores) != 2 || scores[0].Score != 10 || scores[1].Score != 6 || scores[1].Rank != 1 {
 		t.Errorf("scores: %+v, %v", scores, err)
 	}
-	if ban, err := f.Ban(t.Context(), "ann"); err != nil || ban.Banned {
+	if ban, err := f.UserBans(t.Context(), "ann"); err != nil || len(ban) != 1 || ban[0].Banned {
 		t.Errorf("ban: %+v, %v", ban, err)
 	}
 	if err := f.Erase(t.Context(), "ann"); err != nil {

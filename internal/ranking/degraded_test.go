@@ -263,7 +263,7 @@ func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	if err != nil || retracted.Status != leaderboard.Applied || retracted.HasScore {
 		t.Errorf("retract: %+v, %v", retracted, err)
 	}
-	if _, err := f.SetBan(t.Context(), "cyd", true, "aimbot"); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "cyd", Banned: true, Reason: "aimbot"}); err != nil {
 		t.Error(err)
 	}
 	f.index.Set(faults.Up)
@@ -330,7 +330,10 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 						_, err := f.Retract(ctx, f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}, nil)
 						return err
 					},
-					"ban":  func(ctx context.Context) error { _, err := f.SetBan(ctx, "ann", true, ""); return err },
+					"ban": func(ctx context.Context) error {
+						_, err := f.SetBan(ctx, leaderboard.Ban{User: "ann", Banned: true, Reason: ""})
+						return err
+					},
 					"seal": func(ctx context.Context) error { return f.Sweep(ctx) },
 					"details": func(ctx context.Context) error {
 						_, err := f.User(ctx, boardB, "ann", 0, true)

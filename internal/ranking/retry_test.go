@@ -84,7 +84,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 		return err
 	}
 	ban := func(ctx context.Context, s *ranking.Service, banned bool) error {
-		_, err := s.SetBan(ctx, "ann", banned, "cheat")
+		_, err := s.SetBan(ctx, leaderboard.Ban{User: "ann", Banned: banned, Reason: "cheat"})
 		return err
 	}
 	for _, tt := range []struct {
@@ -171,7 +171,7 @@ func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	if _, err := f.Refresh(t.Context(), &b, day, "nobody"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.SetBan(t.Context(), "ann", false, ""); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
 	}
 	seasons, err := f.store.Seasons(t.Context(), "b")

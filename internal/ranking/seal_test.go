@@ -79,7 +79,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 			done := make(chan struct{})
 			wg.Go(func() {
 				defer close(done)
-				if _, err := f.SetBan(t.Context(), "u000", true, "cheat"); err != nil {
+				if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "u000", Banned: true, Reason: "cheat"}); err != nil {
 					t.Error(err)
 				}
 				if _, err := f.Retract(t.Context(), f.board("b"), lateRetraction("u001", "m"), nil); err != nil {
@@ -129,9 +129,9 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	step(nil)
 	_, err := f.Retract(t.Context(), f.board("b"), lateRetraction("erin", "match-of-erin"), nil)
 	step(err)
-	_, err = f.SetBan(t.Context(), "bob", true, "erin said so")
+	_, err = f.SetBan(t.Context(), leaderboard.Ban{User: "bob", Banned: true, Reason: "erin said so"})
 	step(err)
-	_, err = f.SetBan(t.Context(), "bob", false, "")
+	_, err = f.SetBan(t.Context(), leaderboard.Ban{User: "bob", Banned: false, Reason: ""})
 	step(err)
 	step(f.Erase(t.Context(), "cyd"))
 	seasons, err := f.Seasons(t.Context(), f.board("b"))
@@ -183,7 +183,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	if p := page(); !p.Sealed {
 		t.Error("not sealed after the time to live")
 	}
-	if _, err := f.SetBan(t.Context(), "ann", true, "cheat"); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, Reason: "cheat"}); err != nil {
 		t.Fatal(err)
 	}
 	banned := f.clock.now()
@@ -257,7 +257,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 		for i := range n {
 			wg.Go(func() {
 				if i%2 == 0 {
-					if _, err := s.SetBan(t.Context(), leaderboard.UserID(fmt.Sprint("u", i)), true, ""); err != nil {
+					if _, err := s.SetBan(t.Context(), leaderboard.Ban{User: leaderboard.UserID(fmt.Sprint("u", i)), Banned: true, Reason: ""}); err != nil {
 						t.Error(err)
 					}
 					return
@@ -399,14 +399,14 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	later := func() { f.clock.set(f.clock.now().Add(time.Second)) }
 	top := page.Lines[0]
 	later()
-	if _, err := f.SetBan(t.Context(), top.User, true, "cheat"); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: top.User, Banned: true, Reason: "cheat"}); err != nil {
 		t.Fatal(err)
 	}
 	later()
 	if _, err := f.User(t.Context(), ranking.Query{Board: "b", Season: season}, top.User, 0, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
 		t.Errorf("a banned user in a sealed season: %v", err)
 	}
-	if _, err := f.SetBan(t.Context(), top.User, false, ""); err != nil {
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: top.User, Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(before, ask()); diff != "" {

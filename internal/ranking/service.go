@@ -59,6 +59,8 @@ type shared struct {
 	tasks *tasks
 	now   func() time.Time
 	log   *slog.Logger
+
+	newEnd chan struct{} // receives a value after a ban with an end was made
 }
 
 // New returns a service over a store and an index. The caller should call
@@ -81,6 +83,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
 		hub: hub, tasks: tasks, now: o.Now, log: o.Log,
+		newEnd: make(chan struct{}, 1),
 	}
 	reader := newReader(common)
 	applier := &Applier{shared: common, reader: reader, newMatchID: o.NewMatchID}
@@ -137,8 +140,10 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 func (s *Service) Ready() bool { return s.ready.Load() }
 
 // SweepEvery calls [Admin.Sweep] and [Service.Load] immediately and then at every
-// interval, until ctx is done. Load fills an index that has lost its data. SweepEvery
-// logs errors, and tries again at the next interval.
+// interval, until ctx is done. Load fills an index that has lost its data. In between,
+// SweepEvery lifts bans at their ends. A ban with an end that another process made is
+// lifted at the next interval at the latest. SweepEvery logs errors, and tries again at
+// the next interval.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -149,9 +154,8 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 		if err := s.Load(ctx, nil); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "rank index not filled", "err", err)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
+		s.liftBans(ctx, ticker.C, interval)
+		if ctx.Err() != nil {
 			return
 		}
 	}

@@ -64,6 +64,8 @@ type Receipt struct {
 	HasScore bool
 	// Ranks are zero if the ranks are unavailable or the user is banned.
 	Ranks leaderboard.Ranks
+	// Banned reports that a ban hides the user on the board.
+	Banned bool
 }
 
 // Submit takes up to [MaxBatch] results for a board. When it returns, valid
@@ -130,7 +132,7 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 
 // setOutcome sets the fields of a receipt that an outcome determines.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome) {
-	r.Status, r.Reason, r.Err = o.Status, o.Reason, o.Err
+	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	if r.HasScore = o.Entry.Key != ""; r.HasScore {
 		r.Score = b.ScoreOf(o.Entry.Key, scoreTime(b, r.Season, s.now()))
 	}

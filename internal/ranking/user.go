@@ -138,11 +138,3 @@ func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method
 	}
 	return scores, nil
 }
-
-// Ban returns a user's ban.
-func (r *Reader) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
-	if err := user.Validate(); err != nil {
-		return leaderboard.Ban{}, err
-	}
-	return r.store.Ban(ctx, user)
-}

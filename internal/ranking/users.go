@@ -2,64 +2,9 @@ package ranking
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
 )
-
-const maxReasonBytes = 256
-
-// SetBan bans a user or lifts the ban. A banned user is hidden on every board, in
-// past and sealed seasons too. Results of the user are still stored, and count when
-// the ban is lifted.
-func (a *Admin) SetBan(ctx context.Context, user leaderboard.UserID, banned bool, reason string) (leaderboard.Ban, error) {
-	if err := user.Validate(); err != nil {
-		return leaderboard.Ban{}, err
-	}
-	if len(reason) > maxReasonBytes {
-		return leaderboard.Ban{}, &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxReasonBytes, len(reason))}
-	}
-	ban := leaderboard.Ban{User: user, Banned: banned, Reason: reason, At: leaderboard.Truncate(a.now())}
-	why := "unban a user"
-	if banned {
-		why = "ban a user"
-	}
-	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Ban, error) {
-		return ban, a.setBan(ctx, ban, why)
-	})
-}
-
-// setBan stores a ban and updates the ranks of all the user's entries. It also updates
-// the ranks of entries that the ban does not change: an earlier process may have
-// changed them and died before it updated the ranks.
-func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) error {
-	changes, err := a.store.SetBan(ctx, ban)
-	if err != nil {
-		return err
-	}
-	keys, err := a.store.UserSeasons(ctx, ban.User)
-	if err != nil {
-		return err
-	}
-	changed := entriesAfter(changes)
-	var others []leaderboard.Entry
-	for _, key := range keys {
-		if slices.ContainsFunc(changed, func(e leaderboard.Entry) bool { return e.SeasonKey == key }) {
-			continue
-		}
-		e, err := a.store.Entry(ctx, key, ban.User)
-		if errors.Is(err, leaderboard.ErrEntryNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		others = append(others, e)
-	}
-	return a.ranks.update(ctx, changed, others, why)
-}
 
 // Erase removes all data of a user permanently.
 //

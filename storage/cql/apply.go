@@ -149,17 +149,17 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 // begin reads a user's whole state. If the user is not registered in the season, the
 // account comes from table accounts.
 func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
-	var acc account
+	var acc userAccount
 	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			st, err = s.whole(ctx, b, key)
 		} else {
-			acc, _, err = s.readAccount(ctx, key.user)
+			acc, err = s.readAccount(ctx, key.user)
 		}
 		return err
 	})
 	if err == nil && !st.known {
-		st.account = acc
+		st.account = acc.on(key.Board)
 	}
 	return st, err
 }
@@ -443,7 +443,8 @@ func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st 
 	}
 	// SetBan and Erase write the account and then read the list of the user's seasons.
 	// If they do not find this season in the list, the read below finds their account.
-	st.account, _, err = s.readAccount(ctx, key.user)
+	acc, err := s.readAccount(ctx, key.user)
+	st.account = acc.on(key.Board)
 	st.known = st.account.Epoch == before.Epoch
 	return err
 }

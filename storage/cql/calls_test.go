@@ -140,6 +140,27 @@ func TestCallsAreGolden(t *testing.T) {
 		}},
 		{"Recount of a correct entry", func() error { _, err := s.Recount(ctx, &b, seasonKey.Season, "u"); return err }},
 		{"SetBan, lifted", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
+		{"SetBan on the board, with an end", func() error {
+			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, Banned: true, At: stepsEpoch, Until: stepsEpoch.AddDate(0, 0, 1)})
+			return err
+		}},
+		{"UserBans", func() error { _, err := s.UserBans(ctx, "u"); return err }},
+		{"Bans after a key", func() error {
+			for _, err := range s.Bans(ctx, leaderboard.BanKey{User: "t"}) {
+				return err
+			}
+			return nil
+		}},
+		{"BansEnding", func() error {
+			for _, err := range s.BansEnding(ctx, stepsEpoch.AddDate(0, 0, 2)) {
+				return err
+			}
+			return nil
+		}},
+		{"SetBan on the board, lifted", func() error {
+			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, At: stepsEpoch})
+			return err
+		}},
 		{"Amend of a season that is not sealed", func() error {
 			_, err := s.Amend(ctx, &b, seasonKey.Season, leaderboard.Amendment{At: stepsEpoch})
 			if errors.Is(err, leaderboard.ErrNotSealed) {

@@ -68,7 +68,7 @@ var (
 		"match_results": {"board", "season", "edition", "user_id"},
 		"user_entries":  {"board", "season", "edition", "division", "bucket"},
 		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
-		"seals":         {"board", "season", "edition"},
+		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"},
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
 	}
@@ -76,6 +76,7 @@ var (
 		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
+		"ban_ends": {"until_at", "user_hash", "board"},
 	}
 	staticColumns     = []string{"account", "owners", "divisions"}
 	collectionColumns = []string{"owners", "divisions", "erased"}
@@ -105,7 +106,7 @@ func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")
 		op, value, _ := strings.Cut(value, " ")
-		if op == "IN" || op == ">=" || op == ">" {
+		if op == "IN" || op == ">=" || op == ">" || op == "<" {
 			column += " " + op
 		}
 		out = append(out, [2]string{column, value})
@@ -463,6 +464,9 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if p.distinct {
 		return m.findPartitions(p), nil
 	}
+	if name := p.where[0][0]; name == "" || strings.HasPrefix(name, "token(") {
+		return m.findEvery(p, q.args), nil
+	}
 	args := arguments{q.args}
 	values := map[string]any{}
 	for _, w := range p.where {
@@ -561,6 +565,32 @@ func (m *model) findPartitions(p *parsed) (out [][]any) {
 	return out
 }
 
+// findEvery returns the rows of a SELECT from every partition, or from those whose token
+// is not below that of a key. The table must have no clustering columns. The token of a
+// key is its text.
+func (m *model) findEvery(p *parsed, args []any) (out [][]any) {
+	keys := map[string]bool{}
+	for _, r := range m.replicas {
+		for key := range r[p.table] {
+			keys[key] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		part := m.at(p.table, key)
+		if len(args) > 0 && key < text(args[0]) || part.rows[""] == nil {
+			continue
+		}
+		if cells, ok := part.rows[""].visible(part.deleted); ok {
+			var line []any
+			for _, c := range p.columns {
+				line = append(line, column(p.table, c, nil, cells, nil))
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
 // keyIn returns the clustering key, if values has all of its columns.
 func keyIn(table string, values map[string]any) (string, bool) {
 	var ck []any
@@ -585,6 +615,10 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 			}
 		case op == ">=":
 			if compareValues(have, v) < 0 {
+				return false
+			}
+		case op == "<":
+			if compareValues(have, v) >= 0 {
 				return false
 			}
 		case have == nil || compareValues(have, v) != 0:

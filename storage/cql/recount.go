@@ -95,10 +95,11 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 // season. A writer that was delayed while the user was erased may have left them.
 // unknown returns false if the user has been registered since.
 func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
-	acc, _, err := s.readAccount(ctx, key.user)
+	whole, err := s.readAccount(ctx, key.user)
 	if err != nil {
 		return leaderboard.Change{}, false, err
 	}
+	acc := whole.on(key.Board)
 	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
 	change := leaderboard.Change{Before: none, After: none}
 	have, err := s.readEntry(ctx, key, inc)

@@ -6,7 +6,8 @@ package cql
 //
 // The column edition holds the number of an incarnation. The table user_scopes holds
 // the seasons of a user. The column realm is always 0, so that one partition holds all
-// boards, and one all API keys.
+// boards, one all API keys, and one the ends of all bans. The column ban holds the ban on
+// every board in rows that were written before bodies held bans.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`
@@ -50,9 +51,15 @@ const (
 	deleteRow      = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
 	deleteRows     = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ?`
 
-	selectAccount = `SELECT body, ban FROM accounts WHERE user_hash = ?`
-	createAccount = `INSERT INTO accounts (user_hash, body, ban) VALUES (?, ?, ?) IF NOT EXISTS`
-	changeAccount = `UPDATE accounts SET body = ?, ban = ? WHERE user_hash = ? IF body = ?`
+	selectAccount      = `SELECT body, ban FROM accounts WHERE user_hash = ?`
+	selectAccounts     = `SELECT body, ban FROM accounts`
+	selectAccountsFrom = `SELECT body, ban FROM accounts WHERE token(user_hash) >= token(?)`
+	createAccount      = `INSERT INTO accounts (user_hash, body) VALUES (?, ?) IF NOT EXISTS`
+	changeAccount      = `UPDATE accounts SET body = ?, ban = null WHERE user_hash = ? IF body = ?`
+
+	selectBanEnds = `SELECT until_at, user_hash, board FROM ban_ends WHERE realm = 0 AND until_at < ?`
+	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
+	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`
 
 	selectUserSeasons = `SELECT board, season, edition FROM user_scopes WHERE user_hash = ?`
 	insertUserSeason  = `INSERT INTO user_scopes (user_hash, board, season, edition) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`

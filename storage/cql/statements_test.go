@@ -53,6 +53,12 @@ func TestStatementsNamePartitions(t *testing.T) {
 			}
 			continue
 		}
+		if strings.HasPrefix(name, "selectAccounts") { // lists of bans read every account, page by page
+			if len(clusteringColumns[p.table]) > 0 {
+				t.Errorf("%s: %s", name, stmt)
+			}
+			continue
+		}
 		if p.verb == "INSERT" {
 			continue
 		}

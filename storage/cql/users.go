@@ -3,9 +3,7 @@ package cql
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -13,44 +11,45 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// readAccount returns a user's account, and the ban as JSON. If the user has no
-// account, both are zero. If the user has no ban, the JSON is empty.
-func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (account, string, error) {
+// readAccount returns a user's account. If the user has no account, it is zero.
+func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (userAccount, error) {
+	return s.readAccountHash(ctx, userHash(user))
+}
+
+func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, error) {
 	var body []byte
 	var ban string
-	err := s.conn.read(ctx, op{selectAccount, []any{userHash(user)}}, []any{&body, &ban}, func() bool { return true })
+	err := s.conn.read(ctx, op{selectAccount, []any{hash}}, []any{&body, &ban}, func() bool { return true })
 	if err != nil || body == nil {
-		return account{}, "", err
+		return userAccount{}, err
 	}
-	a, err := decodeAccount(body)
-	return a, ban, err
+	return decodeUserAccount(body, ban)
 }
 
 // changeAccount reads a user's account, applies the function change to it, and writes
-// the result. If another process changes the account between the read and the write,
-// changeAccount repeats the three steps with the newer account.
-func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, change func(*account) (ban string, err error)) (account, error) {
+// the result. If change returns false, changeAccount writes nothing. If another process
+// changes the account between the read and the write, changeAccount repeats the steps
+// with the newer account.
+func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, change func(context.Context, *userAccount) (bool, error)) (userAccount, error) {
 	for {
-		old, _, err := s.readAccount(ctx, user)
+		old, err := s.readAccount(ctx, user)
 		if err != nil {
-			return account{}, err
+			return userAccount{}, err
 		}
 		next := old
-		ban, err := change(&next)
-		if err != nil {
-			return account{}, err
+		write, err := change(ctx, &next)
+		if err != nil || !write {
+			return next, err
 		}
-		var text any // nil removes the ban
-		if ban != "" {
-			text = ban
+		if next.body, err = next.append(nil); err != nil {
+			return userAccount{}, err
 		}
-		hash, body := userHash(user), next.append(nil)
-		q := op{changeAccount, []any{body, text, hash, old.append(nil)}}
-		ok, err := s.conn.swap(ctx, q, map[string]any{})
-		if err == nil && !ok && old == (account{}) {
-			ok, err = s.conn.swap(ctx, op{createAccount, []any{hash, body, text}}, map[string]any{})
+		hash := userHash(user)
+		q := op{changeAccount, []any{next.body, hash, old.body}}
+		if old.body == nil {
+			q = op{createAccount, []any{hash, next.body}}
 		}
-		if ok || err != nil {
+		if ok, err := s.conn.swap(ctx, q, map[string]any{}); ok || err != nil {
 			return next, err
 		}
 	}
@@ -91,52 +90,6 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 		seasonKeys = append(seasonKeys, k.SeasonKey)
 	}
 	return seasonKeys, err
-}
-
-// Ban returns a user's ban.
-func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
-	ban := leaderboard.Ban{User: user}
-	_, text, err := s.readAccount(ctx, user)
-	if err == nil && text != "" {
-		if err = json.Unmarshal([]byte(text), &ban); err != nil {
-			err = fmt.Errorf("cql: ban: %w: %w", leaderboard.ErrFormat, err)
-		}
-	}
-	return ban, err
-}
-
-// SetBan hides a user's entries or brings them back.
-func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
-	unlock, err := s.lock(ctx, ban.User)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	ban.At = leaderboard.Truncate(ban.At)
-	acc, err := s.changeAccount(ctx, ban.User, func(a *account) (string, error) {
-		if a.Hidden != ban.Banned {
-			a.Hidden = ban.Banned
-			a.Serial++
-		}
-		if !ban.Banned {
-			return "", nil
-		}
-		text, err := json.Marshal(&ban)
-		return string(text), err
-	})
-	if err != nil {
-		return nil, err
-	}
-	keys, err := s.userSeasons(ctx, ban.User)
-	if err != nil {
-		return nil, err
-	}
-	changes := make([]leaderboard.Change, len(keys))
-	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		changes[i], err = s.hide(ctx, &keys[i], &acc)
-		return err
-	})
-	return changed(changes), err
 }
 
 // changed returns the changes in which the version of the entry changed.
@@ -209,16 +162,16 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 			highest = max(highest, have.entry.Version)
 		}
 	}
-	acc, err := s.changeAccount(ctx, user, func(a *account) (string, error) {
+	acc, err := s.changeAccount(ctx, user, func(_ context.Context, a *userAccount) (bool, error) {
 		if at.After(a.ErasedAt) {
 			a.ErasedAt = at
 		}
-		if a.Base = erasedBase(max(a.version(), highest)); a.Base > maxVersion || a.Epoch >= maxEpoch {
-			return "", &leaderboard.FieldError{Field: "user_id", Problem: "was erased and banned too often; use another id"}
+		if a.Base = erasedBase(max(a.highest(), highest)); a.Base > maxVersion || a.Epoch >= maxEpoch {
+			return false, &leaderboard.FieldError{Field: "user_id", Problem: "was erased and banned too often; use another id"}
 		}
 		a.Epoch++
-		a.Serial, a.Hidden = 0, false
-		return "", nil
+		a.Serial, a.Hidden, a.bans = 0, false, nil
+		return true, nil
 	})
 	if err != nil {
 		return nil, err
@@ -231,7 +184,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	}
 	changes := make([]leaderboard.Change, len(keys))
 	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		changes[i], err = s.eraseIn(ctx, &keys[i], &acc)
+		changes[i], err = s.eraseIn(ctx, &keys[i], &acc.account)
 		return err
 	})
 	return changed(changes), err

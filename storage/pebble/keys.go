@@ -16,7 +16,8 @@ import (
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
 //	k  API key id, raw                         the key as JSON
 //	h  hash, 32 bytes; API key id, raw         nothing
-//	n  user id, raw                            the ban as JSON, while the user is banned
+//	n  user id, raw                            the bans as a JSON array; in format 1 the ban on every board, while it is in force
+//	t  end of a ban, 8; user id with length; board id, raw   nothing
 //	e  SHA-256 of a user id                    time of the erasure, and the version that later entries continue from
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; s                                the seal as JSON
@@ -46,6 +47,7 @@ const (
 	kindAPIKey   = 'k'
 	kindHash     = 'h'
 	kindBan      = 'n'
+	kindBanEnd   = 't'
 	kindErased   = 'e'
 	kindSeasons  = 'u'
 	kindData     = 'd'

@@ -159,7 +159,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	}
 	if damaged {
 		st = &userState{s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season)}
-		if st.row, err = s.newUserRow(user); err != nil {
+		if st.row, err = s.newUserRow(bd.ID, user); err != nil {
 			return leaderboard.Change{}, err
 		}
 		st.before = st.entry()
@@ -181,7 +181,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if st.row.tally, err = bd.Count(s.results(ctx, bd, season, user)); err != nil {
 		return leaderboard.Change{}, err
 	}
-	fresh, err := s.newUserRow(user)
+	fresh, err := s.newUserRow(bd.ID, user)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}

@@ -24,7 +24,7 @@ import (
 
 // formatVersion is the version of the key layout and the rows. Open rejects a
 // store of a higher version.
-const formatVersion = 1
+const formatVersion = 2
 
 const (
 	defaultCacheBytes = 64 << 20
@@ -158,7 +158,7 @@ func openError(dir string, fs vfs.FS, err error) error {
 	return errors.Join(err, lock.Close())
 }
 
-// load reads the format version and the boards. If the store is empty, load
+// load reads the format version and the boards. If the store is empty or older, load
 // writes the format version.
 func (s *Store) load() error {
 	var version uint64
@@ -183,6 +183,8 @@ func (s *Store) load() error {
 		if !empty {
 			return fmt.Errorf("the directory holds a database of another program; name another directory: %w", leaderboard.ErrFormat)
 		}
+	}
+	if version < formatVersion {
 		b := s.db.NewBatch()
 		if err := b.Set(keyFormat, binary.AppendUvarint(nil, formatVersion), nil); err != nil {
 			return unavailable("write", err)

@@ -59,69 +59,6 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, nil
 }
 
-// Ban implements [leaderboard.Store].
-func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (leaderboard.Ban, error) {
-	if err := ctx.Err(); err != nil {
-		return leaderboard.Ban{}, err
-	}
-	ban := leaderboard.Ban{User: user}
-	_, err := s.getJSON(banKey(user), &ban)
-	return ban, err
-}
-
-// SetBan implements [leaderboard.Store].
-func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
-	unlock, err := s.lockUser(ctx, ban.User)
-	if err != nil {
-		return nil, err
-	}
-	batch := s.db.NewBatch()
-	changes, err := s.setBan(ctx, batch, ban)
-	if err != nil {
-		unlock()
-		return nil, fmt.Errorf("ban of user %q: %w", ban.User, err)
-	}
-	if err := s.commit(ctx, batch, unlock); err != nil {
-		return nil, err
-	}
-	return changes, nil
-}
-
-func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard.Ban) ([]leaderboard.Change, error) {
-	states, dangling, err := s.userStates(ctx, ban.User)
-	if err != nil {
-		return nil, err
-	}
-	ban.At = leaderboard.Truncate(ban.At)
-	if ban.Banned {
-		err = setJSON(batch, banKey(ban.User), &ban)
-	} else {
-		err = batch.Delete(banKey(ban.User), nil)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range dangling {
-		if err := batch.Delete(key, nil); err != nil {
-			return nil, err
-		}
-	}
-	var changes []leaderboard.Change
-	for _, st := range states {
-		if st.row.hidden == ban.Banned {
-			continue
-		}
-		st.row.hidden = ban.Banned
-		st.row.version++
-		st.after = st.entry()
-		if err := st.writeEntry(batch); err != nil {
-			return nil, err
-		}
-		changes = append(changes, leaderboard.Change{Before: st.before, After: st.after})
-	}
-	return changes, nil
-}
-
 // Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	// The admin gate makes erasures run one after another, because each may decrement
@@ -186,7 +123,7 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 	if err := batch.DeleteRange(seasonKeys, after(seasonKeys), nil); err != nil {
 		return nil, err
 	}
-	if err := batch.Delete(banKey(user), nil); err != nil {
+	if err := s.eraseBans(batch, user); err != nil {
 		return nil, err
 	}
 	return changes, batch.Set(erasedKey(hashOf(user)), e.append(nil), nil)

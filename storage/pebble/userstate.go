@@ -39,7 +39,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	}
 	var err error
 	if st.exists, err = s.get(st.rowKey.user(user), st.row.decode); err == nil && !st.exists {
-		st.row, err = s.newUserRow(user)
+		st.row, err = s.newUserRow(bd.ID, user)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user %q: %w", user, err)
@@ -48,8 +48,8 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	return st, nil
 }
 
-// newUserRow returns the row of a user who has no results in a season.
-func (s *Store) newUserRow(user leaderboard.UserID) (userRow, error) {
+// newUserRow returns the row of a user who has no results in a season of a board.
+func (s *Store) newUserRow(board leaderboard.BoardID, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
 	if err != nil {
@@ -59,7 +59,8 @@ func (s *Store) newUserRow(user leaderboard.UserID) (userRow, error) {
 	if erased {
 		row.erasedAt, row.version = e.at, e.version
 	}
-	row.hidden, err = s.has(banKey(user))
+	bans, err := s.bansOf(user)
+	row.hidden = hides(bans, board)
 	return row, err
 }
 

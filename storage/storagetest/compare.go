@@ -131,10 +131,16 @@ func (p *replay) compareAll() error {
 		if err := diff(fmt.Sprintf("UserSeasons(%q)", user), p.model.seasonKeys(user), keys); err != nil {
 			return err
 		}
-		ban, err := p.store.Ban(p.ctx, user)
-		if err != nil || ban.User != user || ban.Banned != p.model.banned[user] {
-			return fmt.Errorf("Ban(%q) = %+v, %w; want banned %v", user, ban, err, p.model.banned[user])
+		bans, err := p.store.UserBans(p.ctx, user)
+		if err != nil {
+			return fmt.Errorf("UserBans(%q): %w", user, err)
 		}
+		if err := diff(fmt.Sprintf("UserBans(%q)", user), p.model.bansOf(user), bans); err != nil {
+			return err
+		}
+	}
+	if err := p.compareBans(); err != nil {
+		return err
 	}
 	for _, id := range want {
 		records, err := p.store.Seasons(p.ctx, id)
@@ -142,6 +148,56 @@ func (p *replay) compareAll() error {
 			return fmt.Errorf("Seasons(%q): %w", id, err)
 		}
 		if err := diff(fmt.Sprintf("Seasons(%q)", id), p.seasons(id), records); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareBans compares the lists of all bans with the model: whole, from the middle, and
+// by end.
+func (p *replay) compareBans() error {
+	all, err := collect(p.store.Bans(p.ctx, leaderboard.BanKey{}))
+	if err != nil {
+		return fmt.Errorf("Bans: %w", err)
+	}
+	byKey := map[leaderboard.BanKey]leaderboard.Ban{}
+	for _, b := range all {
+		byKey[b.Key()] = b
+	}
+	if len(byKey) != len(all) {
+		return fmt.Errorf("Bans yields %d bans of %d keys", len(all), len(byKey))
+	}
+	if err := diff("Bans", p.model.bans, byKey); err != nil {
+		return err
+	}
+	for i := range all {
+		rest, err := collect(p.store.Bans(p.ctx, all[i].Key()))
+		if err != nil {
+			return fmt.Errorf("Bans: %w", err)
+		}
+		if err := diff("Bans after a key", all[i+1:], rest); err != nil {
+			return err
+		}
+	}
+	for _, before := range []time.Time{epoch, banEnd(3), banEnd(100)} {
+		ending, err := collect(p.store.BansEnding(p.ctx, before))
+		if err != nil {
+			return fmt.Errorf("BansEnding: %w", err)
+		}
+		got := map[leaderboard.BanKey]leaderboard.Ban{}
+		for i, b := range ending {
+			if got[b.Key()] = b; i > 0 && b.Until.Before(ending[i-1].Until) {
+				return fmt.Errorf("BansEnding yields %v after %v", b.Until, ending[i-1].Until)
+			}
+		}
+		want := map[leaderboard.BanKey]leaderboard.Ban{}
+		for key, b := range p.model.bans {
+			if !b.Until.IsZero() && b.Until.Before(before) {
+				want[key] = b
+			}
+		}
+		if err := diff("BansEnding", want, got); err != nil {
 			return err
 		}
 	}

@@ -154,6 +154,27 @@ func (f *fixture) ban(user leaderboard.UserID, banned bool) []leaderboard.Change
 	return changes
 }
 
+// standingBan returns the ban of a user on a board, or on every board if board is empty.
+func (f *fixture) standingBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
+	f.Helper()
+	bans, err := f.UserBans(f.ctx, user)
+	f.ok("UserBans", err)
+	for _, b := range bans {
+		if b.Board == board {
+			return b
+		}
+	}
+	return leaderboard.Ban{User: user, Board: board}
+}
+
+// set merges the state of a ban.
+func (f *fixture) set(ban leaderboard.Ban) []leaderboard.Change {
+	f.Helper()
+	changes, err := f.SetBan(f.ctx, ban)
+	f.ok("SetBan", err)
+	return changes
+}
+
 // erase erases a user, and returns the changes ordered by season.
 func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Change {
 	f.Helper()

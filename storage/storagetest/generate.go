@@ -23,6 +23,7 @@ type writer struct {
 	rng    *rand.Rand
 	users  []leaderboard.UserID
 	sent   []leaderboard.MatchResult
+	bans   []leaderboard.Ban
 	clock  time.Time // the clock of the service
 	large  bool      // whether to generate scores up to ±2^53
 	closes bool      // whether to generate results of closed seasons
@@ -178,6 +179,29 @@ func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
+func banEnd(n int) time.Time { return epoch.AddDate(0, 0, 30+n) }
+
+// ban generates the state of a ban on a board or on every board: a new one, or one that
+// was sent before.
+func (w *writer) ban(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
+	if len(w.bans) > 0 && w.chance(25) {
+		return pick(w.rng, w.bans)
+	}
+	b := leaderboard.Ban{User: user, Banned: w.chance(55), Reason: "test", Actor: "ann", At: w.tick()}
+	if w.chance(60) {
+		b.Board = board
+	}
+	if w.chance(40) {
+		b.Until = banEnd(w.rng.IntN(6))
+	}
+	if w.chance(60) {
+		b.At = epoch.AddDate(0, 0, 24+w.rng.IntN(3)) // before or after an erasure
+		b.Revision = epoch.AddDate(0, 0, 25).UnixMicro() + int64(w.rng.IntN(20))
+	}
+	w.bans = append(w.bans, b)
+	return b
+}
+
 // generate returns a history.
 func generate(rng *rand.Rand) []op {
 	w := newWriter(rng)
@@ -216,10 +240,8 @@ func generate(rng *rand.Rand) []op {
 			if w.chance(50) {
 				rng.Shuffle(len(o.results), func(i, j int) { o.results[i], o.results[j] = o.results[j], o.results[i] })
 			}
-		case n < 71:
-			o.kind = opBan
 		case n < 76:
-			o.kind = opUnban
+			o.kind, o.ban = opBan, w.ban(o.user, id)
 		case n < 79:
 			o.kind, o.at = opErase, w.tick()
 		case n < 82:

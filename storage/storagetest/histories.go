@@ -77,7 +77,6 @@ const (
 	opAmendBoard
 	opApply
 	opBan
-	opUnban
 	opErase
 	opRecount
 	opSeal
@@ -96,6 +95,7 @@ type op struct {
 	user    leaderboard.UserID
 	at      time.Time
 	results []leaderboard.MatchResult
+	ban     leaderboard.Ban
 }
 
 func (o op) String() string {
@@ -114,9 +114,7 @@ func (o op) String() string {
 		}
 		return b.String()
 	case opBan:
-		return fmt.Sprintf("ban %q", o.user)
-	case opUnban:
-		return fmt.Sprintf("unban %q", o.user)
+		return fmt.Sprintf("ban %+v", o.ban)
 	case opErase:
 		return fmt.Sprintf("erase %q at %v", o.user, o.at)
 	case opRecount:

@@ -18,7 +18,7 @@ type model struct {
 	boards map[leaderboard.BoardID]leaderboard.Board
 	// records holds the records of all users in all seasons.
 	records map[leaderboard.ResultKey]*leaderboard.Record
-	banned  map[leaderboard.UserID]bool
+	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
 	sealed  map[leaderboard.SeasonKey]*sealed
 }
@@ -33,7 +33,7 @@ func newModel() *model {
 	return &model{
 		boards:  map[leaderboard.BoardID]leaderboard.Board{},
 		records: map[leaderboard.ResultKey]*leaderboard.Record{},
-		banned:  map[leaderboard.UserID]bool{},
+		bans:    map[leaderboard.BanKey]leaderboard.Ban{},
 		erased:  map[leaderboard.UserID]time.Time{},
 		sealed:  map[leaderboard.SeasonKey]*sealed{},
 	}
@@ -283,7 +283,7 @@ func (m *model) divisions(s leaderboard.SeasonKey) []leaderboard.Division {
 
 func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.User == user })
-	delete(m.banned, user)
+	maps.DeleteFunc(m.bans, func(key leaderboard.BanKey, _ leaderboard.Ban) bool { return key.User == user })
 	if at = micros(at); at.After(m.erased[user]) {
 		m.erased[user] = at
 	}
@@ -292,6 +292,52 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 			s.final[d] = slices.DeleteFunc(standings, func(st leaderboard.Standing) bool { return st.User == user })
 		}
 	}
+}
+
+// setBan merges the state of a ban: the highest revision stands, of equal ones the ban,
+// then that with the later end.
+func (m *model) setBan(next leaderboard.Ban) {
+	key := leaderboard.BanKey{User: next.User, Board: next.Board}
+	have, found := m.bans[key]
+	endless := func(b leaderboard.Ban) time.Time {
+		if b.Until.IsZero() {
+			return epoch.AddDate(1000, 0, 0)
+		}
+		return b.Until
+	}
+	erasedAt, erased := m.erased[next.User]
+	switch {
+	case next.Revision == 0 && !next.Banned && !have.Banned:
+		return
+	case next.Revision == 0:
+		next.Revision = max(have.Revision+1, next.At.UnixMicro())
+	case erased && !next.At.After(erasedAt):
+		return
+	case found && next.Revision < have.Revision:
+		return
+	case found && next.Revision == have.Revision:
+		if have.Banned && !next.Banned ||
+			have.Banned == next.Banned && cmp.Or(endless(next).Compare(endless(have)), next.At.Compare(have.At)) <= 0 {
+			return
+		}
+	}
+	m.bans[key] = next
+}
+
+// banned reports whether a ban hides a user on a board.
+func (m *model) banned(user leaderboard.UserID, board leaderboard.BoardID) bool {
+	return m.bans[leaderboard.BanKey{User: user}].Banned || m.bans[leaderboard.BanKey{User: user, Board: board}].Banned
+}
+
+// bansOf returns the bans of a user, ordered by board.
+func (m *model) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban) {
+	for key, b := range m.bans {
+		if key.User == user {
+			bans = append(bans, b)
+		}
+	}
+	slices.SortFunc(bans, func(x, y leaderboard.Ban) int { return strings.Compare(string(x.Board), string(y.Board)) })
+	return bans
 }
 
 func (m *model) deleteSeason(s leaderboard.SeasonKey) {

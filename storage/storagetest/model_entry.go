@@ -43,7 +43,7 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 		return nil
 	}
 	slices.SortFunc(results, eventOrder)
-	l := &line{user: user, results: int64(len(results)), hidden: m.banned[user]}
+	l := &line{user: user, results: int64(len(results)), hidden: m.banned(user, s.Board)}
 	var decides leaderboard.MatchResult
 	switch b.Policy {
 	case leaderboard.Best:

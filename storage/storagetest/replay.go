@@ -55,8 +55,8 @@ func (p *replay) do(o op) error {
 		return p.amend(o.board)
 	case opApply:
 		return p.apply(o.board, o.results)
-	case opBan, opUnban:
-		return p.setBan(o.user, o.kind == opBan)
+	case opBan:
+		return p.setBan(o.ban)
 	case opErase:
 		return p.erase(o.user, o.at)
 	case opRecount:
@@ -189,13 +189,13 @@ func (p *replay) changes(what string, changes []leaderboard.Change) error {
 	return nil
 }
 
-func (p *replay) setBan(user leaderboard.UserID, banned bool) error {
-	changes, err := p.store.SetBan(p.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "test", At: epoch})
+func (p *replay) setBan(ban leaderboard.Ban) error {
+	changes, err := p.store.SetBan(p.ctx, ban)
 	if err != nil {
 		return fmt.Errorf("SetBan: %w", err)
 	}
-	p.users[user] = true
-	p.model.banned[user] = banned
+	p.users[ban.User] = true
+	p.model.setBan(ban)
 	return p.changes("SetBan", changes)
 }
 

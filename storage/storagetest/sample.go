@@ -285,7 +285,7 @@ func DescribeSample(ctx context.Context, store leaderboard.Store) ([]string, err
 		users = append(users, sampleUser(n))
 	}
 	for _, user := range users {
-		ban, err := store.Ban(ctx, user)
+		ban, err := sampleBan(ctx, store, user)
 		w.note(fmt.Sprintf("Ban %s", user), ban, err)
 		seasons, err := store.UserSeasons(ctx, user)
 		w.note(fmt.Sprintf("UserSeasons %s", user), seasons, err)
@@ -352,6 +352,25 @@ func (w *sampleWriter) describeLadder(l leaderboard.Ladder, users []leaderboard.
 			w.note(fmt.Sprintf("FinalStanding %s of %s", name, user), sampleStandings([]leaderboard.Standing{st}), err)
 		}
 	}
+}
+
+// storedBan is a ban as the stored answers describe it.
+type storedBan struct {
+	User   leaderboard.UserID
+	Banned bool
+	Reason string
+	At     time.Time
+}
+
+// sampleBan returns the ban of a user. A lifted ban is described as no ban.
+func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.UserID) (storedBan, error) {
+	bans, err := store.UserBans(ctx, user)
+	for _, b := range bans {
+		if b.Banned && b.Board == "" {
+			return storedBan{b.User, b.Banned, b.Reason, b.At}, err
+		}
+	}
+	return storedBan{User: user}, err
 }
 
 // sampleEntry returns e with its key in hexadecimal, because JSON cannot hold arbitrary

@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, s
 		{"Entries", entryTests},
 		{"Recount", recountTests},
 		{"Users", userTests},
+		{"Bans", banTests},
 		{"Seasons", seasonTests},
 		{"APIKeys", apiKeyTests},
 	} {

@@ -35,7 +35,9 @@ var storeTests = []test{
 			"OrphanRows":        func() error { _, err := collect(f.OrphanRows(ctx, s)); return err },
 			"Recount":           func() error { _, err := f.Recount(ctx, b, s.Season, "u"); return err },
 			"SetBan":            func() error { _, err := f.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true}); return err },
-			"Ban":               func() error { _, err := f.Ban(ctx, "u"); return err },
+			"UserBans":          func() error { _, err := f.UserBans(ctx, "u"); return err },
+			"Bans":              func() error { _, err := collect(f.Bans(ctx, leaderboard.BanKey{})); return err },
+			"BansEnding":        func() error { _, err := collect(f.BansEnding(ctx, epoch)); return err },
 			"Erase":             func() error { _, err := f.Erase(ctx, "u", f.clock); return err },
 			"UserSeasons":       func() error { _, err := f.UserSeasons(ctx, "u"); return err },
 			"Seasons":           func() error { _, err := f.Seasons(ctx, "b"); return err },
@@ -171,9 +173,7 @@ var storeTests = []test{
 		f.equal("AchievedAt of the entry", micros(odd), f.entry(r.SeasonKey, "u").AchievedAt)
 		_, err = f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true, At: odd})
 		f.ok("SetBan", err)
-		ban, err := f.Ban(f.ctx, "u")
-		f.ok("Ban", err)
-		f.equal("At", micros(odd), ban.At)
+		f.equal("At", micros(odd), f.standingBan("u", "").At)
 		record, err := f.Seal(f.ctx, kept, r.Season, leaderboard.Amendment{At: odd})
 		f.ok("Seal", err)
 		f.equal("SealedAt", micros(odd), record.SealedAt)

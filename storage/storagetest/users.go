@@ -66,21 +66,6 @@ var userTests = []test{
 		f.equal("changes of lifting it", 1, len(f.ban("u", false)))
 		f.equal("changes of lifting none", 0, len(f.ban("u", false)))
 	}},
-	{"Ban returns a user's ban, with Banned false if there is none", func(f *fixture) {
-		got, err := f.Ban(f.ctx, "u")
-		f.ok("Ban", err)
-		f.equal("Ban of an unknown user", leaderboard.Ban{User: "u"}, got)
-		want := leaderboard.Ban{User: "u", Banned: true, Reason: "cheats, \"<é>\"", At: epoch}
-		_, err = f.SetBan(f.ctx, want)
-		f.ok("SetBan", err)
-		got, err = f.Ban(f.ctx, "u")
-		f.ok("Ban", err)
-		f.equal("Ban", want, got)
-		f.ban("u", false)
-		got, err = f.Ban(f.ctx, "u")
-		f.ok("Ban", err)
-		f.equal("Banned", false, got.Banned)
-	}},
 	{"SetBan concurrent with Apply hides every entry", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		var results []leaderboard.MatchResult
@@ -135,9 +120,7 @@ var userTests = []test{
 		keys, err := f.UserSeasons(f.ctx, "u")
 		f.ok("UserSeasons", err)
 		f.equal("UserSeasons", 0, len(keys))
-		ban, err := f.Ban(f.ctx, "u")
-		f.ok("Ban", err)
-		f.equal("Banned", false, ban.Banned)
+		f.equal("bans", leaderboard.Ban{User: "u"}, f.standingBan("u", ""))
 		_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: s}, "u")
 		f.is("FinalStanding", err, leaderboard.ErrEntryNotFound)
 		seasons, err := f.Seasons(f.ctx, "b")

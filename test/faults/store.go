@@ -153,12 +153,28 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) (list []leaderb
 	return s.Store.SetBan(ctx, ban)
 }
 
-// Ban implements [leaderboard.Store].
-func (s *Store) Ban(ctx context.Context, user leaderboard.UserID) (got leaderboard.Ban, err error) {
-	if err = s.check(ctx, "Ban", leaderboard.ErrUnavailable); err != nil {
+// UserBans implements [leaderboard.Store].
+func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) (list []leaderboard.Ban, err error) {
+	if err = s.check(ctx, "UserBans", leaderboard.ErrUnavailable); err != nil {
 		return
 	}
-	return s.Store.Ban(ctx, user)
+	return s.Store.UserBans(ctx, user)
+}
+
+// Bans implements [leaderboard.Store].
+func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
+	if err := s.check(ctx, "Bans", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.Ban](err)
+	}
+	return s.Store.Bans(ctx, after)
+}
+
+// BansEnding implements [leaderboard.Store].
+func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
+	if err := s.check(ctx, "BansEnding", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.Ban](err)
+	}
+	return s.Store.BansEnding(ctx, before)
 }
 
 // Erase implements [leaderboard.Store].

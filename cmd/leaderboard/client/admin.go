@@ -29,37 +29,6 @@ func BoardName(board string) string {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func banCommand(app *cli.App) *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
-		Use: "ban USER", Short: "Hide a user from every board", Args: cli.Exactly("USER"),
-		Long: `Hide a user from every board. The server keeps the user's results and accepts new
-ones. The command unban shows the user again.`,
-		Example: `  leaderboard ban mallory --reason "speed hack, ticket 4711"`,
-	}
-	cmd.Flags().StringVar(&why, "reason", "", "`reason` for the ban, for operators")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Reason: why})
-		if err != nil {
-			return err
-		}
-		return c.print(res, func() { c.Printf("%s is banned\n", res.GetUserId()) })
-	})
-}
-
-func unbanCommand(app *cli.App) *cobra.Command {
-	return jsonCommand(app, &cobra.Command{
-		Use: "unban USER", Short: "Lift a ban", Args: cli.Exactly("USER"),
-		Example: "  leaderboard unban mallory",
-	}, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0]})
-		if err != nil {
-			return err
-		}
-		return c.print(res, func() { c.Printf("%s is not banned\n", res.GetUserId()) })
-	})
-}
-
 func eraseCommand(app *cli.App) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{

@@ -36,8 +36,8 @@ func exportCommand(app *cli.App) *cobra.Command {
 		Long: `Export to CSV or NDJSON, compressed with gzip if the name of the file ends in .gz.
 
 entries writes the entries in the order of their ranks. results writes the current
-revision of every match result and every retraction. From that file, the command
-import fills a board equal to this one.
+revision of every match result and every retraction and, as NDJSON, the bans that
+concern the board. From that file, the command import fills a board equal to this one.
 
 A spreadsheet runs a field that begins with = + - or @ as a formula, and players choose
 their ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: it puts
@@ -258,7 +258,7 @@ func jsonText[V []string | []int64 | map[string]string](v V) string {
 var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "revision", "achieved_at", "attributes", "metadata", "season", "retracted"}
 
 func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (int64, error) {
-	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season})
+	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson"})
 	if err != nil {
 		return 0, err
 	}
@@ -310,8 +310,12 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 }
 
 // resultObject returns the API's Result with two more fields: season and, if it is
-// true, retracted.
+// true, retracted. For a ban, it returns an object with the field ban.
 func resultObject(res *pb.ExportResultsResponse) ([]byte, error) {
+	if res.GetBan() != nil {
+		b, err := restjson.Append([]byte(`{"ban":`), res.GetBan())
+		return append(b, '}'), err
+	}
 	b, err := restjson.Append(nil, res.GetResult())
 	if err != nil {
 		return nil, err

@@ -127,6 +127,9 @@ it.`,
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() {
 			c.Printf("%s: %s\n", strings.ToLower(res.GetStatus().String()), standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
+			if res.GetReason() == reasonBanned {
+				c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
+			}
 			c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
 		})
 	})
@@ -253,6 +256,9 @@ func userCommand(app *cli.App) *cobra.Command {
 			switch {
 			case d.GetBanned():
 				c.Printf("%s is banned and hidden from every board; leaderboard unban lifts the ban\n", d.GetUserId())
+				return
+			case len(d.GetScores()) == 0 && len(d.GetBans()) > 0:
+				c.Printf("%s is banned on %s; leaderboard unban lifts a ban\n", d.GetUserId(), bannedBoards(d.GetBans()))
 				return
 			case len(d.GetScores()) == 0:
 				c.Printf("%s has no score on any board\n", d.GetUserId())

@@ -207,7 +207,10 @@ func (im *importer) add(c *chunk, r records.Record) {
 		c.filtered++
 		return
 	}
-	it, err := im.item(r, im.matchPrefix)
+	it, isBan, err := banItem(r, client.BoardName(im.board))
+	if !isBan {
+		it, err = im.item(r, im.matchPrefix)
+	}
 	if err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, strings.ReplaceAll(err.Error(), "\n", "; "), string(r.Raw)})
 		return

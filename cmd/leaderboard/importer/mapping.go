@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -189,7 +190,25 @@ type item struct {
 	raw     string
 	result  *pb.Result
 	retract bool
-	season  string // the season of a retraction; empty means the current season
+	season  string  // the season of a retraction; empty means the current season
+	ban     *pb.Ban // if it is set, the other fields of the record are ignored
+}
+
+// banItem returns the item of a record that leaderboard export wrote for a ban. It
+// returns false for other records. The ban of the exported board becomes one of board.
+func banItem(r records.Record, board string) (it item, ok bool, err error) {
+	text, ok := r.Column("ban")
+	if !ok || !text.Composite {
+		return item{}, false, nil
+	}
+	ban := &pb.Ban{}
+	if err := protojson.Unmarshal([]byte(text.Text), ban); err != nil {
+		return item{}, true, fmt.Errorf("ban: %w", err)
+	}
+	if ban.GetBoard() != "" {
+		ban.Board = board
+	}
+	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{UserId: ban.GetUserId()}, ban: ban}, true, nil
 }
 
 // item returns the item of a record. If the record has no match id, item generates one:

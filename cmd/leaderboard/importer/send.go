@@ -14,19 +14,23 @@ import (
 )
 
 // sendLane sends items in their order: consecutive submits as one batch, and
-// retractions one by one.
+// retractions and bans one by one.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
 		n := 0
-		for n < len(items) && !items[n].retract {
+		for n < len(items) && !items[n].retract && items[n].ban == nil {
 			n++
 		}
 		var got []*pb.Outcome
 		var err error
-		if n > 0 {
+		switch {
+		case n > 0:
 			got, err = im.submit(ctx, items[:n])
-		} else {
+		case items[0].ban != nil:
+			n = 1
+			got, err = im.setBan(ctx, items[0].ban)
+		default:
 			n = 1
 			got, err = im.retract(ctx, items[0])
 		}
@@ -85,6 +89,19 @@ func (im *importer) retract(ctx context.Context, it item) ([]*pb.Outcome, error)
 			outcome.Status = res.GetStatus()
 			return nil
 		case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound:
+			outcome.Status, outcome.Reason, outcome.Detail = pb.Outcome_REJECTED, "INVALID", status.Convert(err).Message()
+			return nil
+		}
+		return err
+	})
+	return []*pb.Outcome{outcome}, err
+}
+
+func (im *importer) setBan(ctx context.Context, ban *pb.Ban) ([]*pb.Outcome, error) {
+	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
+	err := retry(ctx, func() error {
+		_, err := im.Admin.ImportBans(ctx, &pb.ImportBansRequest{Bans: []*pb.Ban{ban}})
+		if status.Code(err) == codes.InvalidArgument {
 			outcome.Status, outcome.Reason, outcome.Detail = pb.Outcome_REJECTED, "INVALID", status.Convert(err).Message()
 			return nil
 		}

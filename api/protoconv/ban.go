@@ -1,0 +1,27 @@
+package protoconv
+
+import (
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// FromBan returns b as a message.
+func FromBan(b *leaderboard.Ban) *pb.Ban {
+	return &pb.Ban{
+		UserId: string(b.User), Board: string(b.Board), Banned: b.Banned, Reason: b.Reason, Actor: b.Actor,
+		At: Timestamp(b.At), Until: Timestamp(b.Until), Revision: b.Revision,
+	}
+}
+
+// ToBan returns b as a domain type. Errors: [leaderboard.FieldError].
+func ToBan(b *pb.Ban) (leaderboard.Ban, error) {
+	at, err := ToTime("at", b.GetAt())
+	if err != nil {
+		return leaderboard.Ban{}, err
+	}
+	until, err := ToTime("until", b.GetUntil())
+	return leaderboard.Ban{
+		User: leaderboard.UserID(b.GetUserId()), Board: leaderboard.BoardID(b.GetBoard()), Banned: b.GetBanned(),
+		Reason: b.GetReason(), Actor: b.GetActor(), At: at, Until: until, Revision: b.GetRevision(),
+	}, err
+}

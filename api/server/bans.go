@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// reasonBanned is the reason in the answer to a submit of a banned user.
+const reasonBanned = "USER_BANNED"
+
+// actor returns the id of the caller, or "" without credentials.
+func actor(ctx context.Context) string {
+	if a := admissionFrom(ctx); a != nil {
+		return a.caller.ID
+	}
+	return ""
+}
+
+// isAdmin reports whether the caller has the admin scope.
+func isAdmin(ctx context.Context) bool {
+	a := admissionFrom(ctx)
+	return a != nil && a.caller.Scope >= auth.Admin
+}
+
+// BanUser hides a user on a board, or on every board.
+func (s *Server) BanUser(ctx context.Context, req *pb.BanUserRequest) (*pb.BanUserResponse, error) {
+	until, err := protoconv.ToTime("until", req.GetUntil())
+	if err != nil {
+		return nil, err
+	}
+	ban, err := s.service.SetBan(ctx, leaderboard.Ban{
+		User: leaderboard.UserID(req.GetUserId()), Board: leaderboard.BoardID(req.GetBoard()), Banned: true,
+		Reason: req.GetReason(), Actor: actor(ctx), Until: until,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned, Ban: protoconv.FromBan(&ban)}, nil
+}
+
+// UnbanUser lifts a ban.
+func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
+	ban, err := s.service.SetBan(ctx, leaderboard.Ban{
+		User: leaderboard.UserID(req.GetUserId()), Board: leaderboard.BoardID(req.GetBoard()), Reason: req.GetReason(), Actor: actor(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}
+	if ban.Revision != 0 { // otherwise the user never had a ban
+		res.Ban = protoconv.FromBan(&ban)
+	}
+	return res, nil
+}
+
+// addBans adds the bans of a user that are in force.
+func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
+	bans, err := s.service.UserBans(ctx, user)
+	if err != nil {
+		return err
+	}
+	data.Banned = new(bool)
+	for i := range bans {
+		if b := &bans[i]; b.InForce(s.options.Now()) {
+			data.Bans = append(data.Bans, protoconv.FromBan(b))
+			*data.Banned = *data.Banned || b.Board == ""
+		}
+	}
+	return nil
+}
+
+const defaultBans = 100
+
+// ListBans returns a page of bans.
+func (s *Server) ListBans(ctx context.Context, req *pb.ListBansRequest) (*pb.ListBansResponse, error) {
+	after, err := parseBanToken(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.service.Bans(ctx, ranking.BanQuery{
+		Board: leaderboard.BoardID(req.GetBoard()), User: req.GetUser(), Reason: req.GetReason(), Actor: req.GetActor(),
+		Lifted: req.GetIncludeLifted(), After: after, Limit: or(req.Limit, defaultBans),
+	})
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListBansResponse{NextPageToken: banToken(page.Next)}
+	for i := range page.Bans {
+		res.Bans = append(res.Bans, protoconv.FromBan(&page.Bans[i]))
+	}
+	return res, nil
+}
+
+// banToken returns the page token of the page after a ban. No id has a line feed.
+func banToken(k leaderboard.BanKey) string {
+	if k.User == "" {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(string(k.User) + "\n" + string(k.Board)))
+}
+
+func parseBanToken(token string) (leaderboard.BanKey, error) {
+	if token == "" {
+		return leaderboard.BanKey{}, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	user, board, ok := strings.Cut(string(text), "\n")
+	if err != nil || !ok || leaderboard.UserID(user).Validate() != nil {
+		return leaderboard.BanKey{}, &leaderboard.FieldError{Field: "page_token", Problem: "must be the next_page_token of an earlier answer"}
+	}
+	return leaderboard.BanKey{User: leaderboard.UserID(user), Board: leaderboard.BoardID(board)}, nil
+}
+
+// ImportBans merges the bans of an export.
+func (s *Server) ImportBans(ctx context.Context, req *pb.ImportBansRequest) (*pb.ImportBansResponse, error) {
+	if n := len(req.GetBans()); n < 1 || n > ranking.MaxBans {
+		return nil, &leaderboard.FieldError{Field: "bans", Problem: fmt.Sprintf("must have 1 to %d bans, not %d", ranking.MaxBans, n)}
+	}
+	bans := make([]leaderboard.Ban, len(req.GetBans()))
+	for i, b := range req.GetBans() {
+		var err error
+		if bans[i], err = protoconv.ToBan(b); err != nil {
+			return nil, fmt.Errorf("bans[%d]: %w", i, err)
+		}
+	}
+	return &pb.ImportBansResponse{}, s.service.ImportBans(ctx, bans)
+}

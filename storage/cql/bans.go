@@ -1,0 +1,299 @@
+package cql
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// userAccount is a row of table accounts: a user's bans and erasures. The embedded
+// account counts the changes of the ban on every board.
+type userAccount struct {
+	account
+	bans []userBan // in the order of leaderboard.Store.UserBans
+	body []byte    // the row's body as stored; nil if there is no row
+}
+
+// userBan is a ban, and how often Banned of the ban has changed since the last erasure.
+type userBan struct {
+	leaderboard.Ban
+	serial uint64
+}
+
+// on returns the account as a season of the board needs it. Its Serial grows with every
+// change of a ban that concerns the board.
+func (a *userAccount) on(board leaderboard.BoardID) account {
+	acc := a.account
+	for i := range a.bans {
+		if b := &a.bans[i]; b.Board != "" && b.Board == board {
+			acc.Serial += b.serial
+			acc.Hidden = acc.Hidden || b.Banned
+		}
+	}
+	return acc
+}
+
+// highest returns the greatest version that bans add to an entry.
+func (a *userAccount) highest() uint64 {
+	v := a.version()
+	for i := range a.bans {
+		if a.bans[i].Board != "" {
+			v += a.bans[i].serial
+		}
+	}
+	return v
+}
+
+// set merges the state of a ban into the account, and reports whether it stands.
+func (a *userAccount) set(next leaderboard.Ban) bool {
+	i, found := slices.BinarySearchFunc(a.bans, next.Board, func(b userBan, board leaderboard.BoardID) int {
+		return strings.Compare(string(b.Board), string(board))
+	})
+	var have *leaderboard.Ban
+	var serial uint64
+	if found {
+		have, serial = &a.bans[i].Ban, a.bans[i].serial
+	} else if next.Board == "" {
+		serial = a.Serial
+	}
+	banned := found && have.Banned
+	next, stands := leaderboard.MergeBan(have, next, a.ErasedAt)
+	if !stands {
+		return false
+	}
+	if next.Banned != banned {
+		serial++
+	}
+	if next.Board == "" {
+		a.Serial, a.Hidden = serial, next.Banned
+	}
+	a.bans = slices.Clone(a.bans)
+	if found {
+		a.bans[i] = userBan{next, serial}
+	} else {
+		a.bans = slices.Insert(a.bans, i, userBan{next, serial})
+	}
+	return true
+}
+
+// bansFormat is the first byte of a body that holds bans.
+const bansFormat = 2
+
+// append appends the row's body. A body without bans is that of the account alone.
+func (a *userAccount) append(dst []byte) ([]byte, error) {
+	if len(a.bans) == 0 {
+		return a.account.append(dst), nil
+	}
+	own := a.account.append(nil)
+	dst = appendString(append(dst, bansFormat), string(own))
+	dst = binary.AppendUvarint(dst, uint64(len(a.bans)))
+	for i := range a.bans {
+		text, err := json.Marshal(&a.bans[i].Ban)
+		if err != nil {
+			return nil, fmt.Errorf("cql: encode a ban: %w", err)
+		}
+		dst = appendString(binary.AppendUvarint(dst, a.bans[i].serial), string(text))
+	}
+	return dst, nil
+}
+
+// decodeUserAccount decodes a row of table accounts. text is the column ban. It holds
+// the ban on every board if the row was written before bodies held bans.
+func decodeUserAccount(body []byte, text string) (a userAccount, err error) {
+	a.body = bytes.Clone(body)
+	if len(body) == 0 || body[0] != bansFormat {
+		if a.account, err = decodeAccount(body); err == nil && text != "" {
+			a.bans = []userBan{{serial: a.Serial}}
+			err = decodeBan([]byte(text), &a.bans[0].Ban)
+		}
+		return a, err
+	}
+	d := decoder{b: body[1:]}
+	if a.account, err = decodeAccount(d.next(d.uvarint())); err != nil {
+		return a, err
+	}
+	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+		b := userBan{serial: d.uvarint()}
+		if err := decodeBan(d.next(d.uvarint()), &b.Ban); err != nil {
+			return a, err
+		}
+		a.bans = append(a.bans, b)
+	}
+	if d.bad || len(d.b) > 0 {
+		return a, errFormat("account")
+	}
+	return a, nil
+}
+
+func decodeBan(text []byte, b *leaderboard.Ban) error {
+	if err := json.Unmarshal(text, b); err != nil {
+		return fmt.Errorf("cql: ban: %w: %w", leaderboard.ErrFormat, err)
+	}
+	return nil
+}
+
+// SetBan merges the state of a ban, and hides the user's entries or brings them back.
+func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
+	unlock, err := s.lock(ctx, ban.User)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var before *leaderboard.Ban
+	acc, err := s.changeAccount(ctx, ban.User, func(ctx context.Context, a *userAccount) (bool, error) {
+		before = banOf(a, ban.Board)
+		if !a.set(ban) {
+			return false, nil
+		}
+		// The row is written before the ban, so that every ban with an end has one.
+		return true, s.putBanEnd(ctx, banOf(a, ban.Board))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.dropBanEnd(ctx, before, banOf(&acc, ban.Board)); err != nil {
+		return nil, err
+	}
+	keys, err := s.userSeasons(ctx, ban.User)
+	if err != nil {
+		return nil, err
+	}
+	keys = slices.DeleteFunc(keys, func(k userKey) bool { return ban.Board != "" && k.Board != ban.Board })
+	changes := make([]leaderboard.Change, len(keys))
+	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+		own := acc.on(keys[i].Board)
+		changes[i], err = s.hide(ctx, &keys[i], &own)
+		return err
+	})
+	return changed(changes), err
+}
+
+// banOf returns the ban on a board, or nil. The empty board means every board.
+func banOf(a *userAccount, board leaderboard.BoardID) *leaderboard.Ban {
+	for i := range a.bans {
+		if a.bans[i].Board == board {
+			return &a.bans[i].Ban
+		}
+	}
+	return nil
+}
+
+// UserBans returns the bans of a user.
+func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Ban, error) {
+	acc, err := s.readAccount(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	var bans []leaderboard.Ban
+	for i := range acc.bans {
+		bans = append(bans, acc.bans[i].Ban)
+	}
+	return bans, nil
+}
+
+// Bans yields the bans of all users, ordered by the token of the user.
+func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
+	return func(yield func(leaderboard.Ban, error) bool) {
+		query := op{selectAccounts, nil}
+		if after.User != "" {
+			query = op{selectAccountsFrom, []any{userHash(after.User)}}
+		}
+		var body []byte
+		var text string
+		var bad error
+		stopped := false
+		err := s.conn.read(ctx, query, []any{&body, &text}, func() bool {
+			var acc userAccount
+			if acc, bad = decodeUserAccount(take(&body), text); bad != nil {
+				return false
+			}
+			for i := range acc.bans {
+				b := &acc.bans[i].Ban
+				if after.User != "" && b.User == after.User && b.Board <= after.Board {
+					continue
+				}
+				if stopped = !yield(*b, nil); stopped {
+					return false
+				}
+			}
+			return true
+		})
+		if err == nil {
+			err = bad
+		}
+		if err != nil && !stopped {
+			yield(leaderboard.Ban{}, err)
+		}
+	}
+}
+
+// # The ends of bans
+//
+// Table ban_ends leads from the time of an end to the ban. A row is written before its
+// ban, and removed after a later state of the ban stands. A row alone is never believed:
+// the account decides. So a writer that dies in between leaves a row without effect.
+
+func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
+
+func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
+	if !hasEnd(b) {
+		return nil
+	}
+	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
+}
+
+// dropBanEnd removes the row of a ban that next has replaced. next is written at a
+// greater revision, or at the same revision with another end.
+func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban) error {
+	if !hasEnd(b) || hasEnd(next) && next.Until.Equal(b.Until) {
+		return nil
+	}
+	return s.conn.write(ctx, op{deleteBanEnd, []any{insertTime(uint64(b.Revision)), b.Until.UnixMicro(), userHash(b.User), string(b.Board)}})
+}
+
+// staleBanEnd is the age after which BansEnding removes a row whose ban does not have
+// the end. No writer needs that long between the row and its ban.
+const staleBanEnd = 24 * time.Hour
+
+// BansEnding yields the bans that end before a time.
+func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
+	return func(yield func(leaderboard.Ban, error) bool) {
+		type end struct {
+			until int64
+			hash  []byte
+			board string
+		}
+		var e end
+		ends, err := gather(ctx, s.conn, op{selectBanEnds, []any{leaderboard.Truncate(before).UnixMicro()}}, []any{&e.until, &e.hash, &e.board},
+			func() (end, error) { return end{e.until, take(&e.hash), e.board}, nil })
+		for _, e := range ends {
+			var acc userAccount
+			if acc, err = s.readAccountHash(ctx, e.hash); err != nil {
+				break
+			}
+			b := banOf(&acc, leaderboard.BoardID(e.board))
+			if hasEnd(b) && b.Until.UnixMicro() == e.until {
+				if !yield(*b, nil) {
+					return
+				}
+				continue
+			}
+			if s.now().UnixMicro()-e.until > staleBanEnd.Microseconds() {
+				if err = s.conn.write(ctx, op{deleteBanEnd, []any{sweepTime, e.until, e.hash, e.board}}); err != nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			yield(leaderboard.Ban{}, err)
+		}
+	}
+}

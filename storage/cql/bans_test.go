@@ -1,0 +1,116 @@
+package cql
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+func TestUserAccountRoundTrip(t *testing.T) {
+	acc := userAccount{account: account{Serial: 3, Hidden: true, Epoch: 1, Base: 1 << 54, ErasedAt: stepsEpoch}}
+	for _, b := range []leaderboard.Ban{
+		{User: "ü", Board: "b", Revision: 7, Banned: true, Reason: "\"x\"", Actor: "key:1", At: stepsEpoch.Add(1e9), Until: stepsEpoch.AddDate(0, 0, 1)},
+		{User: "ü", Revision: 1 << 50, Banned: true, At: stepsEpoch.Add(1e9)},
+		{User: "ü", Board: "c", Revision: 9, At: stepsEpoch.Add(1e9)},
+	} {
+		if !acc.set(b) {
+			t.Fatalf("%+v has no effect", b)
+		}
+	}
+	body, err := acc.append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeUserAccount(body, "")
+	acc.body = body
+	if d := cmp.Diff(acc, got, cmp.AllowUnexported(userAccount{}, userBan{})); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	for n := range body {
+		if _, err := decodeUserAccount(body[:n], ""); !errors.Is(err, leaderboard.ErrFormat) {
+			t.Errorf("the first %d of %d bytes: %v", n, len(body), err)
+		}
+	}
+	if _, err := decodeUserAccount(append(bytes.Clone(body), 0), ""); !errors.Is(err, leaderboard.ErrFormat) {
+		t.Errorf("with one more byte: %v", err)
+	}
+}
+
+// A ban from before bodies held bans is a ban on every board. Lifting it raises the
+// version of the user's entries.
+func TestAPlainBanStaysABanOnEveryBoard(t *testing.T) {
+	old := account{Serial: 5, Hidden: true}
+	text, err := json.Marshal(map[string]any{"User": "u", "Banned": true, "Reason": "cheated", "At": stepsEpoch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acc, err := decodeUserAccount(old.append(nil), string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
+	if d := cmp.Diff(want, acc.bans[0].Ban); d != "" || acc.on("b") != old {
+		t.Errorf("account %+v (-want +got):\n%s", acc.on("b"), d)
+	}
+	if !acc.set(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.on("b") != (account{Serial: 6}) {
+		t.Errorf("lifted: %+v", acc.on("b"))
+	}
+}
+
+// Each change of a ban raises the version of exactly the boards that it concerns.
+func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
+	var acc userAccount
+	for _, step := range []struct {
+		board      leaderboard.BoardID
+		banned     bool
+		onB, other account
+	}{
+		{"b", true, account{Serial: 1, Hidden: true}, account{}},
+		{"b", true, account{Serial: 1, Hidden: true}, account{}}, // the same ban again
+		{"", true, account{Serial: 2, Hidden: true}, account{Serial: 1, Hidden: true}},
+		{"b", false, account{Serial: 3, Hidden: true}, account{Serial: 1, Hidden: true}},
+		{"", false, account{Serial: 4}, account{Serial: 2}},
+	} {
+		acc.set(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: stepsEpoch})
+		if acc.on("b") != step.onB || acc.on("c") != step.other {
+			t.Errorf("after %+v: %+v and %+v", step, acc.on("b"), acc.on("c"))
+		}
+	}
+}
+
+// A writer that died before its ban leaves a row without a ban. It has no effect, and is
+// removed a day after its end.
+func TestAnEndWithoutABanIsRemoved(t *testing.T) {
+	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
+	now := stepsEpoch
+	s.now = func() time.Time { return now }
+	b := leaderboard.Ban{User: "u", Board: "b", Revision: 1, Banned: true, Until: now.Add(time.Hour)}
+	if err := s.putBanEnd(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	rows := func() (n int) {
+		t.Helper()
+		for b, err := range s.BansEnding(t.Context(), now.AddDate(0, 0, 9)) {
+			t.Errorf("BansEnding yields %+v, %v", b, err)
+		}
+		var until int64
+		if err := s.conn.read(t.Context(), op{selectBanEnds, []any{now.AddDate(1, 0, 0).UnixMicro()}}, []any{&until, new([]byte), new(string)},
+			func() bool { n++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := rows(); n != 1 {
+		t.Errorf("%d rows before the end, want 1: the writer may still write the ban", n)
+	}
+	now = now.Add(26 * time.Hour)
+	if n := rows(); n != 0 {
+		t.Errorf("%d rows a day after the end, want 0", n)
+	}
+}

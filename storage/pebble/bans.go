@@ -1,0 +1,215 @@
+package pebble
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// decodeBans decodes the value of a ban row. A row of format 1 holds the ban on every
+// board alone, and exists only while the user is banned.
+func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
+	if len(b) > 0 && b[0] == '{' {
+		bans = make([]leaderboard.Ban, 1)
+		return bans, decodeJSON(b, &bans[0])
+	}
+	return bans, decodeJSON(b, &bans)
+}
+
+// bansOf returns the bans of a user, in the order of [leaderboard.Store].UserBans.
+func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err error) {
+	_, err = s.get(banKey(user), func(b []byte) (err error) {
+		bans, err = decodeBans(b)
+		return err
+	})
+	return bans, err
+}
+
+// hides reports whether bans hide the user on a board.
+func hides(bans []leaderboard.Ban, board leaderboard.BoardID) bool {
+	return slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Banned && (b.Board == "" || b.Board == board) })
+}
+
+// UserBans implements [leaderboard.Store].
+func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Ban, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.bansOf(user)
+}
+
+// Bans implements [leaderboard.Store]. Users are ordered by id.
+func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
+	return func(yield func(leaderboard.Ban, error) bool) {
+		prefix := []byte{kindBan}
+		err := s.scan(ctx, banKey(from.User), after(prefix), func(_, value []byte) (bool, error) {
+			bans, err := decodeBans(value)
+			if err != nil {
+				return false, err
+			}
+			for _, b := range bans {
+				if from.User != "" && b.User == from.User && b.Board <= from.Board {
+					continue
+				}
+				if !yield(b, nil) {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
+		if err != nil {
+			yield(leaderboard.Ban{}, fmt.Errorf("bans: %w", err))
+		}
+	}
+}
+
+// banEndsBefore returns the least key of the ends of bans at a time or later.
+func banEndsBefore(t time.Time) []byte {
+	return binary.BigEndian.AppendUint64([]byte{kindBanEnd}, uint64(t.UnixMicro())^1<<63)
+}
+
+// banEndKey returns the key that leads to a ban from the time of its end.
+func banEndKey(b *leaderboard.Ban) []byte {
+	return append(appendString(banEndsBefore(b.Until), b.User), b.Board...)
+}
+
+// ends reports whether a ban has a row under its end.
+func ends(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
+
+// BansEnding implements [leaderboard.Store].
+func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
+	return func(yield func(leaderboard.Ban, error) bool) {
+		err := s.scan(ctx, []byte{kindBanEnd}, banEndsBefore(leaderboard.Truncate(before)), func(key, _ []byte) (bool, error) {
+			d := decoder{b: key[len(banEndsBefore(before)):]}
+			user := leaderboard.UserID(d.string())
+			if d.bad {
+				return false, errFormat("end of a ban")
+			}
+			bans, err := s.bansOf(user)
+			i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == leaderboard.BoardID(d.b) })
+			if err != nil || i < 0 {
+				return true, err // the user was erased since the scan began
+			}
+			return !ends(&bans[i]) || !bans[i].Until.Before(before) || yield(bans[i], nil), nil
+		})
+		if err != nil {
+			yield(leaderboard.Ban{}, fmt.Errorf("bans that end: %w", err))
+		}
+	}
+}
+
+// SetBan implements [leaderboard.Store].
+func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
+	unlock, err := s.lockUser(ctx, ban.User)
+	if err != nil {
+		return nil, err
+	}
+	batch := s.db.NewBatch()
+	changes, err := s.setBan(ctx, batch, ban)
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("ban of user %q: %w", ban.User, err)
+	}
+	if err := s.commit(ctx, batch, unlock); err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, next leaderboard.Ban) ([]leaderboard.Change, error) {
+	var e erasure
+	if _, err := s.get(erasedKey(hashOf(next.User)), e.decode); err != nil {
+		return nil, err
+	}
+	bans, err := s.bansOf(next.User)
+	if err != nil {
+		return nil, err
+	}
+	i, found := slices.BinarySearchFunc(bans, next.Board, func(b leaderboard.Ban, board leaderboard.BoardID) int {
+		return strings.Compare(string(b.Board), string(board))
+	})
+	var have *leaderboard.Ban
+	if found {
+		have = &bans[i]
+	}
+	next, changed := leaderboard.MergeBan(have, next, e.at)
+	if !changed {
+		return nil, nil
+	}
+	if found && ends(have) {
+		if err := batch.Delete(banEndKey(have), nil); err != nil {
+			return nil, err
+		}
+	}
+	if ends(&next) {
+		if err := batch.Set(banEndKey(&next), nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	if found {
+		bans[i] = next
+	} else {
+		bans = slices.Insert(bans, i, next)
+	}
+	value, err := json.Marshal(bans)
+	if err != nil {
+		return nil, fmt.Errorf("pebble: encode: %w", err)
+	}
+	if err := batch.Set(banKey(next.User), value, nil); err != nil {
+		return nil, err
+	}
+	return s.hide(ctx, batch, next.User, bans)
+}
+
+// hide adds to batch the changes of a user's entries that follow from bans.
+func (s *Store) hide(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban) ([]leaderboard.Change, error) {
+	states, dangling, err := s.userStates(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range dangling {
+		if err := batch.Delete(key, nil); err != nil {
+			return nil, err
+		}
+	}
+	var changes []leaderboard.Change
+	for _, st := range states {
+		hidden := hides(bans, st.bd.ID)
+		if st.row.hidden == hidden {
+			continue
+		}
+		st.row.hidden = hidden
+		st.row.version++
+		st.after = st.entry()
+		if err := st.writeEntry(batch); err != nil {
+			return nil, err
+		}
+		changes = append(changes, leaderboard.Change{Before: st.before, After: st.after})
+	}
+	return changes, nil
+}
+
+// eraseBans adds to batch the removal of a user's bans.
+func (s *Store) eraseBans(batch *pebble.Batch, user leaderboard.UserID) error {
+	bans, err := s.bansOf(user)
+	if err != nil {
+		return err
+	}
+	for i := range bans {
+		if ends(&bans[i]) {
+			if err := batch.Delete(banEndKey(&bans[i]), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return batch.Delete(banKey(user), nil)
+}

@@ -1,0 +1,140 @@
+package storagetest
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+var banTests = []test{
+	{"UserBans returns the bans of a user, first that on every board", func(f *fixture) {
+		bans, err := f.UserBans(f.ctx, "u")
+		f.ok("UserBans", err)
+		f.equal("bans of an unknown user", 0, len(bans))
+		everywhere := leaderboard.Ban{User: "u", Revision: 7, Banned: true, Reason: "cheats, \"<é>\"", Actor: "key:1", At: epoch}
+		onA := leaderboard.Ban{User: "u", Board: "a", Revision: 3, Banned: true, Until: epoch.Add(time.Hour), At: epoch}
+		onB := leaderboard.Ban{User: "u", Board: "b", Revision: 2, At: epoch}
+		for _, b := range []leaderboard.Ban{onB, everywhere, onA, {User: "uu", Banned: true, Revision: 1, At: epoch}} {
+			f.set(b)
+		}
+		bans, err = f.UserBans(f.ctx, "u")
+		f.ok("UserBans", err)
+		f.equal("UserBans", []leaderboard.Ban{everywhere, onA, onB}, bans)
+	}},
+	{"a ban on a board hides the user on that board only", func(f *fixture) {
+		a, b := f.create(bestBoard("a")), f.create(bestBoard("ab"))
+		f.apply(a, f.result(a, "u", "m", 0, 5), f.result(a, "v", "m", 0, 4))
+		f.apply(b, f.result(b, "u", "m", 0, 7))
+		changes := f.set(leaderboard.Ban{User: "u", Board: "a", Banned: true, At: f.clock})
+		f.equal("changes", 1, len(changes))
+		f.equal("hidden", true, changes[0].After.Hidden)
+		f.apply(a, in("s2", f.result(a, "u", "m", 0, 6)))
+		f.apply(b, in("s2", f.result(b, "u", "m", 0, 8)))
+		f.equal("ladder", users("v"), f.ladder(firstSeason(a), ""))
+		f.equal("later season", users(), f.ladder(secondSeason(a), ""))
+		f.equal("other board", users("u"), f.ladder(firstSeason(b), ""))
+		f.equal("later season of the other board", users("u"), f.ladder(secondSeason(b), ""))
+		f.set(leaderboard.Ban{User: "u", Board: "a", At: f.clock})
+		f.equal("ladder after the ban", users("u", "v"), f.ladder(firstSeason(a), ""))
+		f.equal("later season after the ban", users("u"), f.ladder(secondSeason(a), ""))
+	}},
+	{"a user is hidden while the ban on the board or that on every board stands", func(f *fixture) {
+		a, b := f.create(bestBoard("a")), f.create(sumBoard("b"))
+		f.apply(a, f.result(a, "u", "m", 0, 5))
+		f.apply(b, f.result(b, "u", "m", 0, 7))
+		for _, step := range []struct {
+			board   leaderboard.BoardID
+			banned  bool
+			onA, on []leaderboard.UserID
+		}{
+			{"a", true, users(), users("u")},
+			{"", true, users(), users()},
+			{"a", false, users(), users()},
+			{"a", true, users(), users()},
+			{"", false, users(), users("u")},
+			{"a", false, users("u"), users("u")},
+		} {
+			f.set(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: f.clock})
+			f.equal("ladder of the board", step.onA, f.ladder(firstSeason(a), ""))
+			f.equal("ladder of the other board", step.on, f.ladder(firstSeason(b), ""))
+		}
+	}},
+	{"SetBan leads to the same bans in any order of their states", func(f *fixture) {
+		var states []leaderboard.Ban
+		for i, banned := range []bool{true, false, true, false} {
+			states = append(states, leaderboard.Ban{User: "u", Board: "b", Revision: int64(1 + i/2), Banned: banned, At: epoch.Add(time.Duration(i))},
+				leaderboard.Ban{User: "u", Revision: int64(4 - i), Banned: banned, Until: epoch.AddDate(0, 0, 1+i), At: epoch})
+		}
+		b := f.create(bestBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 5))
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 20 {
+			rng.Shuffle(len(states), func(i, j int) { states[i], states[j] = states[j], states[i] })
+			for _, s := range states {
+				f.set(s)
+			}
+			f.equal("on the board", true, f.standingBan("u", "b").Banned)
+			f.equal("revision on the board", int64(2), f.standingBan("u", "b").Revision)
+			f.equal("everywhere", leaderboard.Ban{User: "u", Revision: 4, Banned: true, Until: epoch.AddDate(0, 0, 1), At: epoch}, f.standingBan("u", ""))
+			f.equal("ladder", users(), f.ladder(firstSeason(b), ""))
+			f.erase("u", epoch.AddDate(0, 0, -1))
+			f.apply(b, f.result(b, "u", "m", 0, 5))
+		}
+	}},
+	{"a replay of [ban, unban] ends without a ban", func(f *fixture) {
+		ban := leaderboard.Ban{User: "u", Revision: 5, Banned: true, At: epoch}
+		unban := leaderboard.Ban{User: "u", Revision: 6, At: epoch}
+		for _, s := range []leaderboard.Ban{ban, unban, ban, unban, ban} {
+			f.set(s)
+		}
+		f.equal("ban", unban, f.standingBan("u", ""))
+	}},
+	{"SetBan assigns a revision after the one that stands", func(f *fixture) {
+		f.set(leaderboard.Ban{User: "u", Revision: 1 << 52, Banned: true, At: epoch})
+		f.set(leaderboard.Ban{User: "u", At: epoch})
+		f.equal("lifted", leaderboard.Ban{User: "u", Revision: 1<<52 + 1, At: epoch}, f.standingBan("u", ""))
+		f.set(leaderboard.Ban{User: "v", Banned: true, At: epoch})
+		f.equal("revision", epoch.UnixMicro(), f.standingBan("v", "").Revision)
+		f.set(leaderboard.Ban{User: "w", At: epoch})
+		bans, err := f.UserBans(f.ctx, "w")
+		f.ok("UserBans", err)
+		f.equal("bans after lifting none", 0, len(bans))
+	}},
+	{"after Erase a ban that was made earlier has no effect", func(f *fixture) {
+		ban := leaderboard.Ban{User: "u", Board: "b", Revision: 5, Banned: true, Until: banEnd(1), At: f.clock}
+		f.set(ban)
+		f.erase("u", f.clock)
+		f.set(ban)
+		f.equal("ban", leaderboard.Ban{User: "u", Board: "b"}, f.standingBan("u", "b"))
+		all, err := collect(f.Bans(f.ctx, leaderboard.BanKey{}))
+		f.ok("Bans", err)
+		f.equal("Bans", 0, len(all))
+		ending, err := collect(f.BansEnding(f.ctx, banEnd(9)))
+		f.ok("BansEnding", err)
+		f.equal("BansEnding", 0, len(ending))
+		ban.At = f.clock.Add(time.Microsecond)
+		f.set(ban)
+		f.equal("a later ban", ban, f.standingBan("u", "b"))
+	}},
+	{"BansEnding yields the bans that end before a time, lifted ones too, ordered by their end", func(f *fixture) {
+		b := func(user leaderboard.UserID, board leaderboard.BoardID, revision int64, end int) leaderboard.Ban {
+			return leaderboard.Ban{User: user, Board: board, Revision: revision, Banned: true, Until: banEnd(end), At: epoch}
+		}
+		second, first, third := b("u", "b", 1, 2), b("v", "", 1, 1), b("u", "", 1, 3)
+		first.Banned = false
+		for _, s := range []leaderboard.Ban{
+			second, b("w", "", 1, 1), first, third, {User: "x", Revision: 1, Banned: true, At: epoch},
+			{User: "w", Revision: 2, At: epoch}, b("z", "", 1, 1), b("z", "", 2, 8),
+		} {
+			f.set(s)
+		}
+		for n, want := range [][]leaderboard.Ban{nil, nil, {first}, {first, second}, {first, second, third}} {
+			got, err := collect(f.BansEnding(f.ctx, banEnd(n)))
+			f.ok("BansEnding", err)
+			if d := diff("BansEnding", want, got); d != nil {
+				f.Error(d)
+			}
+		}
+	}},
+}
