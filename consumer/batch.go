@@ -42,9 +42,6 @@ type item struct {
 // results. It retries while a server is unavailable.
 // Errors: the error of session, if session ends first; errStuck.
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
-	for _, i := range items {
-		c.countMisplaced(i.message)
-	}
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
 			return err
@@ -95,16 +92,17 @@ func prefixBeforeRetry(items []*item) int {
 	return len(items)
 }
 
-// countMisplaced counts a message that is not on its user's partition. The message
-// is applied nevertheless: results may be applied in any order, and one partition
-// per user only saves work.
-func (c *Consumer) countMisplaced(m *sarama.ConsumerMessage) {
+// countMisplaced counts a decoded item that is not on its user's partition. The item
+// is applied nevertheless: results may be applied in any order, and one partition per
+// user only saves work.
+func (c *Consumer) countMisplaced(i *item) {
+	m := i.message
 	partitions, err := c.client.Partitions(m.Topic)
 	if err != nil || len(partitions) == 0 {
 		return
 	}
-	want, err := kafka.PartitionOf(m.Key, int32(len(partitions)))
-	if err == nil && (len(m.Key) == 0 || want != m.Partition) {
+	want, err := kafka.PartitionOf([]byte(i.record.GetResult().GetUserId()), int32(len(partitions)))
+	if err == nil && want != m.Partition {
 		c.metrics.misplaced.Inc()
 	}
 }
@@ -220,11 +218,31 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	}
 	season := leaderboard.SeasonID(i.record.GetSeason())
 	if season == "" || !r.Retracted && !i.record.GetNotification() {
-		return c.service.Complete(ctx, b, r)
+		if r, err = c.service.Complete(ctx, b, r); err == nil {
+			r.ReceivedAt = receivedAt(b, &r, i.message.Timestamp)
+		}
+		return r, err
 	}
 	in, err := b.Season.ByID(season)
 	r.Board, r.Season = b.ID, in.ID
 	return r, err
+}
+
+// maxReceiveDelay is the longest time from the receipt of a result until the log has its
+// message. The clocks of producers and brokers may differ by a part of it.
+const maxReceiveDelay = 10 * time.Minute
+
+// receivedAt returns the ReceivedAt of a complete result whose message has the given
+// time. It is that of the result, unless the season has closed between the two times,
+// and they are too far apart. Otherwise a producer with a wrong clock could reopen the
+// season. It depends on the message only, so a replay gives the same time.
+func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
+	messageTime = leaderboard.Truncate(messageTime)
+	season, err := b.Season.ByID(r.Season)
+	if err == nil && messageTime.Sub(r.ReceivedAt) > maxReceiveDelay && b.Closed(season, messageTime) {
+		return messageTime
+	}
+	return r.ReceivedAt
 }
 
 // applyLimited applies at most batchLimit items, and returns the items that are

@@ -57,16 +57,18 @@ type sender interface {
 // Consumer is one member of the consumer group. Create it with [New], and call
 // Run once.
 type Consumer struct {
-	o           Options
-	service     service
-	sender      sender
-	conf        *sarama.Config
-	client      sarama.Client        // nil until connected
-	group       sarama.ConsumerGroup // nil until connected
-	metrics     metrics
-	batchLimit  atomic.Int64 // the most items to apply at once; applyLimited lowers it for a slow store
-	joined      atomic.Bool
-	unreachable atomic.Bool
+	o       Options
+	service service
+	sender  sender
+	conf    *sarama.Config
+	client  sarama.Client        // nil until connected
+	group   sarama.ConsumerGroup // nil until connected
+	metrics metrics
+
+	deadLetterLog deadLetterLog
+	batchLimit    atomic.Int64 // the most items to apply at once; applyLimited lowers it for a slow store
+	joined        atomic.Bool
+	unreachable   atomic.Bool
 }
 
 // New returns a consumer that applies results through s, and publishes updates and
@@ -91,6 +93,7 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer)}
+	con.deadLetterLog.log = o.Log
 	con.batchLimit.Store(int64(o.BatchResults))
 	return con, nil
 }

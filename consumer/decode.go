@@ -84,7 +84,9 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	if received.IsZero() {
+	// A result cannot be received after its message was written. A later time would undo
+	// an erasure. Message times are in whole milliseconds.
+	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}
 	var r leaderboard.MatchResult

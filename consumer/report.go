@@ -43,8 +43,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 		switch {
 		case i.cause != "":
 			c.metrics.deadLetters.WithLabelValues(string(i.cause)).Inc()
-			c.o.Log.Warn("message moved to the dead letters", "topic", i.message.Topic, "partition", i.message.Partition,
-				"offset", i.message.Offset, "cause", i.cause, "err", truncate(i.detail.Error(), maxDetailBytes))
+			c.deadLetterLog.add(i)
 			i.deadLetter = newDeadLetter(c.o.Topics.DeadLetters(), i, maxDeadLetterBytes)
 			messages = append(messages, i.deadLetter)
 		case i.covered:

@@ -97,7 +97,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 			h.metrics.delay.WithLabelValues(claim.Topic()).Set(time.Since(batch[0].Timestamp).Seconds())
 			last = batch[len(batch)-1].Offset
 		}
-		items := waits.admit(batch)
+		items := waits.admit(h.decodeBatch(batch))
 		if err := h.applyBatch(s.Context(), items); err != nil {
 			cancel(fmt.Errorf("batch at offset %d: %w", items[0].message.Offset, err))
 			break
@@ -112,6 +112,19 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
 	}
 	return nil // if the session ended, the next owner applies the unmarked messages again
+}
+
+// decodeBatch returns decoded items for messages that were just read.
+func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
+	now := time.Now()
+	items := make([]*item, len(batch))
+	for n, m := range batch {
+		items[n] = &item{message: m, readAt: now}
+		if items[n].decode(); items[n].record != nil {
+			h.countMisplaced(items[n])
+		}
+	}
+	return items
 }
 
 // nextBatch waits for a message, and returns it together with the other messages
@@ -198,6 +211,7 @@ func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.Consu
 			mark()
 		case <-tick.C:
 			mark()
+			h.deadLetterLog.flush()
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -42,15 +40,14 @@ func (w *waiting) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit returns the items to apply now, given the messages that were just read. If it
+// admit returns the items to apply now, given the new items, which are decoded. If it
 // is time to look for the missing boards, these include all waiting items. Otherwise
-// messages for missing boards join the waiting items, which keeps their order and costs
+// new items for missing boards join the waiting items, which keeps their order and costs
 // no read.
-func (w *waiting) admit(batch []*sarama.ConsumerMessage) []*item {
-	now := time.Now()
+func (w *waiting) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
-	if now.Before(w.dueAt) {
+	if time.Now().Before(w.dueAt) {
 		for _, i := range w.items {
 			missing[i.boardID()] = true
 		}
@@ -58,9 +55,8 @@ func (w *waiting) admit(batch []*sarama.ConsumerMessage) []*item {
 		items = w.items
 		*w = waiting{}
 	}
-	for _, m := range batch {
-		i := &item{message: m, readAt: now}
-		if i.decode(); i.record != nil && missing[i.boardID()] {
+	for _, i := range batch {
+		if i.record != nil && missing[i.boardID()] {
 			w.add(i)
 		} else {
 			items = append(items, i)

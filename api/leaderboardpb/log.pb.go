@@ -43,8 +43,9 @@ type MatchResultRecord struct {
 	// For retractions and notifications. If absent, the season of
 	// result.achieved_at.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// When the service received the result; the message's timestamp if absent. This
-	// time decides whether the result is too late for its season.
+	// When the service received the result; the message's timestamp if absent or
+	// earlier. This time decides whether the result is too late for its season, unless
+	// it is more than 10 minutes before the message's timestamp, which then decides.
 	ReceivedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=received_at,proto3" json:"received_at,omitempty"`
 	// If true, the service chose result.achieved_at, not the caller.
 	Assigned      bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`

@@ -58,7 +58,8 @@ func (o Options) Config(clientID string) *sarama.Config {
 	c.Producer.Retry.Max = 20
 	c.Producer.Retry.Backoff = 100 * time.Millisecond
 	c.Producer.MaxMessageBytes = 1 << 20
-	c.Net.MaxOpenRequests = 1 // an idempotent producer needs this to keep messages in order
+	c.Consumer.IsolationLevel = sarama.ReadCommitted // results of an aborted transaction do not count
+	c.Net.MaxOpenRequests = 1                        // an idempotent producer needs this to keep messages in order
 	c.Net.DialTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
 	c.Net.ReadTimeout = cmp.Or(o.Timeout, 30*time.Second)
 	c.Net.WriteTimeout = c.Net.ReadTimeout

@@ -65,9 +65,14 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		if _, ok := existing[topic]; ok {
 			continue
 		}
+		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync}
+		if topic == o.Results() {
+			// The time of a message bounds when its result was received. So it must be the
+			// broker's time: the clock of a producer may be wrong.
+			config["message.timestamp.type"] = new("LogAppendTime")
+		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
-			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor),
-			ConfigEntries: map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync},
+			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor), ConfigEntries: config,
 		}, false)
 		switch {
 		case errors.Is(err, sarama.ErrTopicAlreadyExists): // another process created it after ListTopics

@@ -1,0 +1,46 @@
+package consumer
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// deadLetterLogInterval is the shortest time between two log lines about dead letters.
+const deadLetterLogInterval = 10 * time.Second
+
+// deadLetterLog logs dead letters at a limited rate. Each line is about the last dead
+// letter, with the number of dead letters since the line before.
+type deadLetterLog struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	count  int
+	last   *item
+	nextAt time.Time
+}
+
+// add counts i. It logs a line, unless the last line is too recent. The next flush after
+// the interval then logs it.
+func (l *deadLetterLog) add(i *item) {
+	l.mu.Lock()
+	l.count++
+	l.last = i
+	l.mu.Unlock()
+	l.flush()
+}
+
+// flush logs the dead letters that are not logged yet, unless the last line is too
+// recent.
+func (l *deadLetterLog) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.count == 0 || now.Before(l.nextAt) {
+		return
+	}
+	m := l.last.message
+	l.log.Warn("messages moved to the dead letters", "count", l.count, "topic", m.Topic, "partition", m.Partition,
+		"offset", m.Offset, "cause", l.last.cause, "err", truncate(l.last.detail.Error(), maxDetailBytes))
+	l.count, l.last, l.nextAt = 0, nil, now.Add(deadLetterLogInterval)
+}
