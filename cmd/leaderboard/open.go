@@ -102,11 +102,25 @@ func (s *server) openEmbedded() error {
 	}
 	s.store = store
 	s.closeLater(store.Close)
+	s.warnOfWide(c.Data, c.BackupDir)
 	s.backup = func(ctx context.Context, name string) error { return backup(ctx, store, c, name) }
 	s.service = ranking.New(store, memory.New(), ranking.Options{Log: s.log})
 	s.closeLater(s.finishWrites)
 	return nil
 }
+
+// warnOfWide logs a warning for each folder that users other than its owner may enter.
+// It does not refuse such a folder, because some platforms share mounted folders with
+// a group.
+func (s *server) warnOfWide(folders ...string) {
+	for _, folder := range folders {
+		if mode, wide := cli.Wide(folder); wide {
+			s.log.Warn(wideWarning, "folder", folder, "mode", mode)
+		}
+	}
+}
+
+const wideWarning = "other users of this machine may read the data: make the folder private with chmod 700"
 
 // finishWrites waits for the writes that continue after their callers have stopped
 // waiting.

@@ -20,7 +20,7 @@ import (
 // from this struct. To add a setting, add a field with tags, and a default to [Default].
 // To add a group, add a field whose type is a struct of such fields.
 type Config struct {
-	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist."`
+	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist, for its own user only."`
 	HTTP       string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 takes any free port."`
 	GRPC       string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
 	Admin      string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`

@@ -1,6 +1,8 @@
 package pebble
 
 import (
+	"io"
+	"os"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -14,15 +16,45 @@ import (
 // The goroutine that stays blocked belongs to the engine or to a commit. Once the
 // store has failed, no caller waits for such a goroutine. Reads continue, because the
 // engine does not hold a lock that reads need while it writes.
+//
+// On a real disk, guardFS also creates files and directories that only their owner may
+// read. The engine itself would let everybody read them.
 type guardFS struct {
 	vfs.FS
 	dir   string      // the store's directory, as PathDir returns it for a file in it
+	disk  bool        // the file system is the machine's, not one in memory
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error)
 }
 
 func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
-	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), fail: fail}
+	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail}
+}
+
+// hide lets only the owner read and write a new file. It ignores errors: some file
+// systems have no permissions, and the directory is private anyway.
+func (g *guardFS) hide(name string) {
+	if g.disk {
+		_ = os.Chmod(name, 0o600)
+	}
+}
+
+func (g *guardFS) MkdirAll(dir string, _ os.FileMode) error { return g.FS.MkdirAll(dir, 0o700) }
+
+func (g *guardFS) Lock(name string) (io.Closer, error) {
+	lock, err := g.FS.Lock(name)
+	if err == nil {
+		g.hide(name)
+	}
+	return lock, err
+}
+
+func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := g.FS.OpenReadWrite(name, category, opts...)
+	if err == nil {
+		g.hide(name)
+	}
+	return f, err
 }
 
 // check returns err if err is nil, if the write was outside the store's directory, or
@@ -46,11 +78,17 @@ func (g *guardFS) file(f vfs.File, inDir bool, err error) (vfs.File, error) {
 
 func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.Create(name, category)
+	if err == nil {
+		g.hide(name)
+	}
 	return g.file(f, g.holds(name), err)
 }
 
 func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.ReuseForWrite(oldname, newname, category)
+	if err == nil {
+		g.hide(newname) // a file of an older version may be readable by everybody
+	}
 	return g.file(f, g.holds(newname), err)
 }
 

@@ -153,7 +153,7 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	return nil
 }
 
-// create creates a file under a temporary name. The caller must call finish. With nil,
+// create creates a private file under a temporary name. The caller must call finish. With nil,
 // finish renames the file to path. With an error, finish removes the file and returns
 // the error.
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
@@ -161,7 +161,7 @@ func (c *Client) create(path string) (out io.Writer, finish func(error) error, e
 		return c.Stdout, func(err error) error { return err }, nil
 	}
 	part := path + ".part"
-	file, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := cli.CreatePrivate(part)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -85,7 +85,7 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
 		im.input, im.bar = io.NopCloser(im.Stdin), im.NewBar("importing", -1, true)
-		im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "stdin.rejected.csv")}
+		im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "stdin.rejected.csv"), warnf: im.Notef}
 		return nil
 	}
 	file, err := os.Open(im.file)
@@ -105,8 +105,11 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	}
 	im.matchPrefix = cmp.Or(im.matchPrefix, sum[:16])
 	im.state = cmp.Or(im.state, im.file+".import-state.json")
+	if err := im.checkState(); err != nil {
+		return errors.Join(err, file.Close())
+	}
 	resumed := im.resume(sum, b)
-	im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, im.file+".rejected.csv"), appendTo: resumed}
+	im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, im.file+".rejected.csv"), appendTo: resumed, warnf: im.Notef}
 	im.input, im.bar = file, im.NewBar("importing", info.Size(), true)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
 // rejection is one row of the reject file.
@@ -19,6 +21,7 @@ type rejection struct {
 type rejectFile struct {
 	path       string
 	appendTo   bool // append to an existing file instead of replacing its rows
+	warnf      func(format string, args ...any)
 	file       *os.File
 	csv        *csv.Writer
 	lastReason string
@@ -36,6 +39,9 @@ func (f *rejectFile) write(rows []rejection) error {
 		var err error
 		if f.file, err = os.OpenFile(f.path, flags, 0o600); err != nil {
 			return fmt.Errorf("cannot write the file of rejected rows (%w); name another one with --rejects", err)
+		}
+		if mode, wide := cli.Wide(f.path); wide {
+			f.warnf("other users may read %s (%s), which holds rejected rows; make it private with chmod 600\n", f.path, mode)
 		}
 		f.csv = csv.NewWriter(f.file)
 		if info, err := f.file.Stat(); err == nil && info.Size() == 0 {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,6 +56,15 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
+// checkState refuses a state file that another user may have changed to skip rows.
+func (im *importer) checkState() error {
+	mode, wide := cli.Wide(im.state)
+	if !wide || im.dryRun {
+		return nil
+	}
+	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another one with --state", im.state, mode)
+}
+
 // resume reads the state file and reports whether this import continues the
 // interrupted one. It does so only if the content, the mapping, the server and the
 // board are the same. A board that was deleted and created again is another board.
@@ -86,7 +96,11 @@ func (im *importer) saveState(offset int64) error {
 		return err
 	}
 	next := im.state + ".new"
-	err = os.WriteFile(next, data, 0o600)
+	file, err := cli.CreatePrivate(next)
+	if err == nil {
+		_, err = file.Write(data)
+		err = errors.Join(err, file.Close())
+	}
 	if err == nil {
 		err = os.Rename(next, im.state)
 	}
