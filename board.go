@@ -158,7 +158,10 @@ type Board struct {
 	// Retention is how long the data of a season is kept after the season is sealed.
 	// 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
-	CreatedAt time.Time     `json:"created_at"`
+	// Private hides the board from callers without credentials, where such callers may
+	// read at all.
+	Private   bool      `json:"private,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
 }
 
 // Validate returns nil if b's rules are valid. Otherwise it returns all faults,
@@ -322,6 +325,9 @@ func (b *Board) fields() map[string]string {
 			fields[name] = d.String()
 		}
 	}
+	if b.Private {
+		fields["private"] = "true"
+	}
 	for name, score := range map[string]*Score{"min_score": b.MinScore, "max_score": b.MaxScore, "floor": b.Floor} {
 		if score != nil {
 			fields[name] = strconv.FormatInt(int64(*score), 10)
@@ -349,14 +355,14 @@ func (b Board) normal() Board {
 }
 
 // Amend returns b with the settings of next. Title, Unit, Decimals, MinScore,
-// MaxScore, Season.Grace and Retention may change, and explicit windows may be
-// added. Standings already depend on the other rules. If next changes one of them,
+// MaxScore, Season.Grace, Retention and Private may change, and explicit windows may
+// be added. Standings already depend on the other rules. If next changes one of them,
 // Amend returns a [FieldError].
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals
 	amended.MinScore, amended.MaxScore = next.MinScore, next.MaxScore
-	amended.Season.Grace, amended.Retention = next.Season.Grace, next.Retention
+	amended.Season.Grace, amended.Retention, amended.Private = next.Season.Grace, next.Retention, next.Private
 	for _, w := range b.Season.Windows {
 		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
 			return n.ID == w.ID && n.Start.Equal(w.Start) && n.End.Equal(w.End)

@@ -164,6 +164,7 @@ func TestAmend(t *testing.T) {
 		{"title, unit, decimals", func(b *Board) { b.Title, b.Unit, b.Decimals = "New", "ms", 3 }, true},
 		{"bounds", func(b *Board) { b.MinScore, b.MaxScore = nil, scoreOf(5) }, true},
 		{"grace and retention", func(b *Board) { b.Season.Grace, b.Retention = 2*time.Hour, 0 }, true},
+		{"private", func(b *Board) { b.Private = true }, true},
 		{"an additional window", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
 		{"a removed window", func(b *Board) { b.Season.Windows = nil }, false},
 		{"a moved window", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
@@ -230,6 +231,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 		"TieBreakers": {TieBreakers: []TieBreaker{{Name: "wins"}}}, "Unit": {Unit: "s"}, "Decimals": {Decimals: 1},
 		"Season": {Season: Schedule{Kind: Monthly}}, "Divisions": {Divisions: []string{"gender"}},
 		"MinScore": {MinScore: &one}, "MaxScore": {MaxScore: &one}, "Floor": {Floor: &one}, "Retention": {Retention: time.Hour},
+		"Private": {Private: true},
 	}
 	for i := range reflect.TypeFor[Board]().NumField() {
 		name := reflect.TypeFor[Board]().Field(i).Name

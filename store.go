@@ -239,6 +239,14 @@ type APIKey struct {
 	Scopes    []string  `json:"scopes"` // read, submit, admin
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"` // zero means never
+
+	// Boards and BoardPrefixes name the boards that the key is for, by their ids and
+	// by the beginnings of their ids. If both are empty, the key is for all boards.
+	Boards        []BoardID `json:"boards,omitempty"`
+	BoardPrefixes []string  `json:"board_prefixes,omitempty"`
+	// Insecure marks a key that a server without keys created, where every caller may
+	// create one. Servers that require keys refuse it.
+	Insecure bool `json:"insecure,omitempty"`
 }
 
 // APIKeyStore is the part of [Store] that keeps API keys.

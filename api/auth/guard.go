@@ -20,6 +20,7 @@ import (
 type Caller struct {
 	ID    string // "key:" and the key's id, or "jwt:" and the token's subject; empty without credentials
 	Scope Scope
+	Bound Bound
 	// ExpiresAt is when the credentials expire. It is zero if they never expire.
 	ExpiresAt time.Time
 
@@ -161,10 +162,10 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 	if err != nil {
 		return Caller{}, err
 	}
-	if !key.ExpiresAt.IsZero() && !g.options.Now().Before(key.ExpiresAt) {
+	if key.Insecure || expired(&key, g.options.Now()) {
 		return Caller{}, ErrUnauthenticated
 	}
-	return Caller{ID: "key:" + key.ID, Scope: highest(key.Scopes), ExpiresAt: key.ExpiresAt, key: hash}, nil
+	return Caller{ID: "key:" + key.ID, Scope: highest(key.Scopes), Bound: BoundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
 }
 
 // Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have

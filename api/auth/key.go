@@ -35,6 +35,20 @@ func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) lead
 	}
 }
 
+// ConfiguredKeyID is the id of the admin key that the configuration sets. A store has
+// at most one, so a new configured key replaces the old one.
+const ConfiguredKeyID = "admin-key"
+
+// IsAdmin reports whether a server that requires keys accepts k for every call at the
+// time now.
+func IsAdmin(k *leaderboard.APIKey, now time.Time) bool {
+	return highest(k.Scopes) == Admin && BoundOf(k).AllBoards() && !k.Insecure && !expired(k, now)
+}
+
+func expired(k *leaderboard.APIKey, now time.Time) bool {
+	return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt)
+}
+
 // hashKey returns the SHA-256 of an API key. The store keeps only this hash. A slow
 // hash would not add security, because a key has 256 random bits.
 func hashKey(text secret.Text) [32]byte {

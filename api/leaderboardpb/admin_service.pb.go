@@ -32,7 +32,14 @@ type Key struct {
 	Scopes    []string               `protobuf:"bytes,3,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,proto3" json:"created_at,omitempty"`
 	// Absent if it never expires.
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	// The boards of the key, and the prefixes of their ids. If both are absent, the key
+	// is for all boards.
+	Boards        []string `protobuf:"bytes,6,rep,name=boards,proto3" json:"boards,omitempty"`
+	BoardPrefixes []string `protobuf:"bytes,7,rep,name=board_prefixes,proto3" json:"board_prefixes,omitempty"`
+	// Present and true if a server without keys (setting insecure) created the key.
+	// Servers that require keys refuse it.
+	Insecure      *bool `protobuf:"varint,8,opt,name=insecure,proto3,oneof" json:"insecure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -100,6 +107,27 @@ func (x *Key) GetExpiresAt() *timestamppb.Timestamp {
 		return x.ExpiresAt
 	}
 	return nil
+}
+
+func (x *Key) GetBoards() []string {
+	if x != nil {
+		return x.Boards
+	}
+	return nil
+}
+
+func (x *Key) GetBoardPrefixes() []string {
+	if x != nil {
+		return x.BoardPrefixes
+	}
+	return nil
+}
+
+func (x *Key) GetInsecure() bool {
+	if x != nil && x.Insecure != nil {
+		return *x.Insecure
+	}
+	return false
 }
 
 // The progress of a long operation.
@@ -172,7 +200,12 @@ type CreateKeyRequest struct {
 	// One or more of read, submit and admin.
 	Scopes []string `protobuf:"bytes,2,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	// If absent, the key never expires.
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
+	// The boards that the key is for. They need not exist. If boards and
+	// board_prefixes are absent, the key is for all boards. At most 100 of both.
+	Boards []string `protobuf:"bytes,4,rep,name=boards,proto3" json:"boards,omitempty"`
+	// The key is also for boards whose ids begin with one of these, each 1 to 128 bytes.
+	BoardPrefixes []string `protobuf:"bytes,5,rep,name=board_prefixes,proto3" json:"board_prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,6 +257,20 @@ func (x *CreateKeyRequest) GetScopes() []string {
 func (x *CreateKeyRequest) GetExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *CreateKeyRequest) GetBoards() []string {
+	if x != nil {
+		return x.Boards
+	}
+	return nil
+}
+
+func (x *CreateKeyRequest) GetBoardPrefixes() []string {
+	if x != nil {
+		return x.BoardPrefixes
 	}
 	return nil
 }
@@ -366,8 +413,11 @@ func (x *ListKeysResponse) GetKeys() []*Key {
 
 // Request of RevokeKey.
 type RevokeKeyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,proto3" json:"key_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	KeyId string                 `protobuf:"bytes,1,opt,name=key_id,proto3" json:"key_id,omitempty"`
+	// If true, revoke even the last admin key. Without an admin key, a server creates
+	// one when it next starts.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -407,6 +457,13 @@ func (x *RevokeKeyRequest) GetKeyId() string {
 		return x.KeyId
 	}
 	return ""
+}
+
+func (x *RevokeKeyRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 // Response of RevokeKey.
@@ -1369,7 +1426,7 @@ var File_leaderboard_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\xc1\x01\n" +
+	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xbb\x02\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x06key_id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1379,25 +1436,32 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"created_at\x12:\n" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expires_at\"L\n" +
+	"expires_at\x12\x1c\n" +
+	"\x06boards\x18\x06 \x03(\tB\x04\x88\xb5\x18\x01R\x06boards\x12,\n" +
+	"\x0eboard_prefixes\x18\a \x03(\tB\x04\x88\xb5\x18\x01R\x0eboard_prefixes\x12\x1f\n" +
+	"\binsecure\x18\b \x01(\bH\x00R\binsecure\x88\x01\x01B\v\n" +
+	"\t_insecure\"L\n" +
 	"\bProgress\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x12\n" +
-	"\x04done\x18\x03 \x01(\x03R\x04done\"z\n" +
+	"\x04done\x18\x03 \x01(\x03R\x04done\"\xba\x01\n" +
 	"\x10CreateKeyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06scopes\x18\x02 \x03(\tR\x06scopes\x12:\n" +
 	"\n" +
 	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expires_at\"R\n" +
+	"expires_at\x12\x16\n" +
+	"\x06boards\x18\x04 \x03(\tR\x06boards\x12&\n" +
+	"\x0eboard_prefixes\x18\x05 \x03(\tR\x0eboard_prefixes\"R\n" +
 	"\x11CreateKeyResponse\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\tR\x06secret\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.leaderboard.v1.KeyR\x03key\"\x11\n" +
 	"\x0fListKeysRequest\";\n" +
 	"\x10ListKeysResponse\x12'\n" +
-	"\x04keys\x18\x01 \x03(\v2\x13.leaderboard.v1.KeyR\x04keys\"*\n" +
+	"\x04keys\x18\x01 \x03(\v2\x13.leaderboard.v1.KeyR\x04keys\"@\n" +
 	"\x10RevokeKeyRequest\x12\x16\n" +
-	"\x06key_id\x18\x01 \x01(\tR\x06key_id\"\x13\n" +
+	"\x06key_id\x18\x01 \x01(\tR\x06key_id\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\x13\n" +
 	"\x11RevokeKeyResponse\"U\n" +
 	"\rVerifyRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -1562,7 +1626,9 @@ func file_leaderboard_v1_admin_service_proto_init() {
 	if File_leaderboard_v1_admin_service_proto != nil {
 		return
 	}
+	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_init()
+	file_leaderboard_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -42,7 +42,8 @@ type AdminServiceClient interface {
 	// Lists API keys, without their secrets.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
 	// Revokes an API key. The server that is called refuses it immediately, other
-	// servers within 5 seconds.
+	// servers within 5 seconds. Fails with FAILED_PRECONDITION for the last admin key,
+	// unless force is set.
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error)
 	// Compares results, entries and the rank index, and reports every difference. On
 	// request, repairs them. The last message has the summary.
@@ -199,7 +200,8 @@ type AdminServiceServer interface {
 	// Lists API keys, without their secrets.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
 	// Revokes an API key. The server that is called refuses it immediately, other
-	// servers within 5 seconds.
+	// servers within 5 seconds. Fails with FAILED_PRECONDITION for the last admin key,
+	// unless force is set.
 	RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error)
 	// Compares results, entries and the rank index, and reports every difference. On
 	// request, repairs them. The last message has the summary.

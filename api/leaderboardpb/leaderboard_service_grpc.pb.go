@@ -76,7 +76,7 @@ type LeaderboardServiceClient interface {
 	// top every 15 seconds, so a longer silence means that the connection is lost.
 	// REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
-	// Lists boards by id.
+	// Lists the boards that the caller may see, by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
 	// Returns a board.
 	GetBoard(ctx context.Context, in *GetBoardRequest, opts ...grpc.CallOption) (*GetBoardResponse, error)
@@ -84,8 +84,8 @@ type LeaderboardServiceClient interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, min_score, max_score,
-	// season.grace, season.windows and retention. A REST request changes the fields
-	// that its body has.
+	// season.grace, season.windows, retention and private. A REST request changes the
+	// fields that its body has.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
@@ -97,7 +97,7 @@ type LeaderboardServiceClient interface {
 	UnbanUser(ctx context.Context, in *UnbanUserRequest, opts ...grpc.CallOption) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
-	// Returns a user's entries on every board.
+	// Returns a user's entries on every board that the caller may see.
 	ListUserScores(ctx context.Context, in *ListUserScoresRequest, opts ...grpc.CallOption) (*ListUserScoresResponse, error)
 }
 
@@ -344,7 +344,7 @@ type LeaderboardServiceServer interface {
 	// top every 15 seconds, so a longer silence means that the connection is lost.
 	// REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
-	// Lists boards by id.
+	// Lists the boards that the caller may see, by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)
 	// Returns a board.
 	GetBoard(context.Context, *GetBoardRequest) (*GetBoardResponse, error)
@@ -352,8 +352,8 @@ type LeaderboardServiceServer interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, min_score, max_score,
-	// season.grace, season.windows and retention. A REST request changes the fields
-	// that its body has.
+	// season.grace, season.windows, retention and private. A REST request changes the
+	// fields that its body has.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)
@@ -365,7 +365,7 @@ type LeaderboardServiceServer interface {
 	UnbanUser(context.Context, *UnbanUserRequest) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
-	// Returns a user's entries on every board.
+	// Returns a user's entries on every board that the caller may see.
 	ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error)
 	mustEmbedUnimplementedLeaderboardServiceServer()
 }

@@ -38,7 +38,7 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace,
 		},
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
-		Retention: retention,
+		Retention: retention, Private: b.GetPrivate(),
 	}
 	for i, tb := range b.GetTieBreakers() {
 		order, err := toEnum(fmt.Sprintf("tie_breakers[%d].order", i), tb.GetOrder())
@@ -76,7 +76,7 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 			Schedule: pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(b.Season.Kind), TimeZone: cmp.Or(b.Season.TimeZone, "UTC"), Grace: durationpb.New(b.Season.Grace),
 		},
 		MinScore: (*int64)(b.MinScore), MaxScore: (*int64)(b.MaxScore), Floor: (*int64)(b.Floor),
-		Retention: duration(b.Retention), CreatedAt: Timestamp(b.CreatedAt),
+		Retention: duration(b.Retention), Private: b.Private, CreatedAt: Timestamp(b.CreatedAt),
 	}
 	for _, tb := range b.TieBreakers {
 		board.TieBreakers = append(board.TieBreakers, &pb.Board_TieBreaker{Name: tb.Name, Order: fromOrder(tb.Order)})

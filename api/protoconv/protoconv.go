@@ -223,5 +223,15 @@ func FromResultStatus(s leaderboard.Status) pb.GetResultResponse_Status { return
 
 // FromAPIKey returns the message of an API key, without its hash.
 func FromAPIKey(k *leaderboard.APIKey) *pb.Key {
-	return &pb.Key{KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: Timestamp(k.CreatedAt), ExpiresAt: Timestamp(k.ExpiresAt)}
+	key := &pb.Key{
+		KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: Timestamp(k.CreatedAt), ExpiresAt: Timestamp(k.ExpiresAt),
+		BoardPrefixes: k.BoardPrefixes,
+	}
+	for _, id := range k.Boards {
+		key.Boards = append(key.Boards, string(id))
+	}
+	if k.Insecure {
+		key.Insecure = &k.Insecure
+	}
+	return key
 }

@@ -94,7 +94,7 @@ func TestAbsentFields(t *testing.T) {
 				}
 				call := func(path string, req proto.Message) {
 					calls++
-					err := h.invokeWith(method, md, req)
+					err := h.invokeWith("admin", method, md, req)
 					if code := status.Code(err); code == codes.Internal || code == codes.Unknown {
 						t.Errorf("%s without %s: %v", method, path, err)
 					}
@@ -112,16 +112,16 @@ func TestAbsentFields(t *testing.T) {
 	}
 }
 
-// invokeWith calls a method with a message and reads one message of a stream.
-func (h *harness) invokeWith(method string, md protoreflect.MethodDescriptor, req proto.Message) error {
+// invokeWith calls a method with a key and a message, and reads one message of a stream.
+func (h *harness) invokeWith(key, method string, md protoreflect.MethodDescriptor, req proto.Message) error {
 	out, err := protoregistry.GlobalTypes.FindMessageByName(md.Output().FullName())
 	if err != nil {
 		return err
 	}
 	if !md.IsStreamingServer() {
-		return h.conn.Invoke(h.as("admin"), method, req, out.New().Interface())
+		return h.conn.Invoke(h.as(key), method, req, out.New().Interface())
 	}
-	stream, err := h.conn.NewStream(h.as("admin"), &grpc.StreamDesc{ServerStreams: true}, method)
+	stream, err := h.conn.NewStream(h.as(key), &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
 		return err
 	}

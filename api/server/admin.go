@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -21,10 +23,15 @@ func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.C
 	if err == nil && !expires.IsZero() && !expires.After(s.options.Now()) {
 		err = &leaderboard.FieldError{Field: "expires_at", Problem: "is in the past"}
 	}
-	if err := errors.Join(checkKeyName(req.GetName()), auth.CheckScopes(req.GetScopes()), err); err != nil {
+	boards := make([]leaderboard.BoardID, len(req.GetBoards()))
+	for i, id := range req.GetBoards() {
+		boards[i] = leaderboard.BoardID(id)
+	}
+	if err := errors.Join(checkKeyName(req.GetName()), auth.CheckScopes(req.GetScopes()), auth.CheckBoards(boards, req.GetBoardPrefixes()), err); err != nil {
 		return nil, err
 	}
 	secret, key := auth.NewKey(req.GetName(), req.GetScopes(), s.options.Now())
+	key.Boards, key.BoardPrefixes, key.Insecure = boards, req.GetBoardPrefixes(), s.options.Insecure
 	key.ExpiresAt = leaderboard.Truncate(expires)
 	if expires.IsZero() {
 		key.ExpiresAt = expires
@@ -61,8 +68,37 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 
 // RevokeKey deletes an API key. Other servers cache keys for a few seconds.
 func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
+	s.revoking.Lock() // two calls must not delete the last two admin keys
+	defer s.revoking.Unlock()
+	if !req.GetForce() {
+		if err := s.checkLastAdmin(ctx, req.GetKeyId()); err != nil {
+			return nil, err
+		}
+	}
 	defer s.guard.Forget()
 	return &pb.RevokeKeyResponse{}, s.keys.DeleteAPIKey(ctx, req.GetKeyId())
+}
+
+// checkLastAdmin returns an error if the key with an id is the only admin key.
+func (s *Server) checkLastAdmin(ctx context.Context, id string) error {
+	keys, err := s.keys.APIKeys(ctx)
+	if err != nil {
+		return err
+	}
+	last := false
+	for i := range keys {
+		if !auth.IsAdmin(&keys[i], s.options.Now()) {
+			continue
+		}
+		if keys[i].ID != id {
+			return nil
+		}
+		last = true
+	}
+	if last {
+		return newStatus(codes.FailedPrecondition, "this is the last admin key; create another one first, or set force: a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
+	}
+	return nil
 }
 
 // selection returns the selection for a board and a season. It returns an error for a
@@ -84,7 +120,7 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.streaming(stream.Context())
+	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()
 	report, err := s.service.Verify(ctx, sel, req.GetRepair(),
 		func(key leaderboard.SeasonKey, done int64) {
@@ -110,7 +146,7 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.streaming(stream.Context())
+	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()
 	users, err := s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
 		_ = stream.Send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
@@ -141,7 +177,7 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 
 // ExportResults streams the results of a board.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
-	ctx, cancel := s.streaming(stream.Context())
+	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()
 	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
 	if err != nil {

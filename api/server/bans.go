@@ -61,7 +61,8 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 	return res, nil
 }
 
-// addBans adds the bans of a user that are in force.
+// addBans adds the bans of a user that are in force, on boards that the caller may call
+// for.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {
@@ -69,7 +70,7 @@ func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.
 	}
 	data.Banned = new(bool)
 	for i := range bans {
-		if b := &bans[i]; b.InForce(s.options.Now()) {
+		if b := &bans[i]; b.InForce(s.options.Now()) && (b.Board == "" || allows(ctx, b.Board)) {
 			data.Bans = append(data.Bans, protoconv.FromBan(b))
 			*data.Banned = *data.Banned || b.Board == ""
 		}

@@ -118,7 +118,7 @@ func TestTiesShareARankByMethod(t *testing.T) {
 }
 
 const marathon = `{"board_id":"marathon","title":"Marathon","order":"LOWER_FIRST","policy":"BEST","tie_breakers":[{"name":"wins","order":"HIGHER_FIRST"}],
-	"unit":"s","decimals":0,"season":{"schedule":"NONE","time_zone":"UTC","grace":"3600s"},"divisions":["gender","country"],"min_score":0,"max_score":100000}`
+	"unit":"s","decimals":0,"season":{"schedule":"NONE","time_zone":"UTC","grace":"3600s"},"divisions":["gender","country"],"min_score":0,"max_score":100000,"private":true}`
 
 func TestBoards(t *testing.T) {
 	h := newHarness(t, Options{})

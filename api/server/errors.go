@@ -74,6 +74,10 @@ func toStatus(err error) error {
 	if errors.As(err, &scope) {
 		return newStatus(codes.PermissionDenied, scope.Error(), errorInfo("SCOPE_REQUIRED"))
 	}
+	var board *auth.BoardError
+	if errors.As(err, &board) {
+		return newStatus(codes.PermissionDenied, clip(board.Error()), errorInfo("BOARD_DENIED"))
+	}
 	var rate *auth.RateError
 	if errors.As(err, &rate) {
 		return newStatus(codes.ResourceExhausted, rate.Error(), errorInfo("RATE_LIMITED"), &errdetails.RetryInfo{RetryDelay: durationpb.New(rate.Wait)})

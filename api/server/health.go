@@ -70,7 +70,7 @@ func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_W
 		return err
 	}
 	defer done()
-	ctx, cancel := h.streaming(stream.Context())
+	ctx, cancel := h.streaming(stream.Context(), "")
 	defer cancel()
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()

@@ -23,9 +23,10 @@ import (
 )
 
 // interceptors returns the interceptors that every call of gRPC and REST passes, the
-// outermost first. They find the client behind proxies, report the call, translate errors, recover panics, set the
-// deadline, ask the guard, decode the message, check its counts, and limit the rate
-// of users. Streams have no interceptors for the deadline and for messages.
+// outermost first. They find the client behind proxies, report the call, translate
+// errors, recover panics, set the deadline, ask the guard, decode the message, check its
+// counts and its board, and limit the rate of users. Streams have no interceptors for
+// the deadline and for messages.
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
 	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
 		s.metrics.panics.Inc()
@@ -49,8 +50,11 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		},
 		authinterceptor.UnaryServerInterceptor(s.enter),
 		decodeLate,
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := checkCounts(req); err != nil {
+				return nil, err
+			}
+			if err := s.checkBoard(ctx, info.FullMethod, req); err != nil {
 				return nil, err
 			}
 			if err := s.guard.TakeUsers(usersOf(req)); err != nil {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
@@ -345,20 +344,22 @@ func (s *Server) ListSeasons(ctx context.Context, req *pb.ListSeasonsRequest) (*
 // caller.
 const recheckInterval = 2 * time.Second
 
-// streaming returns a context that is canceled with ctx, when the server stops, or
-// soon after the caller's credentials expire or are revoked.
-func (s *Server) streaming(ctx context.Context) (context.Context, context.CancelFunc) {
+// streaming returns a context that is canceled with ctx, when the server stops, or soon
+// after the caller's credentials expire or are revoked. For a caller without credentials,
+// it is also canceled soon after the board becomes private. board is empty if the stream
+// shows no board to such callers.
+func (s *Server) streaming(ctx context.Context, board leaderboard.BoardID) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
-	if a := admissionFrom(ctx); !a.anonymous() {
-		go s.recheck(ctx, a.caller, cancel)
+	if a := admissionFrom(ctx); !a.anonymous() || board != "" && a != nil && !s.options.Insecure {
+		go s.recheck(ctx, a, board, cancel)
 	}
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// recheck calls cancel once the caller's credentials are no longer valid. It returns
-// when ctx is done.
-func (s *Server) recheck(ctx context.Context, caller auth.Caller, cancel context.CancelCauseFunc) {
+// recheck calls cancel once the caller's credentials are no longer valid, or once a
+// caller without credentials may no longer see the board. It returns when ctx is done.
+func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(recheckInterval)
 	defer ticker.Stop()
 	for {
@@ -367,7 +368,12 @@ func (s *Server) recheck(ctx context.Context, caller auth.Caller, cancel context
 			return
 		case <-ticker.C:
 		}
-		if s.guard.Recheck(ctx, caller) != nil {
+		if a.anonymous() {
+			if err := s.checkPublic(ctx, board); errors.Is(err, leaderboard.ErrBoardNotFound) {
+				cancel(err)
+				return
+			}
+		} else if s.guard.Recheck(ctx, a.caller) != nil {
 			cancel(errCredentialsEnded)
 			return
 		}
@@ -382,8 +388,14 @@ var (
 // ended returns the error of a stream that ended with err. If the server canceled the
 // stream, ended returns the cause of the cancellation, and err otherwise.
 func ended(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errStopping) || errors.Is(cause, errCredentialsEnded)) {
-		return cause
+	if err == nil {
+		return nil
+	}
+	cause := context.Cause(ctx)
+	for _, reason := range []error{errStopping, errCredentialsEnded, leaderboard.ErrBoardNotFound} {
+		if errors.Is(cause, reason) {
+			return cause
+		}
 	}
 	return err
 }
@@ -428,7 +440,7 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 		return err
 	}
 	defer done()
-	ctx, cancel := s.streaming(stream.Context())
+	ctx, cancel := s.streaming(stream.Context(), q.Board)
 	defer cancel()
 	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: or(req.Limit, defaultLimit)}, func(page ranking.Page) error {
 		return stream.Send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
@@ -444,7 +456,7 @@ func eventID(page *ranking.Page) string {
 	return strconv.FormatInt(page.AsOf.UnixMicro(), 10)
 }
 
-// ListBoards returns all boards.
+// ListBoards returns the boards that the caller may see.
 func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.ListBoardsResponse, error) {
 	boards, err := s.service.Boards(ctx)
 	if err != nil {
@@ -452,7 +464,9 @@ func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.L
 	}
 	res := &pb.ListBoardsResponse{}
 	for i := range boards {
-		res.Boards = append(res.Boards, protoconv.FromBoard(&boards[i]))
+		if s.sees(ctx, &boards[i]) {
+			res.Boards = append(res.Boards, protoconv.FromBoard(&boards[i]))
+		}
 	}
 	return res, nil
 }
@@ -552,7 +566,7 @@ func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.E
 	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.service.Erase(ctx, leaderboard.UserID(req.GetUserId()))
 }
 
-// ListUserScores returns a user's entries on all boards.
+// ListUserScores returns a user's entries on the boards that the caller may see.
 func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresRequest) (*pb.ListUserScoresResponse, error) {
 	q, err := toQuery("", "", "", req.GetMethod())
 	if err != nil {
@@ -571,6 +585,9 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 	}
 	for i := range scores {
 		sc := &scores[i]
+		if !s.sees(ctx, &sc.Board) {
+			continue
+		}
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
 			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: known(sc.Rank), Total: total(&sc.About),
 			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed,

@@ -139,6 +139,7 @@ type Server struct {
 	watchersOf map[string]int64 // by key or address
 	// anonymous limits the concurrent receipt of messages from callers without a key.
 	anonymous slots
+	revoking  sync.Mutex // held while a key is revoked
 	// stopping ends streams at shutdown. They do not end by themselves.
 	stopping context.Context
 	stop     context.CancelFunc
@@ -168,8 +169,8 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	local := newInProcessConn(unary, stream)
 	network := lateRegistrar{s.grpc, s}
 	for _, registrar := range []grpc.ServiceRegistrar{network, local} {
-		pb.RegisterLeaderboardServiceServer(registrar, s)
-		pb.RegisterAdminServiceServer(registrar, s)
+		pb.RegisterLeaderboardServiceServer(boardRegistrar{registrar, s}, s)
+		pb.RegisterAdminServiceServer(boardRegistrar{registrar, s}, s)
 	}
 	healthpb.RegisterHealthServer(network, health{Server: s})
 	if !s.options.NoReflection {

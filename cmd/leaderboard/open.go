@@ -187,31 +187,6 @@ func backup(ctx context.Context, store *pebble.Store, c *config.Config, name str
 	return store.Backup(ctx, path)
 }
 
-// ensureAdminKey makes sure that the store holds an admin key. If a key is configured,
-// it stores that key. Otherwise it creates a key if the store has no key. With
-// --insecure it creates none, because no call needs a key.
-func (s *server) ensureAdminKey(ctx context.Context) error {
-	scopes := []string{"admin"}
-	if s.config.AdminKey != "" {
-		key := auth.KeyFrom(s.config.AdminKey, "admin_key of the configuration", scopes, time.Now())
-		_, err := s.store.APIKey(ctx, key.Hash)
-		if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
-			err = s.store.PutAPIKey(ctx, key)
-		}
-		return err
-	}
-	if s.config.Insecure {
-		return nil
-	}
-	keys, err := s.store.APIKeys(ctx)
-	if err != nil || len(keys) > 0 {
-		return err
-	}
-	secret, key := auth.NewKey("first admin key", scopes, time.Now())
-	s.newKey = secret
-	return s.store.PutAPIKey(ctx, key)
-}
-
 // listen opens the listeners that the server needs. A server without the API role
 // answers probes only, at the admin address if there is one.
 func (s *server) listen() (err error) {

@@ -1,6 +1,8 @@
 package storagetest
 
 import (
+	"strings"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -22,6 +24,24 @@ var apiKeyTests = []test{
 		got, err = f.APIKey(f.ctx, next.Hash)
 		f.ok("APIKey", err)
 		f.equal("APIKey", next, got)
+	}},
+	{"PutAPIKey keeps the boards of a key, and whether it was made without credentials", func(f *fixture) {
+		old := leaderboard.APIKey{ID: "k", Hash: [32]byte{1}, Scopes: []string{"admin"}, CreatedAt: epoch}
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
+		bound := old
+		bound.Boards = []leaderboard.BoardID{"a board: 100% é/", "..", "*", "\"quoted\", <b>&", leaderboard.BoardID(strings.Repeat("\u2028é", 25))}
+		bound.BoardPrefixes, bound.Insecure = []string{"eu-", " ", "\\", "e\u0301"}, true
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, bound))
+		got, err := f.APIKey(f.ctx, old.Hash)
+		f.ok("APIKey", err)
+		f.equal("APIKey", bound, got)
+		keys, err := f.APIKeys(f.ctx)
+		f.ok("APIKeys", err)
+		f.equal("APIKeys", []leaderboard.APIKey{bound}, keys)
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
+		got, err = f.APIKey(f.ctx, old.Hash)
+		f.ok("APIKey", err)
+		f.equal("APIKey without boards", old, got)
 	}},
 	{"APIKey returns ErrAPIKeyNotFound if no key has the hash", func(f *fixture) {
 		_, err := f.APIKey(f.ctx, [32]byte{})

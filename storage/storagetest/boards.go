@@ -79,6 +79,24 @@ var boardTests = []test{
 		r := f.apply(&got, in("s3", f.result(&got, "u", "m", 0, 11))).Outcomes[0]
 		f.equal("reason of a result beyond the new bound", leaderboard.ReasonInvalid, r.Reason)
 	}},
+	{"a board can become private and public again", func(f *fixture) {
+		b := sumBoard("b")
+		b.Private = true
+		f.equal("created", &b, f.create(b))
+		for _, private := range []bool{true, false, true} {
+			next := b
+			next.Private = private
+			got, err := f.AmendBoard(f.ctx, "b", become(next))
+			f.ok("AmendBoard", err)
+			f.equal("returned", next, got)
+			got, err = f.Board(f.ctx, "b")
+			f.ok("Board", err)
+			f.equal("kept", next, got)
+		}
+		public := b
+		public.Private = false
+		f.is("CreateBoard of the public board", f.CreateBoard(f.ctx, public), leaderboard.ErrBoardExists)
+	}},
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		before := *f.create(sumBoard("b"))
 		const each = 5

@@ -90,18 +90,22 @@ func keyCommand(app *cli.App) *cobra.Command {
 
 func keyCreateCommand(app *cli.App) *cobra.Command {
 	var name string
-	var scopes []string
+	var scopes, boards, prefixes []string
 	var expires time.Duration
 	cmd := &cobra.Command{
 		Use: "create", Short: "Create an API key, and print it once", Args: cli.Exactly(),
 		Long: `Create an API key and print it. The server stores only a hash of the key, so it
 cannot show the key again. A key of scope read may read ranks; one of scope submit
-may also submit results; one of scope admin may do everything.`,
-		Example: `  leaderboard key create --name arena-eu --scope submit
+may also submit results; one of scope admin may do everything. With --board or
+--board-prefix, the key is for those boards only.`,
+		Example: `  leaderboard key create --name arena-eu --scope submit --board arena --board-prefix eu-
   leaderboard key create --name website --scope read --expires-in 8760h`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the holder, for operators (required)")
 	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scope` of the key: read, submit or admin (required)")
+	cmd.Flags().StringArrayVar(&boards, "board", nil, "`board` that the key is for; repeat it for more (if omitted, all boards)")
+	annotate(cmd.Flags(), "board", boardValues)
+	cmd.Flags().StringArrayVar(&prefixes, "board-prefix", nil, "the key is for boards whose ids begin with this `text`; repeat it for more")
 	cmd.Flags().DurationVar(&expires, "expires-in", 0, "how long the key is valid (if omitted, forever)")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		switch {
@@ -112,7 +116,7 @@ may also submit results; one of scope admin may do everything.`,
 		case expires < 0:
 			return cli.Usagef("--expires-in %v is in the past", expires)
 		}
-		req := &pb.CreateKeyRequest{Name: name, Scopes: scopes}
+		req := &pb.CreateKeyRequest{Name: name, Scopes: scopes, Boards: boards, BoardPrefixes: prefixes}
 		if expires > 0 {
 			req.ExpiresAt = timestamppb.New(time.Now().Add(expires))
 		}
@@ -121,10 +125,26 @@ may also submit results; one of scope admin may do everything.`,
 			return err
 		}
 		return c.print(res, func() {
+			k := res.GetKey()
 			c.Println(res.GetSecret())
-			c.Notef("created key %s for %s, scope %s; save it now, because it is not shown again\n", res.GetKey().GetKeyId(), res.GetKey().GetName(), strings.Join(res.GetKey().GetScopes(), ", "))
+			c.Notef("created key %s for %s, scope %s, %s; save it now, because it is not shown again\n", k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ", "), keyBoards(k))
+			if k.GetInsecure() {
+				c.Notef("this server requires no keys, so servers that require keys refuse it\n")
+			}
 		})
 	})
+}
+
+// keyBoards describes the boards of a key. A prefix ends in an ellipsis.
+func keyBoards(k *pb.Key) string {
+	if len(k.GetBoards()) == 0 && len(k.GetBoardPrefixes()) == 0 {
+		return "all boards"
+	}
+	names := slices.Clone(k.GetBoards())
+	for _, prefix := range k.GetBoardPrefixes() {
+		names = append(names, prefix+"…")
+	}
+	return strings.Join(names, ", ")
 }
 
 func keyListCommand(app *cli.App) *cobra.Command {
@@ -137,13 +157,16 @@ func keyListCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"id", "name", "scopes", "created (UTC)", "expires (UTC)"})
+			t := cli.NewTable(table.Row{"id", "name", "scopes", "boards", "created (UTC)", "expires (UTC)"})
 			for _, k := range res.GetKeys() {
 				expires := "never"
 				if k.GetExpiresAt() != nil {
 					expires = formatTime(k.GetExpiresAt())
 				}
-				t.AppendRow(table.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), formatTime(k.GetCreatedAt()), expires})
+				if k.GetInsecure() {
+					expires = "refused, made without keys"
+				}
+				t.AppendRow(table.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), keyBoards(k), formatTime(k.GetCreatedAt()), expires})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})
@@ -151,11 +174,14 @@ func keyListCommand(app *cli.App) *cobra.Command {
 }
 
 func keyRevokeCommand(app *cli.App) *cobra.Command {
-	return jsonCommand(app, &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use: "revoke ID", Short: "Revoke an API key", Args: cli.Exactly("ID"),
 		Example: "  leaderboard key revoke 3f0c9a51d2e84b76",
-	}, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Admin.RevokeKey(ctx, &pb.RevokeKeyRequest{KeyId: args[0]})
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "revoke even the last admin key; a server that starts without one creates one")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		res, err := c.Admin.RevokeKey(ctx, &pb.RevokeKeyRequest{KeyId: args[0], Force: force})
 		if err != nil {
 			return err
 		}

@@ -88,6 +88,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 			row(name, *v)
 		}
 	}
+	if b.GetPrivate() {
+		row("private", true)
+	}
 	if b.GetRetention() != nil {
 		row("retention", b.GetRetention().AsDuration())
 	}
@@ -103,6 +106,7 @@ type boardFlags struct {
 	decimals                                     int32
 	halfLife, grace, retention                   time.Duration
 	min, max, floor                              int64
+	private                                      bool
 }
 
 // addFixed adds the flags of the rules that cannot change.
@@ -127,6 +131,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`: 2026=2026-01-01/2027-01-01; repeat it for more")
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
+	fs.BoolVar(&f.private, "private", false, "on a server with public_read: hide the board from callers without a key")
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
 
@@ -153,6 +158,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("floor", "floor", func() { b.Floor = &f.floor })
 	set("grace", "season.grace", func() { b.Season.Grace = durationpb.New(f.grace) })
 	set("retention", "retention", func() { b.Retention = durationpb.New(f.retention) })
+	set("private", "private", func() { b.Private = f.private })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
 	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
 	set("division", "divisions", func() { b.Divisions = f.divisions })
@@ -344,7 +350,7 @@ exists with the same rules, the command changes nothing and succeeds.`,
 // mutable holds the fields of a board that can change.
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "min_score": true, "max_score": true,
-	"season.grace": true, "season.windows": true, "retention": true,
+	"season.grace": true, "season.windows": true, "retention": true, "private": true,
 }
 
 func boardUpdateCommand(app *cli.App) *cobra.Command {
@@ -355,6 +361,7 @@ func boardUpdateCommand(app *cli.App) *cobra.Command {
 divisions, floor and season schedule of a board cannot change, and the command ignores
 them in a file; create a new board instead.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
+  leaderboard board update arena --private=false
   leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,
 	}
 	f.addSettings(cmd.Flags())

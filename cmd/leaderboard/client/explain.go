@@ -57,7 +57,15 @@ func explainStatus(err error, s *status.Status, server string) string {
 		return explainUnavailable(message, server)
 	case codes.Unauthenticated:
 		return fmt.Sprintf("the server %s requires a valid key; set LEADERBOARD_KEY to one (leaderboard key create creates it)", server)
+	case codes.FailedPrecondition:
+		if reason(s) == "LAST_ADMIN_KEY" {
+			return "this is the last admin key; create another one first (leaderboard key create --scope admin), or use --force: a server that starts without an admin key creates one"
+		}
+		return message
 	case codes.PermissionDenied:
+		if reason(s) == "BOARD_DENIED" {
+			return message
+		}
 		return message + "; use a key that has it (leaderboard key create --scope creates one)"
 	case codes.ResourceExhausted:
 		if wait := RetryDelay(err); wait > 0 && !strings.Contains(message, "try again") {

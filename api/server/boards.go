@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// reach is which boards a call of a method concerns.
+type reach int8
+
+const (
+	// everyBoard: the call concerns all boards. A key that is bound to boards may not
+	// make it. Methods that are not in reaches have this reach.
+	everyBoard reach = iota
+	// seenBoards: the answer leaves out the boards that the caller may not see.
+	seenBoards
+	// oneBoard: the call concerns the board that the request names. A request that names
+	// none means the default board.
+	oneBoard
+	// givenBoard is like oneBoard, but a request that names no board means every board.
+	givenBoard
+)
+
+var reaches = map[string]reach{
+	pb.LeaderboardService_SubmitScore_FullMethodName:       oneBoard,
+	pb.LeaderboardService_BatchSubmitScores_FullMethodName: oneBoard,
+	pb.LeaderboardService_RetractResult_FullMethodName:     oneBoard,
+	pb.LeaderboardService_GetResult_FullMethodName:         oneBoard,
+	pb.LeaderboardService_ListScores_FullMethodName:        oneBoard,
+	pb.LeaderboardService_GetUserScore_FullMethodName:      oneBoard,
+	pb.LeaderboardService_LookupScores_FullMethodName:      oneBoard,
+	pb.LeaderboardService_GetStats_FullMethodName:          oneBoard,
+	pb.LeaderboardService_ListSeasons_FullMethodName:       oneBoard,
+	pb.LeaderboardService_WatchScores_FullMethodName:       oneBoard,
+	pb.LeaderboardService_ListBoards_FullMethodName:        seenBoards,
+	pb.LeaderboardService_GetBoard_FullMethodName:          oneBoard,
+	pb.LeaderboardService_CreateBoard_FullMethodName:       oneBoard,
+	pb.LeaderboardService_UpdateBoard_FullMethodName:       oneBoard,
+	pb.LeaderboardService_DeleteBoard_FullMethodName:       oneBoard,
+	pb.LeaderboardService_ListUserScores_FullMethodName:    seenBoards,
+
+	pb.LeaderboardService_BanUser_FullMethodName:   givenBoard,
+	pb.LeaderboardService_UnbanUser_FullMethodName: givenBoard,
+
+	pb.AdminService_ListBans_FullMethodName:      givenBoard,
+	pb.AdminService_Verify_FullMethodName:        givenBoard,
+	pb.AdminService_Rebuild_FullMethodName:       givenBoard,
+	pb.AdminService_ExportResults_FullMethodName: oneBoard,
+}
+
+// boardOf returns the board that a request concerns, and "" if it concerns all boards.
+func boardOf(r reach, req any) leaderboard.BoardID {
+	name := ""
+	switch req := req.(type) {
+	case interface{ GetBoard() string }:
+		name = req.GetBoard()
+	case interface{ GetBoard() *pb.Board }:
+		name = req.GetBoard().GetBoardId()
+	}
+	if r == oneBoard {
+		return boardID(name)
+	}
+	return leaderboard.BoardID(name)
+}
+
+// checkBoard returns an error if the caller of ctx may not call a method for the board
+// of the request: an [auth.BoardError] if the caller's key is bound to other boards, and
+// the error for a board that does not exist if the board is hidden from the caller.
+func (s *Server) checkBoard(ctx context.Context, method string, req any) error {
+	a := admissionFrom(ctx)
+	if a == nil || scopeOf(method) == auth.Public {
+		return nil
+	}
+	r := reaches[method]
+	if r == seenBoards {
+		return nil
+	}
+	id := boardOf(r, req)
+	if bound := a.caller.Bound; !bound.AllBoards() && (r == everyBoard || id == "" || !bound.Allows(id)) {
+		if r == everyBoard {
+			id = ""
+		}
+		return &auth.BoardError{Board: id}
+	}
+	if s.seesAll(a) || r == everyBoard || id == "" {
+		return nil
+	}
+	return s.checkPublic(ctx, id)
+}
+
+// seesAll reports whether a caller may see private boards.
+func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
+
+// checkPublic returns [leaderboard.ErrBoardNotFound] if a board is private or does not
+// exist. The handler would check the rest of the request before it looked for a missing
+// board, so the answer for a private board must come before the handler too.
+func (s *Server) checkPublic(ctx context.Context, id leaderboard.BoardID) error {
+	b, err := s.service.Board(ctx, id)
+	if err == nil && b.Private {
+		err = fmt.Errorf("server: board %q is private: %w", id, leaderboard.ErrBoardNotFound)
+	}
+	return err
+}
+
+// allows reports whether the key of the caller of ctx is for a board.
+func allows(ctx context.Context, id leaderboard.BoardID) bool {
+	a := admissionFrom(ctx)
+	return a == nil || a.caller.Bound.Allows(id)
+}
+
+// sees reports whether the caller of ctx may see a board.
+func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
+	a := admissionFrom(ctx)
+	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))
+}
+
+// boardRegistrar registers services so that checkBoard sees the messages that their
+// streams receive. For unary calls, an interceptor calls checkBoard.
+type boardRegistrar struct {
+	grpc.ServiceRegistrar
+	api *Server
+}
+
+func (r boardRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	checked := *desc
+	checked.Streams = nil
+	for _, m := range desc.Streams {
+		handler, method := m.Handler, "/"+desc.ServiceName+"/"+m.StreamName
+		m.Handler = func(srv any, ss grpc.ServerStream) error {
+			return handler(srv, boardStream{ss, r.api, method})
+		}
+		checked.Streams = append(checked.Streams, m)
+	}
+	r.ServiceRegistrar.RegisterService(&checked, impl)
+}
+
+// boardStream checks the board of each message that it receives.
+type boardStream struct {
+	grpc.ServerStream
+	api    *Server
+	method string
+}
+
+// RecvMsg receives a message.
+func (s boardStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.api.checkBoard(s.Context(), s.method, m)
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+)
+
+const (
+	configuredKeyName = "admin_key of the configuration"
+
+	insecureKeysWarning  = "keys that a server without keys created are refused: create others with `leaderboard key create`, and revoke these"
+	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to end it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
+)
+
+// ensureAdminKey makes sure that the store holds an admin key. If a key is configured,
+// that key replaces the one that was configured before. Otherwise, if the store has no
+// valid admin key, ensureAdminKey creates one. With --insecure it creates none, because
+// no call needs a key. It logs which stored keys the operator may not expect.
+func (s *server) ensureAdminKey(ctx context.Context) error {
+	keys, err := s.store.APIKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if s.config.AdminKey != "" {
+		if err := s.replaceConfiguredKey(ctx, keys); err != nil {
+			return err
+		}
+	}
+	if s.config.Insecure {
+		return nil
+	}
+	var refused []string
+	admin := s.config.AdminKey != ""
+	for i := range keys {
+		k := &keys[i]
+		admin = admin || auth.IsAdmin(k, time.Now())
+		if k.Insecure {
+			refused = append(refused, k.Name)
+		}
+		if k.ID == auth.ConfiguredKeyID && s.config.AdminKey == "" {
+			s.log.WarnContext(ctx, configuredKeyWarning, "created", k.CreatedAt)
+		}
+	}
+	if len(refused) > 0 {
+		s.log.WarnContext(ctx, insecureKeysWarning, "names", refused)
+	}
+	if admin {
+		return nil
+	}
+	name := "first admin key"
+	if len(keys) > 0 {
+		name = "admin key made at a start without one"
+	}
+	secret, key := auth.NewKey(name, []string{auth.Admin.String()}, time.Now())
+	s.newKey = secret
+	return s.store.PutAPIKey(ctx, key)
+}
+
+// replaceConfiguredKey stores the configured admin key under the id that marks it. It
+// deletes other rows of the same secret, and rows of versions that had no mark: those
+// have the name of a configured key, and an id that follows from their secret.
+func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.APIKey) error {
+	admin := []string{auth.Admin.String()}
+	key := auth.KeyFrom(s.config.AdminKey, configuredKeyName, admin, time.Now())
+	key.ID = auth.ConfiguredKeyID
+	if !slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return k.ID == key.ID && k.Hash == key.Hash }) {
+		if err := s.store.PutAPIKey(ctx, key); err != nil {
+			return err
+		}
+		s.log.InfoContext(ctx, "stored the configured admin key", "key_id", key.ID)
+	}
+	for i := range keys {
+		k := &keys[i]
+		unmarked := k.Name == configuredKeyName && slices.Equal(k.Scopes, admin) && k.ExpiresAt.IsZero()
+		if k.ID == key.ID || k.Hash != key.Hash && !unmarked {
+			continue
+		}
+		if err := s.store.DeleteAPIKey(ctx, k.ID); err != nil {
+			return err
+		}
+		s.log.InfoContext(ctx, "deleted the row of an earlier configured admin key", "key_id", k.ID, "name", k.Name)
+	}
+	return nil
+}

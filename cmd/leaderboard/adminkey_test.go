@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
+)
+
+// with runs a command with a key against s.
+func (s *testServer) with(t *testing.T, key string, args ...string) commandResult {
+	t.Helper()
+	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
+}
+
+// firstKey returns the admin key that a start printed.
+func (s *testServer) firstKey(t *testing.T) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(s.stdout.String(), "export LEADERBOARD_KEY=")
+	if !ok {
+		t.Fatalf("the start prints no key: %q", s.stdout)
+	}
+	return strings.Fields(rest)[0]
+}
+
+// putKeys stores keys in a data folder that no server uses.
+func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
+	t.Helper()
+	store, err := pebble.Open(data, pebble.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if err := store.PutAPIKey(t.Context(), k); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A changed admin_key replaces the earlier one. Rows of versions without a mark are
+// replaced too, and so is a row that has the same secret.
+func TestAdminKeyIsReplaced(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
+	old := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	putKeys(t, data,
+		auth.KeyFrom("an-admin-key-before-marks", "admin_key of the configuration", []string{"admin"}, old),
+		auth.KeyFrom(first, "made by hand", []string{"admin"}, old))
+	var s *testServer
+	for i, key := range []string{first, second, second, third} {
+		s = startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + key})
+		list := s.with(t, key, "key", "list")
+		if list.code != exitOK || strings.Count(list.stdout, "admin") < 1 || len(strings.Split(strings.TrimSpace(list.stdout), "\n")) != 2 {
+			t.Errorf("start %d: %+v, want one key", i, list)
+		}
+		for _, other := range []string{"an-admin-key-before-marks", first, second, third} {
+			if other != key {
+				s.with(t, other, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"start", key, "key", other})
+			}
+		}
+		s.stop()
+	}
+
+	// Without the setting, the key stays valid until it is revoked, and the start says so.
+	s = startServer(t, data, nil)
+	contains(t, s.stderr.String(), "leaderboard key revoke admin-key")
+	s.with(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
+	made := s.with(t, third, "key", "create", "--name", "next", "--scope", "admin")
+	next := strings.TrimSpace(made.stdout)
+	if r := s.with(t, third, "key", "revoke", "admin-key"); r.code != exitOK {
+		t.Errorf("revoke: %s", r.stderr)
+	}
+	s.with(t, third, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	s.stop()
+	s = startServer(t, data, nil)
+	if strings.Contains(s.stdout.String(), "LEADERBOARD_KEY") || strings.Contains(s.stderr.String(), "admin-key") {
+		t.Errorf("a start with an admin key made one or warned: %s%s", s.stdout, s.stderr)
+	}
+	if r := s.with(t, next, "key", "list"); r.code != exitOK {
+		t.Errorf("the next key: %s", r.stderr)
+	}
+}
+
+// The last admin key is revoked only with --force. A start without an admin key makes
+// one, although the store has other keys.
+func TestAStartWithoutAnAdminKeyMakesOne(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())
+	expired.ExpiresAt = time.Now()
+	putKeys(t, data, expired)
+	s := startServer(t, data, nil)
+	admin := s.firstKey(t)
+	for _, args := range [][]string{
+		{"--name", "site", "--scope", "read"},
+		{"--name", "one board", "--scope", "admin", "--board", "cup"},
+	} {
+		if r := s.with(t, admin, append([]string{"key", "create"}, args...)...); r.code != exitOK {
+			t.Fatal(r.stderr)
+		}
+	}
+	var id string
+	for line := range strings.Lines(s.with(t, admin, "key", "list").stdout) {
+		if strings.Contains(line, "admin key made at a start") {
+			id = strings.Fields(line)[0]
+		}
+	}
+	s.with(t, admin, "key", "revoke", id).mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
+	if r := s.with(t, admin, "key", "revoke", id, "--force"); r.code != exitOK {
+		t.Fatal(r.stderr)
+	}
+	s.with(t, admin, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	s.stop()
+	s = startServer(t, data, nil)
+	if r := s.with(t, s.firstKey(t), "key", "list"); r.code != exitOK {
+		t.Errorf("the new admin key: %s", r.stderr)
+	}
+}
+
+// A key that was made without credentials is refused where they are needed, and the
+// start says so.
+func TestKeysMadeInsecurelyAreRefused(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil, "--insecure")
+	made := s.do(t, "key", "create", "--name", "backdoor", "--scope", "admin")
+	key := strings.TrimSpace(made.stdout)
+	contains(t, made.stderr, "servers that require keys refuse it")
+	contains(t, s.ok(t, "key", "list"), "refused")
+	if r := s.with(t, key, "top"); r.code != exitOK {
+		t.Errorf("the server that made the key: %s", r.stderr)
+	}
+	s.stop()
+	s = startServer(t, data, nil)
+	contains(t, s.stderr.String(), "keys that a server without keys created are refused", `"backdoor"`)
+	s.with(t, key, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	if r := s.with(t, s.firstKey(t), "key", "list"); r.code != exitOK {
+		t.Errorf("the admin key of the first start that needs keys: %s", r.stderr)
+	}
+}
+
+// The command line makes keys for some boards and private boards. The JSON of a private
+// board makes a private board again, and an update makes it public.
+func TestPrivateBoardsAndTheirKeys(t *testing.T) {
+	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--public-read")
+	admin := s.firstKey(t)
+	ok := func(key string, args ...string) commandResult {
+		t.Helper()
+		r := s.with(t, key, args...)
+		if r.code != exitOK {
+			t.Fatalf("%v: %s", args, r.stderr)
+		}
+		return r
+	}
+	contains(t, ok(admin, "board", "create", "finals", "--policy", "sum", "--private").stdout, "private")
+	ok(admin, "board", "create", "eu-cup", "--policy", "sum")
+	made := ok(admin, "key", "create", "--name", "referee", "--scope", "submit", "--board", "finals", "--board-prefix", "eu-")
+	contains(t, made.stderr, "finals, eu-…")
+	contains(t, ok(admin, "key", "list").stdout, "finals, eu-…", "all boards")
+	referee := strings.TrimSpace(made.stdout)
+	ok(referee, "submit", "ada", "--points", "3", "--board", "finals")
+	s.with(t, referee, "submit", "ada", "--points", "3").mustFail(t, exitFailure, []string{`the key is not for board "default"`}, []string{"submit"})
+	s.with(t, referee, "top", "--board", "nowhere").mustFail(t, exitFailure, []string{`the key is not for board "nowhere"`}, []string{"top"})
+	if list := ok(referee, "board", "list").stdout; strings.Contains(list, "default") || !strings.Contains(list, "eu-cup") {
+		t.Errorf("board list with a key for some boards:\n%s", list)
+	}
+
+	s.with(t, "", "top", "--board", "finals").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
+	if list := ok("", "board", "list").stdout; strings.Contains(list, "finals") || !strings.Contains(list, "eu-cup") {
+		t.Errorf("board list without a key:\n%s", list)
+	}
+	shown := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)
+	shown["board_id"] = "copy"
+	delete(shown, "created_at")
+	text, err := json.Marshal(shown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := command(t, string(text), []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + admin}, "board", "create", "-f", "-")
+	if copied.code != exitOK {
+		t.Fatal(copied.stderr)
+	}
+	s.with(t, "", "top", "--board", "copy").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
+	ok(admin, "board", "update", "copy", "--private=false")
+	ok("", "top", "--board", "copy")
+	ok(admin, "board", "update", "copy", "--title", "Copy")
+	if got := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)["private"]; got != true {
+		t.Errorf("private is %v", got)
+	}
+}
