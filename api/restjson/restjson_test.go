@@ -135,7 +135,7 @@ func TestJSONIsReadByProtojson(t *testing.T) {
 				t.Fatalf("seed %d: %s: %v\n%s", seed, md.Name(), err, data)
 			}
 			if !proto.Equal(m, back) {
-				t.Fatalf("seed %d: %s comes back changed (-want +got):\n%s", seed, md.Name(), cmp.Diff(m, back, protocmp.Transform()))
+				t.Fatalf("seed %d: %s differs after Append and protojson.Unmarshal (-want +got):\n%s", seed, md.Name(), cmp.Diff(m, back, protocmp.Transform()))
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func TestJSONShape(t *testing.T) {
 	} {
 		got, err := Append([]byte("x"), tt.m)
 		if err != nil || string(got) != "x"+tt.want {
-			t.Errorf("%T is %s, %v\nwant %s", tt.m, got[1:], err, tt.want)
+			t.Errorf("Append of %T = %s, %v\nwant %s", tt.m, got[1:], err, tt.want)
 		}
 	}
 	for _, m := range []proto.Message{

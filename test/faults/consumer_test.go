@@ -9,9 +9,10 @@ import (
 )
 
 // consumersKilled kills a consumer twenty times while it applies results, and restarts
-// it. Most times the consumer has a group instance id, so it gets its partitions back
-// at once. The last time it has none, and joins the group as a new member after the old
-// member's session timed out.
+// it. The first times it kills the consumer with a group instance id, which gets its
+// partitions back at once. The last time it kills the one without an id, which joins
+// the group as a new member. Its partitions are assigned again after the session of the
+// old member timed out.
 func consumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)

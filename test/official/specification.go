@@ -174,7 +174,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		t.Fatal(err)
 	}
 	if top.Status != "success" || top.Data.Count != 10 || top.Data.Total != int64(len(want)) {
-		t.Errorf("status %q, count %d, total %d, want success, 10 and %d", top.Status, top.Data.Count, top.Data.Total, len(want))
+		t.Errorf("the top ten have status %q, count %d and total %d, want success, 10 and %d", top.Status, top.Data.Count, top.Data.Total, len(want))
 	}
 	if err := compareLadder(want[:10], top.Data.Entries, "competition"); err != nil {
 		t.Errorf("top ten: %v", err)
@@ -291,9 +291,10 @@ const (
 )
 
 // checkReadYourWrites submits from concurrent writers. Each writer has its own users, so it
-// knows their sums exactly. For the users of other writers it knows two bounds. The sums
-// acknowledged before a read are the lower one. The sums of submits that started before the
-// read ended are the upper one. The bounds give a range for the rank.
+// knows their sums exactly. For a user of another writer it knows two bounds of the sum. The
+// lower one counts the submits that were acknowledged before the read began. The upper one
+// counts the submits that started before the read ended. The bounds give a range for the
+// rank.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})

@@ -27,9 +27,9 @@
 --             shard N acknowledged; untold: items in all outboxes; oldest: the
 --             time of the last acknowledgement, or of the first item after the
 --             outboxes were empty
--- A prefix is a rank key and achieved_at: a sort key without its user. The home of a
--- rank key is the shard that counts the rank key once for all shards; its hash
--- determines the home.
+-- A prefix is a rank key and achieved_at: a sort key without its user. Each rank key
+-- has a home: the shard that counts it once for all shards. The hash of the rank key
+-- determines which shard that is.
 --
 -- Scripts never compare strings with <, which depends on the server's locale.
 
