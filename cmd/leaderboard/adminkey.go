@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -79,7 +80,11 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 		if k.ID == key.ID || k.Hash != key.Hash && !unmarked {
 			continue
 		}
-		if err := s.store.DeleteAPIKey(ctx, k.ID); err != nil {
+		err := s.store.DeleteAPIKey(ctx, k.ID)
+		if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
+			continue // another node has deleted it
+		}
+		if err != nil {
 			return err
 		}
 		s.log.InfoContext(ctx, "deleted the row of an earlier configured admin key", "key_id", k.ID, "name", k.Name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
+	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 // with runs a command with a key against s.
@@ -192,5 +195,29 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	ok(admin, "board", "update", "copy", "--title", "Copy")
 	if got := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)["private"]; got != true {
 		t.Errorf("private is %v", got)
+	}
+}
+
+// Two API nodes that start together both replace an earlier row.
+func TestNodesReplaceTheAdminKeyTogether(t *testing.T) {
+	store := embedded.Store(t)
+	c := &config.Config{AdminKey: "the-same-admin-key-of-both"}
+	earlier := auth.KeyFrom("an-admin-key-before-marks", configuredKeyName, []string{"admin"}, time.Now())
+	if err := store.PutAPIKey(t.Context(), earlier); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := store.APIKeys(t.Context()) // by both nodes, before either writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node := range 2 {
+		s := &server{config: c, store: store, log: slog.New(slog.DiscardHandler)}
+		if err := s.replaceConfiguredKey(t.Context(), seen); err != nil {
+			t.Errorf("node %d: %v", node, err)
+		}
+	}
+	keys, err := store.APIKeys(t.Context())
+	if err != nil || len(keys) != 1 || keys[0].ID != auth.ConfiguredKeyID {
+		t.Errorf("keys %v, %v, want one with the id %s", keys, err, auth.ConfiguredKeyID)
 	}
 }
