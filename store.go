@@ -21,6 +21,7 @@ type Store interface {
 	UserStore
 	SeasonStore
 	APIKeyStore
+	AuditStore
 
 	// Close releases the store's resources. No method may be called after Close.
 	Close() error
@@ -170,7 +171,7 @@ type UserStore interface {
 	// includes lifted ones.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes everything kept about a user: results, refusals, entries, final
-	// standings and the bans. After it, the store rejects each result of the user that
+	// standings, bans, and the details of acts. After it, the store rejects each result of the user that
 	// was received at the given time or earlier. To recognize such results, the store
 	// keeps a value from which the user's id cannot be read.
 	//
@@ -259,4 +260,17 @@ type APIKeyStore interface {
 	APIKeys(ctx context.Context) ([]APIKey, error)
 	// DeleteAPIKey removes the key with an id, or returns [ErrAPIKeyNotFound].
 	DeleteAPIKey(ctx context.Context, id string) error
+}
+
+// AuditStore is the part of [Store] that keeps the audit log. Acts are appended, and
+// never changed or removed, except that [UserStore].Erase removes the ActDetail of the
+// acts that concern the user.
+type AuditStore interface {
+	// AppendAct appends an act. Appending an equal act again changes nothing. If the
+	// act's user was erased at the act's time or later, AppendAct keeps the act without
+	// its ActDetail.
+	AppendAct(ctx context.Context, a Act) error
+	// Acts yields the acts, ordered by [ActKey.Compare]: the newest first. It begins
+	// after the act with the given key, or with the newest if the key is empty.
+	Acts(ctx context.Context, after ActKey) iter.Seq2[Act, error]
 }

@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -962,6 +963,316 @@ func (x *ExportResultsResponse) GetBan() *Ban {
 	return nil
 }
 
+// A record of the audit log: an administrative act.
+type Act struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// As in Ban. Empty for what the service does by itself.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The X-Request-Id of the request, or one that the server chose.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,proto3" json:"request_id,omitempty"`
+	// board.create, board.update, board.delete, ban, unban, ban.import, user.erase,
+	// key.create, key.revoke, verify.repair, rebuild or backup.
+	Action string `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`
+	Board  string `protobuf:"bytes,6,opt,name=board,proto3" json:"board,omitempty"`
+	Season string `protobuf:"bytes,7,opt,name=season,proto3" json:"season,omitempty"`
+	// The user that the act concerned.
+	UserId string `protobuf:"bytes,8,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The changed object before and after the act. Absent if it did not exist, or does
+	// not exist any more.
+	Before *structpb.Struct `protobuf:"bytes,10,opt,name=before,proto3" json:"before,omitempty"`
+	After  *structpb.Struct `protobuf:"bytes,11,opt,name=after,proto3" json:"after,omitempty"`
+	// The act of the record with this request_id did not succeed. Its effect is unknown.
+	Failed bool `protobuf:"varint,12,opt,name=failed,proto3" json:"failed,omitempty"`
+	// The user of the act was erased. user_id, reason, before and after are empty.
+	Erased        bool `protobuf:"varint,13,opt,name=erased,proto3" json:"erased,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Act) Reset() {
+	*x = Act{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Act) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Act) ProtoMessage() {}
+
+func (x *Act) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Act.ProtoReflect.Descriptor instead.
+func (*Act) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Act) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Act) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Act) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Act) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *Act) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Act) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *Act) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *Act) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Act) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Act) GetBefore() *structpb.Struct {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *Act) GetAfter() *structpb.Struct {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Act) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+func (x *Act) GetErased() bool {
+	if x != nil {
+		return x.Erased
+	}
+	return false
+}
+
+// Request of ListActs. Acts must match all given fields.
+type ListActsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Actor string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	// An action, or the part of one before its dot, such as board.
+	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
+	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
+	UserId string `protobuf:"bytes,4,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// Acts of this time or later, in RFC 3339.
+	Since string `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	// Acts before this time, in RFC 3339.
+	Before string `protobuf:"bytes,6,opt,name=before,proto3" json:"before,omitempty"`
+	// 1 to 1,000; 100 if absent.
+	Limit *int32 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken     string `protobuf:"bytes,8,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListActsRequest) Reset() {
+	*x = ListActsRequest{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListActsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListActsRequest) ProtoMessage() {}
+
+func (x *ListActsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListActsRequest.ProtoReflect.Descriptor instead.
+func (*ListActsRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListActsRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ListActsRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *ListActsRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *ListActsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListActsRequest) GetSince() string {
+	if x != nil {
+		return x.Since
+	}
+	return ""
+}
+
+func (x *ListActsRequest) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *ListActsRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ListActsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListActs.
+type ListActsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Acts  []*Act                 `protobuf:"bytes,1,rep,name=acts,proto3" json:"acts,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListActsResponse) Reset() {
+	*x = ListActsResponse{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListActsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListActsResponse) ProtoMessage() {}
+
+func (x *ListActsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListActsResponse.ProtoReflect.Descriptor instead.
+func (*ListActsResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListActsResponse) GetActs() []*Act {
+	if x != nil {
+		return x.Acts
+	}
+	return nil
+}
+
+func (x *ListActsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // Request of ListBans. Bans must match all given fields.
 type ListBansRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -985,7 +1296,7 @@ type ListBansRequest struct {
 
 func (x *ListBansRequest) Reset() {
 	*x = ListBansRequest{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1308,7 @@ func (x *ListBansRequest) String() string {
 func (*ListBansRequest) ProtoMessage() {}
 
 func (x *ListBansRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1321,7 @@ func (x *ListBansRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBansRequest.ProtoReflect.Descriptor instead.
 func (*ListBansRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListBansRequest) GetBoard() string {
@@ -1074,7 +1385,7 @@ type ListBansResponse struct {
 
 func (x *ListBansResponse) Reset() {
 	*x = ListBansResponse{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1397,7 @@ func (x *ListBansResponse) String() string {
 func (*ListBansResponse) ProtoMessage() {}
 
 func (x *ListBansResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1410,7 @@ func (x *ListBansResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBansResponse.ProtoReflect.Descriptor instead.
 func (*ListBansResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListBansResponse) GetBans() []*Ban {
@@ -1127,7 +1438,7 @@ type ImportBansRequest struct {
 
 func (x *ImportBansRequest) Reset() {
 	*x = ImportBansRequest{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1450,7 @@ func (x *ImportBansRequest) String() string {
 func (*ImportBansRequest) ProtoMessage() {}
 
 func (x *ImportBansRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1463,7 @@ func (x *ImportBansRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportBansRequest.ProtoReflect.Descriptor instead.
 func (*ImportBansRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ImportBansRequest) GetBans() []*Ban {
@@ -1171,7 +1482,7 @@ type ImportBansResponse struct {
 
 func (x *ImportBansResponse) Reset() {
 	*x = ImportBansResponse{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1494,7 @@ func (x *ImportBansResponse) String() string {
 func (*ImportBansResponse) ProtoMessage() {}
 
 func (x *ImportBansResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1507,7 @@ func (x *ImportBansResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportBansResponse.ProtoReflect.Descriptor instead.
 func (*ImportBansResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 // One difference.
@@ -1223,7 +1534,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1546,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1625,7 @@ type VerifyResponse_Summary struct {
 
 func (x *VerifyResponse_Summary) Reset() {
 	*x = VerifyResponse_Summary{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1637,7 @@ func (x *VerifyResponse_Summary) String() string {
 func (*VerifyResponse_Summary) ProtoMessage() {}
 
 func (x *VerifyResponse_Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1698,7 @@ type RebuildResponse_Summary struct {
 
 func (x *RebuildResponse_Summary) Reset() {
 	*x = RebuildResponse_Summary{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1710,7 @@ func (x *RebuildResponse_Summary) String() string {
 func (*RebuildResponse_Summary) ProtoMessage() {}
 
 func (x *RebuildResponse_Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1737,7 @@ var File_leaderboard_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xbb\x02\n" +
+	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xbb\x02\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x06key_id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1508,7 +1819,39 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
 	"\tretracted\x18\x03 \x01(\bR\tretracted\x12%\n" +
-	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\"\xd6\x01\n" +
+	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\"\xff\x02\n" +
+	"\x03Act\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x1e\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\n" +
+	"request_id\x12\x16\n" +
+	"\x06action\x18\x05 \x01(\tR\x06action\x12\x14\n" +
+	"\x05board\x18\x06 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\a \x01(\tR\x06season\x12\x18\n" +
+	"\auser_id\x18\b \x01(\tR\auser_id\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12/\n" +
+	"\x06before\x18\n" +
+	" \x01(\v2\x17.google.protobuf.StructR\x06before\x12-\n" +
+	"\x05after\x18\v \x01(\v2\x17.google.protobuf.StructR\x05after\x12\x16\n" +
+	"\x06failed\x18\f \x01(\bR\x06failed\x12\x16\n" +
+	"\x06erased\x18\r \x01(\bR\x06erased\"\xe2\x01\n" +
+	"\x0fListActsRequest\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x14\n" +
+	"\x05board\x18\x03 \x01(\tR\x05board\x12\x18\n" +
+	"\auser_id\x18\x04 \x01(\tR\auser_id\x12\x14\n" +
+	"\x05since\x18\x05 \x01(\tR\x05since\x12\x16\n" +
+	"\x06before\x18\x06 \x01(\tR\x06before\x12\x19\n" +
+	"\x05limit\x18\a \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\b \x01(\tR\n" +
+	"page_tokenB\b\n" +
+	"\x06_limit\"e\n" +
+	"\x10ListActsResponse\x12'\n" +
+	"\x04acts\x18\x01 \x03(\v2\x13.leaderboard.v1.ActR\x04acts\x12(\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xd6\x01\n" +
 	"\x0fListBansRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1525,7 +1868,7 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"<\n" +
 	"\x11ImportBansRequest\x12'\n" +
 	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanR\x04bans\"\x14\n" +
-	"\x12ImportBansResponse2\xd4\a\n" +
+	"\x12ImportBansResponse2\xb6\b\n" +
 	"\fAdminService\x12e\n" +
 	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\"\x13\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x12_\n" +
 	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
@@ -1534,7 +1877,8 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x06Verify\x12\x1d.leaderboard.v1.VerifyRequest\x1a\x1e.leaderboard.v1.VerifyResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/verify0\x01\x12j\n" +
 	"\aRebuild\x12\x1e.leaderboard.v1.RebuildRequest\x1a\x1f.leaderboard.v1.RebuildResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/rebuild0\x01\x12d\n" +
 	"\x06Backup\x12\x1d.leaderboard.v1.BackupRequest\x1a\x1e.leaderboard.v1.BackupResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/backup\x12\x82\x01\n" +
-	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results0\x01\x12_\n" +
+	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results0\x01\x12`\n" +
+	"\bListActs\x12\x1f.leaderboard.v1.ListActsRequest\x1a .leaderboard.v1.ListActsResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x12_\n" +
 	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/bans\x12o\n" +
 	"\n" +
@@ -1552,7 +1896,7 @@ func file_leaderboard_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_admin_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*Key)(nil),                       // 0: leaderboard.v1.Key
 	(*Progress)(nil),                  // 1: leaderboard.v1.Progress
@@ -1570,55 +1914,65 @@ var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*BackupResponse)(nil),            // 13: leaderboard.v1.BackupResponse
 	(*ExportResultsRequest)(nil),      // 14: leaderboard.v1.ExportResultsRequest
 	(*ExportResultsResponse)(nil),     // 15: leaderboard.v1.ExportResultsResponse
-	(*ListBansRequest)(nil),           // 16: leaderboard.v1.ListBansRequest
-	(*ListBansResponse)(nil),          // 17: leaderboard.v1.ListBansResponse
-	(*ImportBansRequest)(nil),         // 18: leaderboard.v1.ImportBansRequest
-	(*ImportBansResponse)(nil),        // 19: leaderboard.v1.ImportBansResponse
-	(*VerifyResponse_Difference)(nil), // 20: leaderboard.v1.VerifyResponse.Difference
-	(*VerifyResponse_Summary)(nil),    // 21: leaderboard.v1.VerifyResponse.Summary
-	(*RebuildResponse_Summary)(nil),   // 22: leaderboard.v1.RebuildResponse.Summary
-	(*timestamppb.Timestamp)(nil),     // 23: google.protobuf.Timestamp
-	(*Result)(nil),                    // 24: leaderboard.v1.Result
-	(*Ban)(nil),                       // 25: leaderboard.v1.Ban
+	(*Act)(nil),                       // 16: leaderboard.v1.Act
+	(*ListActsRequest)(nil),           // 17: leaderboard.v1.ListActsRequest
+	(*ListActsResponse)(nil),          // 18: leaderboard.v1.ListActsResponse
+	(*ListBansRequest)(nil),           // 19: leaderboard.v1.ListBansRequest
+	(*ListBansResponse)(nil),          // 20: leaderboard.v1.ListBansResponse
+	(*ImportBansRequest)(nil),         // 21: leaderboard.v1.ImportBansRequest
+	(*ImportBansResponse)(nil),        // 22: leaderboard.v1.ImportBansResponse
+	(*VerifyResponse_Difference)(nil), // 23: leaderboard.v1.VerifyResponse.Difference
+	(*VerifyResponse_Summary)(nil),    // 24: leaderboard.v1.VerifyResponse.Summary
+	(*RebuildResponse_Summary)(nil),   // 25: leaderboard.v1.RebuildResponse.Summary
+	(*timestamppb.Timestamp)(nil),     // 26: google.protobuf.Timestamp
+	(*Result)(nil),                    // 27: leaderboard.v1.Result
+	(*Ban)(nil),                       // 28: leaderboard.v1.Ban
+	(*structpb.Struct)(nil),           // 29: google.protobuf.Struct
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
-	23, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
-	23, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	23, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
+	26, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
 	0,  // 4: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
 	1,  // 5: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
-	20, // 6: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
-	21, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
+	23, // 6: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
+	24, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
 	1,  // 8: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
-	22, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	24, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	25, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
-	25, // 12: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	25, // 13: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	2,  // 14: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 15: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 16: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 17: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 18: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 19: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 20: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	16, // 21: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	18, // 22: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 23: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 24: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 25: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 26: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 27: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 28: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 29: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	17, // 30: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	19, // 31: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	23, // [23:32] is the sub-list for method output_type
-	14, // [14:23] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	25, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
+	27, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	28, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	26, // 12: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	29, // 13: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	29, // 14: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	16, // 15: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	28, // 16: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	28, // 17: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	2,  // 18: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 19: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 20: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 21: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 22: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 23: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 24: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 25: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 26: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 27: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 28: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 29: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 30: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 31: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 32: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 33: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 34: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 35: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 36: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 37: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	28, // [28:38] is the sub-list for method output_type
+	18, // [18:28] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -1629,14 +1983,15 @@ func file_leaderboard_v1_admin_service_proto_init() {
 	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_init()
 	file_leaderboard_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_leaderboard_v1_admin_service_proto_msgTypes[16].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[17].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_admin_service_proto_rawDesc), len(file_leaderboard_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	AdminService_Rebuild_FullMethodName       = "/leaderboard.v1.AdminService/Rebuild"
 	AdminService_Backup_FullMethodName        = "/leaderboard.v1.AdminService/Backup"
 	AdminService_ExportResults_FullMethodName = "/leaderboard.v1.AdminService/ExportResults"
+	AdminService_ListActs_FullMethodName      = "/leaderboard.v1.AdminService/ListActs"
 	AdminService_ListBans_FullMethodName      = "/leaderboard.v1.AdminService/ListBans"
 	AdminService_ImportBans_FullMethodName    = "/leaderboard.v1.AdminService/ImportBans"
 )
@@ -56,6 +57,8 @@ type AdminServiceClient interface {
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
 	// Sends every result that counts, and every retraction.
 	ExportResults(ctx context.Context, in *ExportResultsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResultsResponse], error)
+	// Lists administrative acts, the newest first.
+	ListActs(ctx context.Context, in *ListActsRequest, opts ...grpc.CallOption) (*ListActsResponse, error)
 	// Lists bans. The order of users is the server's own.
 	ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error)
 	// Merges bans from an export into the stored ones. Of two states of a ban, the one
@@ -168,6 +171,16 @@ func (c *adminServiceClient) ExportResults(ctx context.Context, in *ExportResult
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ExportResultsClient = grpc.ServerStreamingClient[ExportResultsResponse]
 
+func (c *adminServiceClient) ListActs(ctx context.Context, in *ListActsRequest, opts ...grpc.CallOption) (*ListActsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListActsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListActs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListBansResponse)
@@ -214,6 +227,8 @@ type AdminServiceServer interface {
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
 	// Sends every result that counts, and every retraction.
 	ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error
+	// Lists administrative acts, the newest first.
+	ListActs(context.Context, *ListActsRequest) (*ListActsResponse, error)
 	// Lists bans. The order of users is the server's own.
 	ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error)
 	// Merges bans from an export into the stored ones. Of two states of a ban, the one
@@ -249,6 +264,9 @@ func (UnimplementedAdminServiceServer) Backup(context.Context, *BackupRequest) (
 }
 func (UnimplementedAdminServiceServer) ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExportResults not implemented")
+}
+func (UnimplementedAdminServiceServer) ListActs(context.Context, *ListActsRequest) (*ListActsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListActs not implemented")
 }
 func (UnimplementedAdminServiceServer) ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBans not implemented")
@@ -382,6 +400,24 @@ func _AdminService_ExportResults_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_ExportResultsServer = grpc.ServerStreamingServer[ExportResultsResponse]
 
+func _AdminService_ListActs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListActsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListActs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListActs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListActs(ctx, req.(*ListActsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ListBans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListBansRequest)
 	if err := dec(in); err != nil {
@@ -440,6 +476,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Backup",
 			Handler:    _AdminService_Backup_Handler,
+		},
+		{
+			MethodName: "ListActs",
+			Handler:    _AdminService_ListActs_Handler,
 		},
 		{
 			MethodName: "ListBans",

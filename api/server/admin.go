@@ -36,7 +36,8 @@ func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.C
 	if expires.IsZero() {
 		key.ExpiresAt = expires
 	}
-	if err := s.keys.PutAPIKey(ctx, key); err != nil {
+	act := leaderboard.Act{Action: "key.create", ActDetail: leaderboard.ActDetail{After: object(protoconv.FromAPIKey(&key))}}
+	if err := s.audited(ctx, act, func() error { return s.keys.PutAPIKey(ctx, key) }); err != nil {
 		return nil, err
 	}
 	return &pb.CreateKeyResponse{Secret: string(secret), Key: protoconv.FromAPIKey(&key)}, nil
@@ -76,7 +77,20 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 		}
 	}
 	defer s.guard.Forget()
-	return &pb.RevokeKeyResponse{}, s.keys.DeleteAPIKey(ctx, req.GetKeyId())
+	keys, err := s.keys.APIKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "key.revoke"}
+	for i := range keys {
+		if keys[i].ID == req.GetKeyId() {
+			act.Before = object(protoconv.FromAPIKey(&keys[i]))
+		}
+	}
+	if act.Before == "" {
+		return nil, leaderboard.ErrAPIKeyNotFound
+	}
+	return &pb.RevokeKeyResponse{}, s.audited(ctx, act, func() error { return s.keys.DeleteAPIKey(ctx, req.GetKeyId()) })
 }
 
 // checkLastAdmin returns an error if the key with an id is the only admin key.
@@ -122,16 +136,26 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	}
 	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()
-	report, err := s.service.Verify(ctx, sel, req.GetRepair(),
-		func(key leaderboard.SeasonKey, done int64) {
-			_ = stream.Send(&pb.VerifyResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
-		},
-		func(d ranking.Difference) error {
-			return stream.Send(&pb.VerifyResponse{Difference: &pb.VerifyResponse_Difference{
-				Kind: string(d.Kind), Board: string(d.Ladder.Board), Season: string(d.Ladder.Season), Division: d.Ladder.Division.String(),
-				UserId: string(d.User), Detail: d.Detail, Repaired: d.Repaired,
-			}})
-		})
+	var report ranking.VerifyReport
+	verify := func() (err error) {
+		report, err = s.service.Verify(ctx, sel, req.GetRepair(),
+			func(key leaderboard.SeasonKey, done int64) {
+				_ = stream.Send(&pb.VerifyResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+			},
+			func(d ranking.Difference) error {
+				return stream.Send(&pb.VerifyResponse{Difference: &pb.VerifyResponse_Difference{
+					Kind: string(d.Kind), Board: string(d.Ladder.Board), Season: string(d.Ladder.Season), Division: d.Ladder.Division.String(),
+					UserId: string(d.User), Detail: d.Detail, Repaired: d.Repaired,
+				}})
+			})
+		return err
+	}
+	if req.GetRepair() {
+		act := leaderboard.Act{Action: "verify.repair", Board: sel.Board, Season: sel.Season}
+		err = s.audited(ctx, act, verify)
+	} else {
+		err = verify()
+	}
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -148,8 +172,13 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	}
 	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()
-	users, err := s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
-		_ = stream.Send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+	var users int64
+	act := leaderboard.Act{Action: "rebuild", Board: sel.Board, Season: sel.Season}
+	err = s.audited(ctx, act, func() (err error) {
+		users, err = s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
+			_ = stream.Send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+		})
+		return err
 	})
 	if err != nil {
 		return ended(ctx, err)
@@ -172,7 +201,8 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	case s.options.Backup == nil:
 		return nil, fmt.Errorf("this server cannot back up its store; use the tools of the store: %w", errors.ErrUnsupported)
 	}
-	return &pb.BackupResponse{Name: name}, s.options.Backup(ctx, name)
+	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name}}
+	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) })
 }
 
 // ExportResults streams the results of a board.

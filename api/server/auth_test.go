@@ -72,6 +72,7 @@ var calls = map[string][3]string{
 	"Backup":            {"POST", "/v1/admin/backup", `{}`},
 	"ExportResults":     {"GET", "/v1/boards/default/results", ``},
 	"ListBans":          {"GET", "/v1/bans", ``},
+	"ListActs":          {"GET", "/v1/audit", ``},
 	"ImportBans":        {"POST", "/v1/bans:import", `{"bans":[{"user_id":"z","revision":1}]}`},
 }
 

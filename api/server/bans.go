@@ -36,7 +36,7 @@ func (s *Server) BanUser(ctx context.Context, req *pb.BanUserRequest) (*pb.BanUs
 	if err != nil {
 		return nil, err
 	}
-	ban, err := s.service.SetBan(ctx, leaderboard.Ban{
+	ban, err := s.setBan(ctx, leaderboard.Ban{
 		User: leaderboard.UserID(req.GetUserId()), Board: leaderboard.BoardID(req.GetBoard()), Banned: true,
 		Reason: req.GetReason(), Actor: actor(ctx), Until: until,
 	})
@@ -48,7 +48,7 @@ func (s *Server) BanUser(ctx context.Context, req *pb.BanUserRequest) (*pb.BanUs
 
 // UnbanUser lifts a ban.
 func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
-	ban, err := s.service.SetBan(ctx, leaderboard.Ban{
+	ban, err := s.setBan(ctx, leaderboard.Ban{
 		User: leaderboard.UserID(req.GetUserId()), Board: leaderboard.BoardID(req.GetBoard()), Reason: req.GetReason(), Actor: actor(ctx),
 	})
 	if err != nil {
@@ -59,6 +59,29 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 		res.Ban = protoconv.FromBan(&ban)
 	}
 	return res, nil
+}
+
+// setBan sets the state of a ban, on the record, and returns the state that stands.
+func (s *Server) setBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
+	before, err := s.service.CheckBan(ctx, &ban)
+	if err != nil {
+		return leaderboard.Ban{}, err
+	}
+	act := leaderboard.Act{Action: "unban", Board: ban.Board, ActDetail: leaderboard.ActDetail{User: ban.User, Reason: ban.Reason}}
+	if ban.Banned {
+		act.Action = "ban"
+	}
+	if before.Revision != 0 || before.Banned {
+		act.Before = object(protoconv.FromBan(&before))
+	}
+	act.After = object(&pb.Ban{
+		UserId: string(ban.User), Board: string(ban.Board), Banned: ban.Banned, Reason: ban.Reason, Actor: ban.Actor, Until: protoconv.Timestamp(ban.Until),
+	})
+	err = s.audited(ctx, act, func() error {
+		ban, err = s.service.SetBan(ctx, ban)
+		return err
+	})
+	return ban, err
 }
 
 // addBans adds the bans of a user that are in force, on boards that the caller may call
@@ -132,5 +155,15 @@ func (s *Server) ImportBans(ctx context.Context, req *pb.ImportBansRequest) (*pb
 			return nil, fmt.Errorf("bans[%d]: %w", i, err)
 		}
 	}
-	return &pb.ImportBansResponse{}, s.service.ImportBans(ctx, bans)
+	if err := s.service.CheckImport(bans); err != nil {
+		return nil, err
+	}
+	for i := range bans {
+		b := &bans[i]
+		act := leaderboard.Act{Action: "ban.import", Board: b.Board, ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason, After: object(protoconv.FromBan(b))}}
+		if err := s.audited(ctx, act, func() error { return s.service.ImportBans(ctx, bans[i:i+1]) }); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.ImportBansResponse{}, nil
 }

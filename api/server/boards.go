@@ -49,6 +49,7 @@ var reaches = map[string]reach{
 	pb.LeaderboardService_UnbanUser_FullMethodName: givenBoard,
 
 	pb.AdminService_ListBans_FullMethodName:      givenBoard,
+	pb.AdminService_ListActs_FullMethodName:      givenBoard,
 	pb.AdminService_Verify_FullMethodName:        givenBoard,
 	pb.AdminService_Rebuild_FullMethodName:       givenBoard,
 	pb.AdminService_ExportResults_FullMethodName: oneBoard,

@@ -145,6 +145,8 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		matched, _ := runtime.HTTPPattern(r.Context())
 		rt := gw.routes[r.Method+" "+matched.String()]
 		a := gw.admission(r.Context(), r.Header["Authorization"], rt.method)
+		a.request = requestID(r.Header.Values(requestIDHeader))
+		w.Header().Set(requestIDHeader, a.request)
 		connection := http.NewResponseController(w)
 		b := &body{}
 		if a.refusal == nil {

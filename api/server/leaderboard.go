@@ -40,9 +40,13 @@ type service interface {
 	Watch(context.Context, ranking.PageQuery, func(ranking.Page) error) error
 
 	SetBan(context.Context, leaderboard.Ban) (leaderboard.Ban, error)
+	CheckBan(context.Context, *leaderboard.Ban) (leaderboard.Ban, error)
+	CheckImport([]leaderboard.Ban) error
 	UserBans(context.Context, leaderboard.UserID) ([]leaderboard.Ban, error)
 	Bans(context.Context, ranking.BanQuery) (ranking.BanPage, error)
 	ImportBans(context.Context, []leaderboard.Ban) error
+	AppendAct(context.Context, leaderboard.Act) error
+	Acts(context.Context, ranking.ActQuery) (ranking.ActPage, error)
 	ExportBans(context.Context, leaderboard.BoardID, func(leaderboard.Ban) error) error
 	Erase(context.Context, leaderboard.UserID) error
 	UserScores(context.Context, leaderboard.UserID, leaderboard.Method) ([]ranking.UserScore, error)
@@ -489,7 +493,11 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if b, err = s.service.CreateBoard(ctx, b); err != nil {
+	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: object(req.GetBoard())}}
+	if err := s.audited(ctx, act, func() (err error) {
+		b, err = s.service.CreateBoard(ctx, b)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return &pb.CreateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
@@ -497,7 +505,7 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 
 // UpdateBoard changes the mutable fields of a board.
 func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
-	b, err := s.service.AmendBoard(ctx, boardID(req.GetBoard().GetBoardId()), func(b *leaderboard.Board) error {
+	change := func(b *leaderboard.Board) error {
 		changed := protoconv.FromBoard(b)
 		if err := applyMask(changed.ProtoReflect(), req.GetBoard().ProtoReflect(), req.GetUpdateMask().GetPaths()); err != nil {
 			return err
@@ -507,8 +515,20 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		next.CreatedAt = created
 		*b = next
 		return err
-	})
+	}
+	b, err := s.service.Board(ctx, boardID(req.GetBoard().GetBoardId()))
 	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "board.update", Board: b.ID, ActDetail: leaderboard.ActDetail{Before: object(protoconv.FromBoard(&b))}}
+	if err := change(&b); err != nil {
+		return nil, err
+	}
+	act.After = object(protoconv.FromBoard(&b))
+	if err := s.audited(ctx, act, func() (err error) {
+		b, err = s.service.AmendBoard(ctx, act.Board, change)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return &pb.UpdateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
@@ -558,12 +578,23 @@ func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*
 	if id == leaderboard.DefaultBoard {
 		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board, which the routes without a board use, and cannot be deleted"}
 	}
-	return &pb.DeleteBoardResponse{}, s.service.DeleteBoard(ctx, id)
+	b, err := s.service.Board(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "board.delete", Board: id, ActDetail: leaderboard.ActDetail{Before: object(protoconv.FromBoard(&b))}}
+	return &pb.DeleteBoardResponse{}, s.audited(ctx, act, func() error { return s.service.DeleteBoard(ctx, id) })
 }
 
 // EraseUser deletes all data of a user.
 func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.EraseUserResponse, error) {
-	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.service.Erase(ctx, leaderboard.UserID(req.GetUserId()))
+	user := leaderboard.UserID(req.GetUserId())
+	if err := user.Validate(); err != nil {
+		return nil, err
+	}
+	// The erasure also removes the user from this act's record.
+	act := leaderboard.Act{Action: "user.erase", ActDetail: leaderboard.ActDetail{User: user}}
+	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audited(ctx, act, func() error { return s.service.Erase(ctx, user) })
 }
 
 // ListUserScores returns a user's entries on the boards that the caller may see.

@@ -44,6 +44,7 @@ var needs = map[string]auth.Scope{
 	pb.AdminService_Backup_FullMethodName:        auth.Admin,
 	pb.AdminService_ExportResults_FullMethodName: auth.Admin,
 	pb.AdminService_ListBans_FullMethodName:      auth.Admin,
+	pb.AdminService_ListActs_FullMethodName:      auth.Admin,
 	pb.AdminService_ImportBans_FullMethodName:    auth.Admin,
 
 	// Health checks, and the description of the API, which /openapi.json shows too.
@@ -67,6 +68,7 @@ func scopeOf(method string) auth.Scope {
 // interceptors then refuse the call, so it is counted and logged like any other call.
 type admission struct {
 	caller  auth.Caller
+	request string // the request's id
 	source  string // the caller's id, or the caller's address if the id is empty
 	refusal error
 }
@@ -89,7 +91,7 @@ func (s *Server) admit(ctx context.Context, authorization []string, method strin
 		addr = p.Addr
 	}
 	caller, err := s.guard.Admit(ctx, addr, authorization, scopeOf(method))
-	return &admission{caller, cmp.Or(caller.ID, auth.PeerKey(addr)), err}
+	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
 }
 
 // enter is the interceptor that asks the guard about a call and refuses the call if
@@ -100,6 +102,8 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 		method, _ := grpc.Method(ctx)
 		md, _ := metadata.FromIncomingContext(ctx)
 		a = s.admit(ctx, md.Get("authorization"), method)
+		a.request = requestID(md.Get(requestIDHeader))
+		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request)) // fails only if ctx is of no call
 		ctx = context.WithValue(ctx, admissionKey{}, a)
 	}
 	if info := callInfoFrom(ctx); info != nil {

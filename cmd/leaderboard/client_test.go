@@ -199,7 +199,13 @@ func TestModeration(t *testing.T) {
 	for until, code := range map[string]int{"tomorrow": exitUsage, "-1h": exitUsage, "2020-01-01T00:00:00Z": exitFailure} {
 		s.fails(t, code, []string{"until"}, "ban", "ada", "--until", until)
 	}
+	contains(t, s.ok(t, "audit", "--user", "ada"), "unban", "aimbot")
 	contains(t, s.ok(t, "erase", "ada", "--yes"), "ada is erased")
+	audit := s.ok(t, "audit")
+	contains(t, audit, "user.erase", "(erased)", "ban")
+	if strings.Contains(audit, "aimbot") || strings.Contains(s.ok(t, "audit", "--json"), "ada") {
+		t.Errorf("the audit log names an erased user:\n%s", audit)
+	}
 	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "ada")
 }
 

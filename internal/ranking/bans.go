@@ -2,6 +2,7 @@ package ranking
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,15 @@ func banAmendment(banned bool) string {
 		return "ban a user"
 	}
 	return "unban a user"
+}
+
+// CheckBan returns the error that SetBan would return for a ban that breaks a limit, and
+// otherwise the ban that stands.
+func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard.Ban, error) {
+	if err := a.checkBan(ctx, ban); err != nil {
+		return leaderboard.Ban{}, err
+	}
+	return a.standingBan(ctx, ban.Key())
 }
 
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
@@ -114,9 +124,8 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 	return a.ranks.update(ctx, changed, others, why)
 }
 
-// ImportBans merges the states of bans that an export wrote. States that are older than
-// the stored ones have no effect, so ImportBans may be repeated.
-func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
+// CheckImport returns an error if one of the bans breaks a limit.
+func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	for i := range bans {
 		b := &bans[i]
 		err := errors.Join(b.User.Validate(), checkReason(b.Reason))
@@ -129,6 +138,15 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 		if err != nil {
 			return fmt.Errorf("bans[%d]: %w", i, err)
 		}
+	}
+	return nil
+}
+
+// ImportBans merges the states of bans that an export wrote. States that are older than
+// the stored ones have no effect, so ImportBans may be repeated.
+func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
+	if err := a.CheckImport(bans); err != nil {
+		return err
 	}
 	for _, b := range bans {
 		if b.Banned && !b.InForce(a.now()) {
@@ -162,6 +180,9 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 		b = lifted(&b)
 	}
 	_, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
+		if err := a.store.AppendAct(ctx, liftAct(&b)); err != nil {
+			return struct{}{}, err
+		}
 		if err := a.setBan(ctx, b, banAmendment(false)); err != nil {
 			return struct{}{}, err
 		}
@@ -170,6 +191,16 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 		return struct{}{}, err
 	})
 	return err
+}
+
+// liftAct returns the record of a lifted ban. It depends on the ban alone, so the log has
+// it once, however many processes lift the ban.
+func liftAct(b *leaderboard.Ban) leaderboard.Act {
+	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
+	return leaderboard.Act{
+		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: b.At, Action: "unban", Board: b.Board,
+		ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason},
+	}
 }
 
 // LiftEndedBans lifts each ban whose end has passed. It returns the earliest end up to

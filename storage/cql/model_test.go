@@ -69,6 +69,7 @@ var (
 		"user_entries":  {"board", "season", "edition", "division", "bucket"},
 		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
 		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"},
+		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
 	}
@@ -77,6 +78,7 @@ var (
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
 		"ban_ends": {"until_at", "user_hash", "board"},
+		"audit":    {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 	}
 	staticColumns     = []string{"account", "owners", "divisions"}
 	collectionColumns = []string{"owners", "divisions", "erased"}
@@ -99,6 +101,7 @@ var (
 	selectForm = regexp.MustCompile(`^SELECT (?:DISTINCT )?(.+) FROM (\w+)(?: WHERE (.+?))?(?: LIMIT (\?|\d+))?$`)
 	insertForm = regexp.MustCompile(`^INSERT INTO (\w+) \((.+?)\) VALUES \((.+?)\)(?: IF (NOT EXISTS))?(?: USING TIMESTAMP (\?|\d+))?$`)
 	updateForm = regexp.MustCompile(`^UPDATE (\w+)(?: USING TIMESTAMP (\?|\d+))? SET (.+?) WHERE (.+?)(?: IF (.+))?$`)
+	afterForm  = regexp.MustCompile(` AND \(\w+, \w+\) > \(\?, \?\)$`)
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
@@ -122,8 +125,8 @@ func parseStatement(stmt string) *parsed {
 		p.table, p.columns, p.limit = f[2], strings.Split(f[1], ", "), f[4]
 		p.distinct = strings.HasPrefix(stmt, "SELECT DISTINCT ")
 		where := f[3]
-		if head, _, ok := strings.Cut(where, " AND (standing, user_id) > (?, ?)"); ok {
-			where, p.after = head, true
+		if loc := afterForm.FindStringIndex(where); loc != nil {
+			where, p.after = where[:loc[0]], true
 		}
 		p.where = pairs(where)
 	case "INSERT":

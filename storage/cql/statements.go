@@ -6,7 +6,7 @@ package cql
 //
 // The column edition holds the number of an incarnation. The table user_scopes holds
 // the seasons of a user. The column realm is always 0, so that one partition holds all
-// boards, one all API keys, and one the ends of all bans. The column ban holds the ban on
+// boards, one all API keys, one the ends of all bans, and one the days of acts. The column ban holds the ban on
 // every board in rows that were written before bodies held bans.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
@@ -60,6 +60,16 @@ const (
 	selectBanEnds = `SELECT until_at, user_hash, board FROM ban_ends WHERE realm = 0 AND until_at < ?`
 	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
 	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`
+
+	selectActDays   = `SELECT day FROM audit_days WHERE realm = 0`
+	insertActDay    = `INSERT INTO audit_days (realm, day) VALUES (0, ?) USING TIMESTAMP 1`
+	selectActs      = `SELECT act, detail FROM audit WHERE day = ?`
+	selectActsAfter = `SELECT act, detail FROM audit WHERE day = ? AND (newest, id) > (?, ?)`
+	insertAct       = `INSERT INTO audit (day, newest, id, act, detail) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	eraseActDetail  = `UPDATE audit USING TIMESTAMP 2 SET detail = null WHERE day = ? AND newest = ? AND id = ?`
+	selectUserActs  = `SELECT newest, id FROM audit_users WHERE user_hash = ?`
+	insertUserAct   = `INSERT INTO audit_users (user_hash, newest, id) VALUES (?, ?, ?) USING TIMESTAMP 1`
+	deleteUserAct   = `DELETE FROM audit_users USING TIMESTAMP 2 WHERE user_hash = ? AND newest = ? AND id = ?`
 
 	selectUserSeasons = `SELECT board, season, edition FROM user_scopes WHERE user_hash = ?`
 	insertUserSeason  = `INSERT INTO user_scopes (user_hash, board, season, edition) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`

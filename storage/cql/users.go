@@ -176,6 +176,9 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err != nil {
 		return nil, err
 	}
+	if err := s.eraseActs(ctx, user); err != nil {
+		return nil, err
+	}
 	// List the seasons again, because another writer may have registered the user in
 	// more seasons. A writer that registers the user after this read reads the new
 	// epoch.

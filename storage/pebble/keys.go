@@ -18,6 +18,8 @@ import (
 //	h  hash, 32 bytes; API key id, raw         nothing
 //	n  user id, raw                            the bans as a JSON array; in format 1 the ban on every board, while it is in force
 //	t  end of a ban, 8; user id with length; board id, raw   nothing
+//	a  negated time of an act, 8; act id, raw    the act as JSON
+//	w  SHA-256 of a user id; the rest of an act's key    nothing; a note: the act concerns the user
 //	e  SHA-256 of a user id                    time of the erasure, and the version that later entries continue from
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; s                                the seal as JSON
@@ -48,6 +50,8 @@ const (
 	kindHash     = 'h'
 	kindBan      = 'n'
 	kindBanEnd   = 't'
+	kindAct      = 'a'
+	kindUserAct  = 'w'
 	kindErased   = 'e'
 	kindSeasons  = 'u'
 	kindData     = 'd'

@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, s
 		{"Bans", banTests},
 		{"Seasons", seasonTests},
 		{"APIKeys", apiKeyTests},
+		{"Audit", auditTests},
 	} {
 		t.Run(group.subject, func(t *testing.T) {
 			for _, test := range group.tests {

@@ -49,6 +49,8 @@ var storeTests = []test{
 			"DeleteSeason":      func() error { return f.DeleteSeason(ctx, s) },
 			"PutAPIKey":         func() error { return f.PutAPIKey(ctx, leaderboard.APIKey{ID: "k"}) },
 			"APIKey":            func() error { _, err := f.APIKey(ctx, [32]byte{}); return err },
+			"AppendAct":         func() error { return f.AppendAct(ctx, leaderboard.Act{ID: "1"}) },
+			"Acts":              func() error { _, err := collect(f.Acts(ctx, leaderboard.ActKey{})); return err },
 			"APIKeys":           func() error { _, err := f.APIKeys(ctx); return err },
 			"DeleteAPIKey":      func() error { return f.DeleteAPIKey(ctx, "k") },
 		} {

@@ -280,3 +280,19 @@ func (s *Store) DeleteAPIKey(ctx context.Context, id string) error {
 	}
 	return s.Store.DeleteAPIKey(ctx, id)
 }
+
+// AppendAct implements [leaderboard.Store].
+func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
+	if err := s.check(ctx, "AppendAct", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.AppendAct(ctx, a)
+}
+
+// Acts implements [leaderboard.Store].
+func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
+	if err := s.check(ctx, "Acts", leaderboard.ErrUnavailable); err != nil {
+		return failed[leaderboard.Act](err)
+	}
+	return s.Store.Acts(ctx, after)
+}

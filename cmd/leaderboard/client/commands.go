@@ -22,7 +22,7 @@ func BoardCommands(app *cli.App) []*cobra.Command {
 // AdminCommands returns the commands for operators.
 func AdminCommands(app *cli.App) []*cobra.Command {
 	return []*cobra.Command{
-		banCommand(app), unbanCommand(app), eraseCommand(app), keyCommand(app),
+		banCommand(app), unbanCommand(app), eraseCommand(app), auditCommand(app), keyCommand(app),
 		verifyCommand(app), rebuildCommand(app), backupCommand(app),
 	}
 }

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// requestIDHeader is the header, or the metadata of gRPC, with the id of a request.
+const requestIDHeader = "X-Request-Id"
+
+// requestID returns the id that a caller gave to a request, or a new one if the caller
+// gave none that is printable ASCII of at most MaxIDBytes.
+func requestID(given []string) string {
+	if len(given) == 1 && given[0] != "" && len(given[0]) <= leaderboard.MaxIDBytes &&
+		!strings.ContainsFunc(given[0], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
+		return given[0]
+	}
+	return rand.Text()
+}
+
+// audited appends act to the audit log and then calls do. So no act lacks a record. If do
+// fails, audited appends a second record that says so.
+func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() error) error {
+	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
+	if a := admissionFrom(ctx); a != nil {
+		act.RequestID = a.request
+	}
+	if err := s.service.AppendAct(ctx, act); err != nil {
+		return err
+	}
+	err := do()
+	if err != nil {
+		act.ID, act.At, act.Failed, act.ActDetail = rand.Text(), leaderboard.Truncate(s.options.Now()), true, leaderboard.ActDetail{}
+		_ = s.service.AppendAct(context.WithoutCancel(ctx), act) // the caller gets the first error
+	}
+	return err
+}
+
+// object returns a message as the JSON of REST.
+func object(m proto.Message) string {
+	text, err := restjson.Append(nil, m)
+	if err != nil {
+		return "" // cannot happen: every message has a JSON form
+	}
+	return string(text)
+}
+
+const defaultActs = 100
+
+// ListActs returns a page of the audit log.
+func (s *Server) ListActs(ctx context.Context, req *pb.ListActsRequest) (*pb.ListActsResponse, error) {
+	q := ranking.ActQuery{
+		Actor: req.GetActor(), Action: req.GetAction(), Board: leaderboard.BoardID(req.GetBoard()),
+		User: leaderboard.UserID(req.GetUserId()), Limit: or(req.Limit, defaultActs),
+	}
+	var err error
+	if q.Since, err = parseTime("since", req.GetSince()); err != nil {
+		return nil, err
+	}
+	if q.Before, err = parseTime("before", req.GetBefore()); err != nil {
+		return nil, err
+	}
+	if q.After, err = parseActToken(req.GetPageToken()); err != nil {
+		return nil, err
+	}
+	page, err := s.service.Acts(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListActsResponse{NextPageToken: actToken(page.Next)}
+	for i := range page.Acts {
+		res.Acts = append(res.Acts, fromAct(&page.Acts[i]))
+	}
+	return res, nil
+}
+
+// parseTime parses a time in RFC 3339. An empty text is the zero time.
+func parseTime(field, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "must be a time in RFC 3339, such as 2026-11-20T10:00:00Z"}
+	}
+	return t, nil
+}
+
+func fromAct(a *leaderboard.Act) *pb.Act {
+	return &pb.Act{
+		Id: a.ID, At: protoconv.Timestamp(a.At), Actor: a.Actor, RequestId: a.RequestID, Action: a.Action,
+		Board: string(a.Board), Season: string(a.Season), UserId: string(a.User), Reason: a.Reason,
+		Before: protoconv.FromMetadata(a.Before), After: protoconv.FromMetadata(a.After), Failed: a.Failed, Erased: a.Erased,
+	}
+}
+
+// actToken returns the page token of the page after an act.
+func actToken(k leaderboard.ActKey) string {
+	if k.ID == "" {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(k.At.UnixMicro(), 10) + " " + k.ID))
+}
+
+func parseActToken(token string) (leaderboard.ActKey, error) {
+	if token == "" {
+		return leaderboard.ActKey{}, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	at, id, _ := strings.Cut(string(text), " ")
+	micros, numErr := strconv.ParseInt(at, 10, 64)
+	if err != nil || numErr != nil || id == "" {
+		return leaderboard.ActKey{}, &leaderboard.FieldError{Field: "page_token", Problem: "must be the next_page_token of an earlier answer"}
+	}
+	return leaderboard.ActKey{At: time.UnixMicro(micros).UTC(), ID: id}, nil
+}

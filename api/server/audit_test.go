@@ -1,0 +1,138 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard/api/auth"
+)
+
+// acts returns the acts that match a query, the newest first.
+func (h *harness) acts(query string) (acts []map[string]any) {
+	h.t.Helper()
+	for _, a := range h.must("admin", "GET", "/v1/audit"+query, nil)["acts"].([]any) {
+		acts = append(acts, a.(map[string]any))
+	}
+	return acts
+}
+
+// Every method that needs the admin scope and changes something leaves one record, with
+// the caller, and with the state before and after.
+func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
+	h := newHarness(t, Options{})
+	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "Verify"}
+	recorded := map[string]string{
+		"CreateBoard": "board.create", "UpdateBoard": "board.update", "DeleteBoard": "board.delete", "BanUser": "ban", "UnbanUser": "unban",
+		"EraseUser": "user.erase", "ImportBans": "ban.import", "CreateKey": "key.create", "RevokeKey": "key.revoke", "Rebuild": "rebuild", "Backup": "backup",
+	}
+	h.must("admin", "POST", "/v1/boards", `{"board_id":"x"}`)
+	key := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`)
+	for _, method := range slices.Sorted(maps.Keys(needs)) {
+		need := needs[method]
+		name := method[strings.LastIndexByte(method, '/')+1:]
+		call, ok := calls[name]
+		if need != auth.Admin || !ok || slices.Contains(reads, name) || name == "Backup" || name == "DeleteBoard" || name == "RevokeKey" {
+			continue
+		}
+		before := len(h.acts(""))
+		h.do("submit", call[0], call[1], call[2]) // is refused, and leaves no record
+		if a := h.do("admin", call[0], call[1], call[2]); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+			continue
+		}
+		acts := h.acts("")
+		if len(acts) != before+1 || acts[0]["action"] != recorded[name] || !strings.HasPrefix(acts[0]["actor"].(string), "key:") || acts[0]["request_id"] == "" {
+			t.Errorf("%s left %d records, the last one %v", name, len(acts)-before, acts[0])
+		}
+	}
+	h.must("admin", "DELETE", "/v1/keys/"+get(key, "key", "key_id").(string), nil)
+	h.must("admin", "DELETE", "/v1/boards/x", nil)
+	if acts := h.acts("?action=board.delete"); len(acts) != 1 || get(acts[0], "before", "board_id") != "x" || acts[0]["after"] != nil {
+		t.Errorf("a deleted board: %v", acts)
+	}
+	if acts := h.acts("?action=key"); len(acts) != 3 || get(acts[0], "before", "name") != "k" || strings.Contains(fmt.Sprint(acts), "secret") {
+		t.Errorf("keys: %v", acts)
+	}
+	if acts := h.acts("?action=board.update"); len(acts) != 1 || get(acts[0], "before", "title") != "" || get(acts[0], "after", "title") != "t" {
+		t.Errorf("an updated board: %v", acts)
+	}
+	if a := h.do("admin", "POST", "/v1/admin/backup", `{}`); a.status == http.StatusOK || len(h.acts("?action=backup")) != 0 {
+		t.Errorf("a backup that is not supported: %d, %v", a.status, h.acts("?action=backup"))
+	}
+}
+
+// A record carries the request's id. An act that fails has a second record.
+func TestAuditLogIsFilteredAndPaged(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"b","order":"HIGHER_FIRST"}`)
+	for _, user := range []string{"ann", "bob", "ann"} {
+		h.must("admin", "POST", "/v1/users/"+user+":ban", `{"board":"b","reason":"aimbot"}`)
+	}
+	if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"b","order":"LOWER_FIRST"}`); a.status != http.StatusConflict {
+		t.Fatalf("board with other rules: %d %s", a.status, a.raw)
+	}
+	acts := h.acts("?board=b&action=board")
+	if len(acts) != 3 || acts[0]["failed"] != true || acts[1]["failed"] != false || acts[0]["request_id"] != acts[1]["request_id"] {
+		t.Errorf("acts of boards: %v", acts)
+	}
+	if acts := h.acts("?user_id=ann"); len(acts) != 2 || get(acts[0], "before", "banned") != true || acts[1]["before"] != nil || get(acts[0], "after", "reason") != "aimbot" {
+		t.Errorf("acts on ann: %v", acts)
+	}
+	if acts := h.acts("?actor=key:none"); len(acts) != 0 {
+		t.Errorf("acts of nobody: %v", acts)
+	}
+	all := h.acts("")
+	var paged []map[string]any
+	for token := ""; ; {
+		page := h.must("admin", "GET", "/v1/audit?limit=2&page_token="+token, nil)
+		for _, a := range page["acts"].([]any) {
+			paged = append(paged, a.(map[string]any))
+		}
+		if token = page["next_page_token"].(string); token == "" {
+			break
+		}
+	}
+	if fmt.Sprint(paged) != fmt.Sprint(all) {
+		t.Errorf("pages %v, want %v", paged, all)
+	}
+	if acts := h.acts("?since=" + all[1]["at"].(string) + "&before=" + all[0]["at"].(string)); len(acts) != 1 || acts[0]["id"] != all[1]["id"] {
+		t.Errorf("acts of one moment: %v", acts)
+	}
+	for _, query := range []string{"?limit=0", "?limit=1001", "?page_token=x", "?since=today", "?before=1"} {
+		if a := h.do("admin", "GET", "/v1/audit"+query, nil); a.status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", query, a.status, a.raw)
+		}
+	}
+	for given, want := range map[string]string{"ticket-4711": "ticket-4711", strings.Repeat("x", 200): "", "a\tb": "", "": ""} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.http.URL+"/v1/users/cyd:ban", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+h.keys["admin"])
+		req.Header.Set("X-Request-Id", given)
+		answer := h.send(req).header.Get("X-Request-Id")
+		if got := h.acts("?limit=1")[0]["request_id"]; got != answer || want != "" && got != want || got == given && want == "" {
+			t.Errorf("request id %q became %q, and %q in the answer", given, got, answer)
+		}
+	}
+}
+
+// After an erasure, no answer of the audit log names the user.
+func TestAuditLogForgetsAnErasedUser(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("admin", "POST", "/v1/users/mallory:ban", `{"reason":"Mallory Smith, ticket 7"}`)
+	h.must("admin", "POST", "/v1/users/mallory:unban", `{}`)
+	h.must("admin", "POST", "/v1/users/mallory:erase", `{}`)
+	a := h.do("admin", "GET", "/v1/audit", nil)
+	if strings.Contains(strings.ToLower(a.raw), "mallory") {
+		t.Errorf("the log names the user: %s", a.raw)
+	}
+	acts := h.acts("")
+	if len(acts) != 3 || acts[0]["action"] != "user.erase" || acts[2]["erased"] != true || !strings.HasPrefix(acts[2]["actor"].(string), "key:") {
+		t.Errorf("acts: %v", acts)
+	}
+}

@@ -1,0 +1,136 @@
+package cql
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// # The audit log
+//
+// A row of table audit is written once. What may name a user is in a cell of its own,
+// which an erasure removes at a greater timestamp. AppendAct lists the act under the user
+// before it writes the act, and reads the account afterwards. Erase writes the account
+// before it reads the list. So one of the two finds the other, and removes the cell.
+
+func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }
+
+// AppendAct appends an act to the audit log.
+func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
+	a.At = leaderboard.Truncate(a.At)
+	detail, err := json.Marshal(&a.ActDetail)
+	if err != nil {
+		return fmt.Errorf("cql: encode an act: %w", err)
+	}
+	public := a
+	public.ActDetail = leaderboard.ActDetail{}
+	public.Erased = a.Erased || a.User != "" // holds once the detail is gone
+	body, err := json.Marshal(&public)
+	if err != nil {
+		return fmt.Errorf("cql: encode an act: %w", err)
+	}
+	if a.User != "" {
+		if err := s.conn.write(ctx, op{insertUserAct, []any{userHash(a.User), -a.At.UnixMicro(), a.ID}}); err != nil {
+			return err
+		}
+	}
+	if err := s.conn.write(ctx, op{insertActDay, []any{dayOf(a.At)}}); err != nil {
+		return err
+	}
+	if err := s.conn.write(ctx, op{insertAct, []any{dayOf(a.At), -a.At.UnixMicro(), a.ID, string(body), string(detail)}}); err != nil || a.User == "" {
+		return err
+	}
+	acc, err := s.readAccount(ctx, a.User)
+	if err != nil || acc.ErasedAt.IsZero() || a.At.After(acc.ErasedAt) {
+		return err
+	}
+	return s.eraseAct(ctx, userHash(a.User), -a.At.UnixMicro(), a.ID)
+}
+
+// eraseAct removes from an act what may name the user, and the act from the user's list.
+func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id string) error {
+	day := dayOf(time.UnixMicro(-newest))
+	if err := s.conn.write(ctx, op{eraseActDetail, []any{day, newest, id}}); err != nil {
+		return err
+	}
+	return s.conn.write(ctx, op{deleteUserAct, []any{hash, newest, id}})
+}
+
+// eraseActs removes a user from the audit log.
+func (s *Store) eraseActs(ctx context.Context, user leaderboard.UserID) error {
+	type act struct {
+		newest int64
+		id     string
+	}
+	var a act
+	acts, err := gather(ctx, s.conn, op{selectUserActs, []any{userHash(user)}}, []any{&a.newest, &a.id}, func() (act, error) { return a, nil })
+	if err != nil {
+		return err
+	}
+	return s.each(ctx, len(acts), func(ctx context.Context, i int) error {
+		return s.eraseAct(ctx, userHash(user), acts[i].newest, acts[i].id)
+	})
+}
+
+// Acts yields the acts that are older than the given one, the newest first.
+func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
+	return func(yield func(leaderboard.Act, error) bool) {
+		var day int
+		days, err := gather(ctx, s.conn, op{selectActDays, nil}, []any{&day}, func() (int, error) { return day, nil })
+		for _, day := range slices.Backward(days) {
+			query := op{selectActs, []any{day}}
+			if after.ID != "" {
+				if day > dayOf(after.At) {
+					continue
+				}
+				if day == dayOf(after.At) {
+					query = op{selectActsAfter, []any{day, -after.At.UnixMicro(), after.ID}}
+				}
+			}
+			var more bool
+			if more, err = s.actsOfDay(ctx, query, yield); err != nil || !more {
+				break
+			}
+		}
+		if err != nil {
+			yield(leaderboard.Act{}, err)
+		}
+	}
+}
+
+// actsOfDay yields the acts that a query returns, and reports whether yield wants more.
+func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.Act, error) bool) (more bool, err error) {
+	var body, detail string
+	var bad error
+	more = true
+	err = s.conn.read(ctx, query, []any{&body, &detail}, func() bool {
+		var a leaderboard.Act
+		if bad = decodeAct(body, detail, &a); bad != nil {
+			return false
+		}
+		more = yield(a, nil)
+		return more
+	})
+	if err == nil || !more {
+		err = bad
+	}
+	return more, err
+}
+
+// decodeAct decodes an act. detail is empty if the act's user was erased.
+func decodeAct(body, detail string, a *leaderboard.Act) error {
+	err := json.Unmarshal([]byte(body), a)
+	if err == nil && detail != "" {
+		a.Erased = false
+		err = json.Unmarshal([]byte(detail), &a.ActDetail)
+	}
+	if err != nil {
+		return fmt.Errorf("cql: act: %w: %w", leaderboard.ErrFormat, err)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// act appends an act that concerns a user, or no user.
+func (f *fixture) act(id string, at time.Time, user leaderboard.UserID) leaderboard.Act {
+	f.Helper()
+	a := leaderboard.Act{
+		ID: id, At: at, Actor: "key:1", RequestID: "r" + id, Action: "ban", Board: "b", Season: "s1",
+		ActDetail: leaderboard.ActDetail{User: user, Reason: "cheats \"<é>\"", Before: `{"a":1}`, After: fmt.Sprintf(`{"user":%q}`, user)},
+	}
+	f.ok("AppendAct", f.AppendAct(f.ctx, a))
+	return a
+}
+
+// acts returns the acts after a key.
+func (f *fixture) acts(after leaderboard.ActKey) []leaderboard.Act {
+	f.Helper()
+	acts, err := collect(f.Acts(f.ctx, after))
+	f.ok("Acts", err)
+	return acts
+}
+
+var auditTests = []test{
+	{"Acts yields the acts, the newest first, and begins after a key", func(f *fixture) {
+		f.equal("acts of a new store", 0, len(f.acts(leaderboard.ActKey{})))
+		var want []leaderboard.Act
+		for i, after := range []time.Duration{0, time.Microsecond, time.Hour, 24 * time.Hour, 24 * time.Hour, 400 * 24 * time.Hour, -1} {
+			at := epoch.Add(after)
+			if after < 0 {
+				at = time.Date(1969, 7, 20, 1, 2, 3, 4000, time.UTC)
+			}
+			user := leaderboard.UserID("")
+			if i%2 == 0 {
+				user = "u"
+			}
+			want = append(want, f.act(fmt.Sprintf("id%d", 9-i), at, user))
+		}
+		slices.SortFunc(want, func(x, y leaderboard.Act) int { return x.Key().Compare(y.Key()) })
+		f.equal("Acts", want, f.acts(leaderboard.ActKey{}))
+		for i := range want {
+			if d := diff("Acts after a key", want[i+1:], f.acts(want[i].Key())); d != nil {
+				f.Error(d)
+			}
+		}
+		if d := diff("Acts after a key between two acts", want[1:], f.acts(leaderboard.ActKey{At: want[0].At.Add(-time.Second), ID: "x"})); d != nil {
+			f.Error(d)
+		}
+	}},
+	{"AppendAct may be repeated", func(f *fixture) {
+		a := f.act("1", epoch, "u")
+		f.act("1", epoch, "u")
+		f.equal("Acts", []leaderboard.Act{a}, f.acts(leaderboard.ActKey{}))
+	}},
+	{"Erase removes the detail of the acts that concern the user", func(f *fixture) {
+		of := f.act("1", epoch, "u")
+		other := f.act("2", epoch.Add(time.Second), "uu")
+		without := f.act("3", epoch.Add(2*time.Second), "")
+		redacted := of
+		redacted.ActDetail, redacted.Erased = leaderboard.ActDetail{}, true
+		for range 2 {
+			f.erase("u", epoch.Add(time.Minute))
+			f.equal("Acts", []leaderboard.Act{without, other, redacted}, f.acts(leaderboard.ActKey{}))
+		}
+	}},
+	{"after Erase an act of the time of the erasure or earlier is kept without its detail", func(f *fixture) {
+		f.erase("u", epoch.Add(time.Minute))
+		earlier := f.act("1", epoch.Add(time.Minute), "u")
+		later := f.act("2", epoch.Add(time.Minute+time.Microsecond), "u")
+		earlier.ActDetail, earlier.Erased = leaderboard.ActDetail{}, true
+		f.equal("Acts", []leaderboard.Act{later, earlier}, f.acts(leaderboard.ActKey{}))
+		later.ActDetail, later.Erased = leaderboard.ActDetail{}, true
+		f.erase("u", epoch.Add(time.Hour))
+		f.equal("Acts", []leaderboard.Act{later, earlier}, f.acts(leaderboard.ActKey{}))
+	}},
+}
