@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/rpc/code"
@@ -202,5 +203,25 @@ func (e eventMarshaler) Marshal(v any) ([]byte, error) {
 		}
 	}
 	b, err := e.jsonMarshaler.Marshal(v)
-	return append([]byte("event: error\ndata: "), b...), err
+	return append([]byte(errorEvent(v)+"data: "), b...), err
+}
+
+// errorEvent returns the lines of an event before its data, for the error that ends a
+// stream. If the server is stopping, the event tells the client when to reconnect.
+func errorEvent(v any) string {
+	wrapped, _ := v.(map[string]proto.Message)
+	s, _ := wrapped["error"].(*spb.Status)
+	stopping, delay := false, time.Duration(0)
+	for _, d := range status.FromProto(s).Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			stopping = d.GetReason() == reasonStopping
+		case *errdetails.RetryInfo:
+			delay = d.GetRetryDelay().AsDuration()
+		}
+	}
+	if !stopping {
+		return "event: error\n"
+	}
+	return fmt.Sprintf("event: reconnect\nretry: %d\n", delay.Milliseconds())
 }

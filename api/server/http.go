@@ -123,6 +123,9 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		h.Set("Referrer-Policy", "no-referrer")
 		setFraming(h, s.options.FrameAncestors)
 		h.Set("Cache-Control", "no-store")
+		if s.draining.Load() {
+			h.Set("Connection", "close") // over HTTP/2, net/http sends GOAWAY
+		}
 		if r.TLS != nil {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}

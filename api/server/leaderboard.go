@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -385,7 +387,7 @@ func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.Bo
 }
 
 var (
-	errStopping         = status.Error(codes.Unavailable, "the server is stopping; call another server")
+	errStopping         = errors.New("server: stopping")
 	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
 )
 
@@ -396,12 +398,27 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	cause := context.Cause(ctx)
-	for _, reason := range []error{errStopping, errCredentialsEnded, leaderboard.ErrBoardNotFound} {
+	if errors.Is(cause, errStopping) {
+		return stoppingStatus()
+	}
+	for _, reason := range []error{errCredentialsEnded, leaderboard.ErrBoardNotFound} {
 		if errors.Is(cause, reason) {
 			return cause
 		}
 	}
 	return err
+}
+
+// reasonStopping is the reason of the error that ends a stream when the server stops.
+const reasonStopping = "SERVER_STOPPING"
+
+// stoppingStatus returns the error of a stream that ends because the server stops. It
+// asks the client to reconnect after a time that differs between clients, so that they
+// do not reach another server all at once.
+func stoppingStatus() error {
+	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
+	return newStatus(codes.Unavailable, "the server is stopping; reconnect to reach another server",
+		errorInfo(reasonStopping), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
 // addWatcher counts a WatchScores call as running until done is called. It returns an

@@ -142,6 +142,8 @@ type Server struct {
 	revoking  sync.Mutex // held while a key is revoked
 	// stopping ends streams at shutdown. They do not end by themselves.
 	stopping context.Context
+	// draining makes each answer over HTTP close its connection.
+	draining atomic.Bool
 	stop     context.CancelFunc
 }
 
@@ -213,12 +215,17 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 	return options
 }
 
+// Drain makes each answer over HTTP close its connection, so that the clients' next
+// calls can reach another server.
+func (s *Server) Drain() { s.draining.Store(true) }
+
 // Handler returns the HTTP handler of REST, the probes, the metrics and the web
 // page.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Serve answers REST on one listener and gRPC on the other until ctx is done or a
-// listener fails. It then ends streams and waits for other running calls, at most
+// listener fails. It then tells
+// streams to reconnect, closes the listeners and waits for other running calls, at most
 // for ShutdownGrace.
 func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)

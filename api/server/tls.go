@@ -37,6 +37,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		return nil, fmt.Errorf("server: clients: %w", err)
 	}
 	c.ClientCAs, c.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
+	c.SessionTicketsDisabled = true // a resumed session would not be checked against new authorities
 	withClientCAs := c.Clone()
 	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add them to c only
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {

@@ -21,8 +21,8 @@ import (
 
 // event is a server-sent event.
 type event struct {
-	name, id string
-	data     map[string]any
+	name, id, retry string
+	data            map[string]any
 }
 
 // events reads server-sent events until the stream ends.
@@ -72,6 +72,8 @@ func (e *events) next() (event, bool) {
 			ev.name = value
 		case "id":
 			ev.id = value
+		case "retry":
+			ev.retry = value
 		case "data":
 			dec := json.NewDecoder(strings.NewReader(value))
 			dec.UseNumber()
@@ -112,10 +114,10 @@ func TestWatchOverREST(t *testing.T) {
 	if ev, _ := watch.next(); get(ev.data, "leaderboard", 0, "user_id") != "u4" || ev.data["total"] != number(4) {
 		t.Errorf("after the ban: %+v", ev)
 	}
-	// A stopping server ends the stream with an error that states the reason.
+	// A stopping server ends the stream with the time after which to reconnect.
 	h.Server.stop()
 	ev, ok := watch.next()
-	if !ok || ev.name != "error" || get(ev.data, "error", "status") != "UNAVAILABLE" {
+	if !ok || ev.name != "reconnect" || ev.retry == "" || get(ev.data, "error", "status") != "UNAVAILABLE" {
 		t.Errorf("when the server stops: %+v", ev)
 	}
 	if ev, ok := watch.next(); ok {

@@ -27,15 +27,19 @@ const (
 
 // child is a server in a process of its own, which a test can kill.
 type child struct {
-	cmd    *exec.Cmd
-	stderr *output
-	grpc   string
+	cmd               *exec.Cmd
+	stderr            *output
+	http, grpc, admin string
 }
 
-func startChild(t *testing.T, data string) *child {
+func startChild(t *testing.T, data string) *child { return startChildWith(t, data) }
+
+// startChildWith starts the command serve with more arguments, in a process of its own.
+func startChildWith(t *testing.T, data string, args ...string) *child {
 	t.Helper()
 	c := &child{stderr: &output{}}
 	c.cmd = exec.Command(os.Args[0], "serve", "--insecure", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	c.cmd.Args = append(c.cmd.Args, args...)
 	c.cmd.Env = []string{childEnv + "=1"}
 	c.cmd.Stderr = c.stderr
 	if _, err := c.cmd.StdinPipe(); err != nil {
@@ -50,7 +54,7 @@ func startChild(t *testing.T, data string) *child {
 		return ready
 	})
 	entry, _ := logged(c.stderr.String(), "listening")
-	c.grpc = entry["grpc"].(string)
+	c.http, c.grpc, c.admin = entry["http"].(string), entry["grpc"].(string), entry["admin"].(string)
 	return c
 }
 

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,13 +41,18 @@ type server struct {
 	// a server without the consumer role.
 	consumer *consumer.Consumer
 	kafka    kafka.Options // of a distributed server
-	// backup copies the embedded store under a name. It is nil in a distributed server.
+	// backup copies the embedded store under a name. It and backups are nil in a
+	// distributed server.
 	backup  func(ctx context.Context, name string) error
+	backups *backups
 	closers []func() error // called from last to first
 
-	rest  net.Listener // nil if the server has neither the API role nor probes there
-	grpc  net.Listener // nil if the server has no API role
-	admin net.Listener // nil unless it is configured
+	rest         net.Listener            // nil if the server has neither the API role nor probes there
+	grpc         net.Listener            // nil if the server has no API role
+	admin        net.Listener            // nil unless it is configured
+	certificates *apiserver.Certificates // nil without TLS
+	draining     atomic.Bool             // whether the server is about to stop
+
 	// newKey is the admin key that the first start created. It is printed once.
 	newKey secret.Text
 }
@@ -103,7 +107,8 @@ func (s *server) openEmbedded() error {
 	s.store = store
 	s.closeLater(store.Close)
 	s.warnOfWide(c.Data, c.BackupDir)
-	s.backup = func(ctx context.Context, name string) error { return backup(ctx, store, c, name) }
+	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
+	s.backup = s.backups.make
 	s.service = ranking.New(store, memory.New(), ranking.Options{Log: s.log})
 	s.closeLater(s.finishWrites)
 	return nil
@@ -135,8 +140,8 @@ func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
 func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 	c := s.config
-	tls, err := apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}.Config()
-	if err != nil {
+	var err error
+	if s.certificates, err = (apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}).Load(); err != nil {
 		return nil, err
 	}
 	return apiserver.New(ctx, s.service, s.store, apiserver.Options{
@@ -146,7 +151,7 @@ func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 			Algorithm: c.JWT.Algorithm, Secret: c.JWT.Secret, PublicKey: c.JWT.PublicKey, JWKS: c.JWT.JWKS,
 			Issuer: c.JWT.Issuer, Audience: c.JWT.Audience, Leeway: c.JWT.Leeway, Refresh: c.JWT.Refresh, MaxLifetime: c.JWT.MaxLifetime,
 		},
-		TLS: tls,
+		TLS: s.certificates.Config(),
 		Limits: auth.Limits{
 			PerKey:  auth.Rate{PerSecond: c.Limits.KeyRate, Burst: c.Limits.KeyBurst},
 			PerUser: auth.Rate{PerSecond: c.Limits.UserRate, Burst: c.Limits.UserBurst},
@@ -170,21 +175,6 @@ func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 		Log:                s.log,
 		Metrics:            s.metrics,
 	})
-}
-
-func backup(ctx context.Context, store *pebble.Store, c *config.Config, name string) error {
-	dir := c.BackupDir
-	if dir == "" {
-		dir = filepath.Join(c.Data, "backups")
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Lstat(path); err == nil {
-		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("a backup named %q exists already; choose another name", name)}
-	}
-	return store.Backup(ctx, path)
 }
 
 // listen opens the listeners that the server needs. A server without the API role
@@ -221,11 +211,12 @@ func listen(setting, address string) (net.Listener, error) {
 }
 
 // serve answers calls until ctx is done, a listener fails, or the index cannot be
-// filled. Before it returns, it waits for the calls under way. From the start, serve
+// filled. After ctx, it answers for DrainTime without being ready. Before it returns, it
+// waits for the calls under way. From the start, serve
 // also fills the index. It reports the progress of that to progress, and calls loaded
 // when the filling has succeeded or failed.
 func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := s.untilDrained(ctx)
 	defer cancel(nil)
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -250,6 +241,9 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 	if s.config.Distributed() {
 		background.Go(func() { s.warnOfTopics(ctx) })
 	}
+	if s.backups != nil && s.config.BackupEvery > 0 {
+		background.Go(func() { s.backups.run(ctx, s.config, s.log) })
+	}
 	stopProbes := s.serveProbes(cancel)
 	var err error
 	if s.api != nil {
@@ -270,6 +264,9 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 // server with both roles is ready without a consumer group while Kafka is unreachable,
 // because reads do not need Kafka.
 func (s *server) ready() error {
+	if s.draining.Load() {
+		return errors.New("the server is stopping")
+	}
 	if !s.service.Ready() {
 		return errors.New("the rank index is being filled")
 	}

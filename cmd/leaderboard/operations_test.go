@@ -105,6 +105,7 @@ func TestOperationsAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _, _ := startOver(t)
+	newBackups(nil, t.TempDir(), registry)
 	descriptions := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descriptions)
 	s.metrics.Describe(descriptions)

@@ -31,7 +31,11 @@ names. First run "leaderboard schema apply" and "leaderboard topics".
 
 Every flag is a setting. The environment and a file can give it too: --http is
 LEADERBOARD_HTTP in the environment and http in the file. Secrets have no flag.
-docs/configuration.md describes every setting.`,
+docs/configuration.md describes every setting.
+
+SIGTERM stops the server: /readyz turns to 503, and after drain_time the server tells
+watching clients to reconnect, closes its listeners and finishes running calls. SIGHUP
+reads the log level and the certificates again.`,
 		Example: `  leaderboard serve
   leaderboard serve --insecure --data /tmp/try
   leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
@@ -43,18 +47,22 @@ docs/configuration.md describes every setting.`,
 		if err != nil {
 			return err
 		}
-		return runServer(cmd.Context(), app, &c.Config)
+		return runServer(cmd.Context(), app, &c.Config, func() (config.Effective, error) { return config.Load(cmd.Flags(), app.Environ) })
 	}
 	return cmd
 }
 
-func runServer(ctx context.Context, app *cli.App, c *config.Config) error {
-	log := newLog(app.Stderr, c.Log)
+// runServer runs a server until ctx is done. At SIGHUP it calls load for the settings.
+func runServer(ctx context.Context, app *cli.App, c *config.Config, load func() (config.Effective, error)) error {
+	level := &slog.LevelVar{}
+	level.Set(c.Log.SlogLevel())
+	log := newLog(app.Stderr, c.Log, level)
 	s, err := openServer(ctx, c, log)
 	if err != nil {
 		return err
 	}
 	welcome(app, s)
+	defer s.reloadOnHangup(load, level)()
 	show, end := loadProgress(app, log)
 	err = s.serve(ctx, show, end)
 	if closeErr := s.close(); err == nil {
@@ -66,9 +74,9 @@ func runServer(ctx context.Context, app *cli.App, c *config.Config) error {
 	return err
 }
 
-// newLog returns a logger that writes to stderr.
-func newLog(w io.Writer, l config.Log) *slog.Logger {
-	options := &slog.HandlerOptions{Level: l.SlogLevel()}
+// newLog returns a logger that writes to w.
+func newLog(w io.Writer, l config.Log, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
 	if l.Format == "text" || l.Format == "auto" && cli.IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}

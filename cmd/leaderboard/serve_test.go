@@ -118,7 +118,7 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openServer(t.Context(), &c.Config, newLog(app.Stderr, c.Log))
+	s, err := openServer(t.Context(), &c.Config, newLog(app.Stderr, c.Log, c.Log.SlogLevel()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,8 +393,7 @@ func TestReadyWithoutKafka(t *testing.T) {
 	if s.consumer, err = consumer.New(consumer.Options{Brokers: []string{l.Addr().String()}}, s.service, nil); err != nil {
 		t.Fatal(err)
 	}
-	both := *s
-	both.api = &apiserver.Server{}
+	both := &server{service: s.service, consumer: s.consumer, api: &apiserver.Server{}}
 	if both.ready() == nil {
 		t.Error("ready before the consumer has tried to reach Kafka")
 	}

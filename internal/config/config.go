@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -45,9 +46,12 @@ type Config struct {
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call. There is no limit for watching, exporting, verifying and rebuilding."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
+	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. Choose more time than load balancers take to notice. A second signal stops the server at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
 	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Memory of the block cache of the embedded store, without the rank index."`
+	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often the server backs up the embedded store and checks the copy. 0 is never."`
+	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep. The server deletes older ones once a new one is checked, and never those of leaderboard backup."`
 	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups. If empty, the folder backups inside data. A backup is fast on the file system of data."`
 }
 
@@ -76,6 +80,7 @@ func Default() Config {
 		ShutdownGrace:  15 * time.Second,
 		SweepInterval:  time.Minute,
 		CacheBytes:     256 << 20,
+		BackupKeep:     7,
 		Roles:          []string{RoleAPI, RoleConsumer},
 		Cassandra:      Cassandra{Keyspace: "leaderboard", Connections: 4, ConnectTimeout: 5 * time.Second, Timeout: 12 * time.Second, Buckets: 64},
 		Redis:          Redis{ConnectTimeout: 5 * time.Second, Timeout: 5 * time.Second, Prefix: "leaderboard:"},
@@ -116,12 +121,42 @@ func (c *Config) Validate() error {
 	v.positive("request_timeout", c.RequestTimeout)
 	v.positive("receive_timeout", c.ReceiveTimeout)
 	v.positive("shutdown_grace", c.ShutdownGrace)
+	if c.DrainTime < 0 {
+		v.errorf("drain_time", "%v is less than 0", c.DrainTime)
+	}
 	v.positive("sweep_interval", c.SweepInterval)
 	if c.CacheBytes < 1<<20 || c.CacheBytes > math.MaxInt64/2 {
 		v.errorf("cache_bytes", "%v is less than 1MiB", c.CacheBytes)
 	}
+	c.validateBackups(&v)
 	return v.err()
 }
+
+// minBackupEvery bounds the load of backups. Their names have the second.
+const minBackupEvery = time.Minute
+
+func (c *Config) validateBackups(v *validator) {
+	switch {
+	case c.BackupEvery != 0 && c.BackupEvery < minBackupEvery:
+		v.errorf("backup_every", "%v is neither 0 nor at least %v", c.BackupEvery, minBackupEvery)
+	case c.BackupEvery != 0 && c.Distributed():
+		v.errorf("backup_every", "is for the embedded store; take snapshots of Cassandra instead (nodetool snapshot)")
+	}
+	if c.BackupKeep < 1 {
+		v.errorf("backup_keep", "%d is less than 1", c.BackupKeep)
+	}
+}
+
+// BackupFolder returns the folder of the backups.
+func (c *Config) BackupFolder() string {
+	if c.BackupDir == "" {
+		return filepath.Join(c.Data, DefaultBackups)
+	}
+	return c.BackupDir
+}
+
+// DefaultBackups is the name of the folder of backups inside the folder of the data.
+const DefaultBackups = "backups"
 
 // minAdminKeyBytes is the minimum length of an admin key that an operator chooses.
 const minAdminKeyBytes = 16

@@ -85,14 +85,15 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"groups and values", "http: {port: 1}\ntls: true\ndata:\nlog: {}\n", nil, nil, []string{
 			"http.port (", "did you mean http?", "tls (", "data (", "has no value"}},
 		{"limits", "", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{
-			"--grpc=8", "--http=h:99999", "--tls-cert=/no/such", "--log-level=loud", "--shutdown-grace=-1s",
+			"--grpc=8", "--http=h:99999", "--tls-cert=/no/such", "--log-level=loud", "--shutdown-grace=-1s", "--drain-time=-1s", "--backup-every=1s", "--backup-keep=0",
 			"--limits-user-rate=-5", "--limits-user-burst=-1", "--jwt-public-key=/no/such", "--cache-bytes=5KiB"},
 			[]string{
 				`grpc (--grpc): "8" is not of the form host:port`,
 				"admin_key (LEADERBOARD_ADMIN_KEY): is shorter than 16 bytes",
 				"tls.cert (--tls-cert): and tls.key must be set together", "tls.cert (--tls-cert): open /no/such",
 				`log.level (--log-level): "loud" is not one of debug, info, warn, error`,
-				"shutdown_grace (--shutdown-grace): -1s is not positive",
+				"shutdown_grace (--shutdown-grace): -1s is not positive", "drain_time (--drain-time): -1s is less than 0",
+				"backup_every (--backup-every): 1s is neither 0 nor at least 1m0s", "backup_keep (--backup-keep): 0 is less than 1",
 				"limits.user_burst (--limits-user-burst): -1 is less than 0", "limits.user_rate (--limits-user-rate): -5 is less than 0",
 				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; name the algorithm", "cache_bytes (--cache-bytes): 5KiB is less than 1MiB"}},
 		{"tokens", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
@@ -108,6 +109,8 @@ func TestLoadReportsAllErrors(t *testing.T) {
 			"kafka.username: and kafka.password must be set together", "kafka.mechanism (", `"GSSAPI" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`, "kafka.tls.key (", "/no/key", "kafka.retention ("}},
 		{"secrets that YAML reads as other values", "admin_key: 12345678901234567890\njwt: {secret: 0x10}\nredis: {password: true}\ncassandra: {password: 2026-01-01}\n", nil, nil, []string{
 			"admin_key (", "is not a text; put it in quotes", "jwt.secret (", "redis.password (", "cassandra.password ("}},
+		{"backups of a distributed server", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h}\nkafka: {brokers: h}\n", nil, []string{"--backup-every=1h"}, []string{
+			"backup_every (--backup-every): is for the embedded store; take snapshots of Cassandra instead"}},
 		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},
 		{"addresses and proxies", "", nil, []string{"--admin=127.0.0.1:50051", "--trusted-proxies=10.0.0.0/33,proxy,10.0.0.1"}, []string{
 			"admin (--admin): \"127.0.0.1:50051\" is also the address of grpc", `"10.0.0.0/33" is neither an IP address nor a network`, `"proxy" is neither`}},

@@ -46,6 +46,11 @@ func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 
 func (s Setting) secret() bool { return s.value.Type() == reflect.TypeFor[Secret]() }
 
+// Equal reports whether s and t have equal values.
+func (s Setting) Equal(t Setting) bool {
+	return reflect.DeepEqual(s.value.Interface(), t.value.Interface())
+}
+
 // String returns the value in the form in which it is set. It hides secrets.
 func (s Setting) String() string {
 	switch v := s.value.Interface().(type) {

@@ -95,6 +95,7 @@ func TestImportsPointInward(t *testing.T) {
 		"api/restjson":        {".", "api/leaderboardpb", "api/protoconv"},
 		"api/web":             {},
 		"internal/secret":     {},
+		"internal/backup":     {},
 		"internal/cli":        {},
 		"internal/records":    {},
 

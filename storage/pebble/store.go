@@ -39,6 +39,8 @@ type Options struct {
 	FS vfs.FS
 	// CacheBytes bounds the memory for cached blocks. The default is 64 MiB.
 	CacheBytes int64
+
+	readOnly bool // nothing is written, not even by compactions; a missing store is an error
 }
 
 // Store is a [leaderboard.Store] in a directory that no other process uses.
@@ -48,6 +50,7 @@ type Options struct {
 // the store is opened again. Reads continue.
 type Store struct {
 	db *pebble.DB
+	fs vfs.FS
 
 	boards  atomic.Pointer[catalog] // set while admin is held; to remove a board, all stripes are held too
 	admin   gate                    // held while boards or API keys change or a user is erased
@@ -82,6 +85,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.CacheBytes = defaultCacheBytes
 	}
 	s := &Store{
+		fs:      opts.FS,
 		admin:   newGate(),
 		failed:  make(chan struct{}),
 		seals:   map[leaderboard.SeasonKey]*seal{},
@@ -94,7 +98,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if s.db, err = s.open(dir, opts); err != nil {
 		return nil, fmt.Errorf("pebble: open %q: %w", dir, openError(dir, opts.FS, err))
 	}
-	if err := s.load(); err != nil {
+	if err := s.load(opts.readOnly); err != nil {
 		return nil, errors.Join(fmt.Errorf("pebble: open %q: %w", dir, err), s.Close())
 	}
 	return s, nil
@@ -111,6 +115,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 	defer cache.Unref()
 	o := &pebble.Options{
 		FS:                          guard,
+		ReadOnly:                    opts.readOnly,
 		Cache:                       cache,
 		Logger:                      quiet{s.fail},
 		FormatMajorVersion:          pebble.FormatTableFormatV6,
@@ -159,8 +164,8 @@ func openError(dir string, fs vfs.FS, err error) error {
 }
 
 // load reads the format version and the boards. If the store is empty or older, load
-// writes the format version.
-func (s *Store) load() error {
+// writes the format version. If it may not write, it returns an error for an empty store.
+func (s *Store) load(readOnly bool) error {
 	var version uint64
 	found, err := s.get(keyFormat, func(b []byte) (err error) {
 		version, err = decodeUvarint(b)
@@ -180,11 +185,14 @@ func (s *Store) load() error {
 		}); err != nil {
 			return err
 		}
+		if readOnly && empty {
+			return fmt.Errorf("the directory holds no store: %w", leaderboard.ErrFormat)
+		}
 		if !empty {
 			return fmt.Errorf("the directory holds a database of another program; name another directory: %w", leaderboard.ErrFormat)
 		}
 	}
-	if version < formatVersion {
+	if version < formatVersion && !readOnly {
 		b := s.db.NewBatch()
 		if err := b.Set(keyFormat, binary.AppendUvarint(nil, formatVersion), nil); err != nil {
 			return unavailable("write", err)
@@ -221,7 +229,7 @@ func (s *Store) Close() error {
 // Backup copies the store to dir, which must not exist. The copy has every write that
 // was durable when Backup was called. A write that runs at the same time is in the copy
 // completely or not at all. Where possible, Backup makes hard links instead of copies
-// of files. The copy can be opened like any store.
+// of files. The copy can be opened like any store. It has the file [ChecksumsFile].
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -230,6 +238,9 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 		return err
 	}
 	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("pebble: backup to %q: %w", dir, err)
+	}
+	if err := writeChecksums(s.fs, dir); err != nil {
 		return fmt.Errorf("pebble: backup to %q: %w", dir, err)
 	}
 	return nil

@@ -193,8 +193,9 @@ func backupCommand(app *cli.App) *cobra.Command {
 	return jsonCommand(app, &cobra.Command{
 		Use: "backup [NAME]", Short: "Back up the store of a running server", Args: cli.Between(0, "NAME"),
 		Long: `Make a consistent copy of the embedded store in the server's backup folder, which the
-setting backup_dir names. To restore a backup, stop the server, copy the backup, and
-start the server with --data and the name of the copy.`,
+setting backup_dir names. The setting backup_every makes backups on a schedule. The
+command restore restores one. A distributed server has no backups: take snapshots of
+Cassandra.`,
 		Example: `  leaderboard backup
   leaderboard backup before-upgrade`,
 	}, func(ctx context.Context, c *Client, args []string) error {

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"crypto/tls"
+	"sync/atomic"
+)
+
+// Certificates is the TLS of a running server. Its files can be read again.
+type Certificates struct {
+	files   TLS
+	current atomic.Pointer[tls.Config]
+}
+
+// Load reads the files. It returns nil for the zero TLS.
+func (t TLS) Load() (*Certificates, error) {
+	if t == (TLS{}) {
+		return nil, nil
+	}
+	c := &Certificates{files: t}
+	return c, c.Reload()
+}
+
+// Reload reads the files again. New connections then use them. If Reload returns an
+// error, the former files stay in use. Reload does nothing if c is nil.
+func (c *Certificates) Reload() error {
+	if c == nil {
+		return nil
+	}
+	config, err := c.files.Config()
+	if err != nil {
+		return err
+	}
+	config.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add them to the outer configuration only
+	c.current.Store(config)
+	return nil
+}
+
+// Config returns the configuration of a listener, or nil if c is nil.
+func (c *Certificates) Config() *tls.Config {
+	if c == nil {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		config := c.current.Load()
+		if config.GetConfigForClient != nil {
+			return config.GetConfigForClient(hello)
+		}
+		return config, nil
+	}}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/spf13/cobra"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/backup"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/storage/pebble"
+)
+
+// backups makes the backups of an embedded store, and measures them.
+type backups struct {
+	folder   *backup.Folder
+	last     prometheus.Gauge
+	failures prometheus.Counter
+}
+
+func newBackups(store *pebble.Store, folder string, reg prometheus.Registerer) *backups {
+	f := promauto.With(reg)
+	b := &backups{
+		folder: &backup.Folder{Path: folder, Copy: store.Backup, Check: checkStore, Now: time.Now},
+		last: f.NewGauge(prometheus.GaugeOpts{
+			Namespace: "leaderboard", Subsystem: "backup", Name: "last_success_timestamp_seconds",
+			Help: "Time of the last backup since the start, or of the last scheduled one, in Unix seconds. 0 if there is none.",
+		}),
+		failures: f.NewCounter(prometheus.CounterOpts{
+			Namespace: "leaderboard", Subsystem: "backup", Name: "failures_total",
+			Help: "Backups that failed.",
+		}),
+	}
+	if times, err := b.folder.Scheduled(); err == nil && len(times) > 0 {
+		b.last.Set(float64(times[len(times)-1].Unix()))
+	}
+	return b
+}
+
+func checkStore(ctx context.Context, dir string) error {
+	_, err := pebble.Check(ctx, dir)
+	return err
+}
+
+// make makes a backup for a caller of the API.
+func (b *backups) make(ctx context.Context, name string) error {
+	if backup.Reserved(name) {
+		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is a name of scheduled backups; choose another name", name)}
+	}
+	err := b.folder.Make(ctx, name)
+	if errors.Is(err, backup.ErrExists) {
+		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("a backup named %q exists already; choose another name", name)}
+	}
+	b.count(err)
+	return err
+}
+
+func (b *backups) count(err error) {
+	if err != nil {
+		b.failures.Inc()
+		return
+	}
+	b.last.SetToCurrentTime()
+}
+
+// run makes backups on the schedule of c, until ctx is done.
+func (b *backups) run(ctx context.Context, c *config.Config, log *slog.Logger) {
+	b.folder.Run(ctx, c.BackupEvery, c.BackupKeep, func(o backup.Outcome) {
+		b.count(o.Err)
+		switch {
+		case o.Err != nil:
+			log.ErrorContext(ctx, "backup failed", "name", o.Name, "err", o.Err)
+		case o.PruneErr != nil:
+			log.ErrorContext(ctx, "old backup not deleted", "name", o.Name, "err", o.PruneErr)
+		default:
+			log.InfoContext(ctx, "backup complete", "name", o.Name, "deleted", len(o.Pruned))
+		}
+	})
+}
+
+func restoreCommand(app *cli.App) *cobra.Command {
+	var replace bool
+	cmd := &cobra.Command{
+		Use: "restore BACKUP", Short: "Replace the embedded store by a backup", Args: cli.Exactly("BACKUP"),
+		Long: `Restore a backup to the folder of the setting data, while no server uses the folder.
+BACKUP is the name of a backup in backup_dir, or the path of a copy of one.
+
+The command copies the backup, reads the whole copy and compares its checksums. Only
+then does it swap the copy with the folder. With --replace the folder may have content,
+which is kept beside it. The command has the flags of "leaderboard serve".`,
+		Example: `  leaderboard restore before-upgrade
+  leaderboard restore /mnt/backups/auto-20261120T040000Z --data /var/lib/leaderboard --replace`,
+	}
+	config.AddFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace a folder that is not empty, and keep its content beside it")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := loadConfig(app, cmd)
+		if err != nil {
+			return err
+		}
+		return restore(cmd.Context(), app, &c.Config, args[0], replace)
+	}
+	return cmd
+}
+
+func restore(ctx context.Context, app *cli.App, c *config.Config, name string, replace bool) error {
+	if c.Distributed() {
+		return cli.Usagef("restore is for the embedded store; restore a snapshot of Cassandra instead, then run leaderboard verify --repair")
+	}
+	from := name
+	if !strings.ContainsRune(name, filepath.Separator) {
+		from = filepath.Join(c.BackupFolder(), name)
+	}
+	if _, err := os.Stat(from); err != nil {
+		return cli.Usagef("there is no backup %s; name one of backup_dir, or the path of one", from)
+	}
+	var rows int64
+	r := backup.Restoration{
+		From: from, Data: c.Data, Replace: replace, Carry: []string{config.DefaultBackups}, Drop: []string{pebble.ChecksumsFile}, Lock: pebble.Lock, Now: time.Now,
+		Check: func(ctx context.Context, dir string) (err error) { rows, err = pebble.Check(ctx, dir); return err },
+	}
+	former, err := r.Restore(ctx)
+	switch {
+	case errors.Is(err, backup.ErrNotEmpty):
+		return cli.Usagef("%s is not empty; add --replace, which keeps its content beside it, or name another folder with --data", c.Data)
+	case errors.Is(err, backup.ErrInUse):
+		return fmt.Errorf("a server uses %s; stop it first: %w", c.Data, err)
+	case err != nil:
+		return fmt.Errorf("nothing was replaced: %w", err)
+	}
+	app.Printf("restored %s from %s to %s\n", cli.Plural(rows, "row", "rows"), from, c.Data)
+	if former != "" {
+		app.Printf("the former content is in %s; delete it when it is no longer needed\n", former)
+	}
+	app.Println("start the server, then run leaderboard verify")
+	return nil
+}

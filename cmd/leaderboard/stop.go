@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/config"
+)
+
+// untilDrained returns a context that is done when the server has to stop: DrainTime
+// after ctx is done. In between the server is not ready, so that load balancers choose
+// other servers, but still answers. A server without the API role stops at once. The
+// caller must call cancel, which ends the context early.
+func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
+	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		s.draining.Store(true)
+		if s.api != nil {
+			s.api.Drain()
+			if wait := s.config.DrainTime; wait > 0 {
+				s.log.InfoContext(ctx, "draining", "for", wait)
+				select {
+				case <-time.After(wait):
+				case <-running.Done():
+				}
+			}
+		}
+		end(nil)
+	})
+	return running, func(cause error) {
+		stop()
+		end(cause)
+	}
+}
+
+// reloadOnHangup reads the settings and the certificates again at each SIGHUP, until
+// stop is called. load returns the settings.
+func (s *server) reloadOnHangup(load func() (config.Effective, error), level *slog.LevelVar) (stop func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range hangups {
+			s.reload(load, level)
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
+	}
+}
+
+// reload applies the log level and the certificates. It names the other settings that
+// have changed in the log. If something cannot be read, nothing changes.
+func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
+	next, err := load()
+	if err == nil {
+		err = s.certificates.Reload()
+	}
+	if err != nil {
+		s.log.Error("settings not reloaded", "err", err)
+		return
+	}
+	level.Set(next.Log.SlogLevel())
+	s.log.Info("settings reloaded", "log_level", next.Log.Level)
+	var changed []string
+	before := s.config.Settings()
+	for i, setting := range next.Settings() {
+		if setting.Key != "log.level" && !setting.Equal(before[i]) {
+			changed = append(changed, setting.Key)
+		}
+	}
+	if len(changed) > 0 {
+		s.log.Warn("settings changed that need a restart", "settings", changed)
+	}
+}

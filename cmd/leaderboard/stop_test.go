@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// During the drain time the process is not ready, and answers every call. Then it tells
+// streams to reconnect, and closes its listeners.
+func TestSIGTERMDrains(t *testing.T) {
+	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "3s", "--admin", "127.0.0.1:0")
+	base := "http://" + c.http
+	events, err := http.Get(base + "/v1/boards/default/watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	conn, err := grpc.NewClient("passthrough:///"+c.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := pb.NewLeaderboardServiceClient(conn).WatchScores(t.Context(), &pb.WatchScoresRequest{Board: "default"})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	begun := time.Now()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process is not ready", func() bool {
+		code, _ := get(t, http.DefaultClient, "http://"+c.admin+"/readyz")
+		return code == http.StatusServiceUnavailable
+	})
+	if res, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("gRPC health = %v, %v", res, err)
+	}
+	res, err := http.Post(base+"/v1/scores", "application/json", strings.NewReader(`{"user_id":"late","points":1}`))
+	if err != nil {
+		t.Fatalf("a submit while draining: %v", err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK || !res.Close {
+		t.Errorf("a submit while draining is answered with %s and closes the connection: %t", res.Status, res.Close)
+	}
+
+	text := readEvents(t, events.Body)
+	if !strings.Contains(text, "\nevent: reconnect\nretry: ") || strings.Contains(text, "event: error") {
+		t.Errorf("the events end with %.300q", text[max(0, len(text)-300):])
+	}
+	for {
+		if _, err = stream.Recv(); err != nil {
+			break
+		}
+	}
+	var info *errdetails.ErrorInfo
+	var retry *errdetails.RetryInfo
+	for _, d := range status.Convert(err).Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			info = d
+		case *errdetails.RetryInfo:
+			retry = d
+		}
+	}
+	if status.Code(err) != codes.Unavailable || info.GetReason() != "SERVER_STOPPING" || retry.GetRetryDelay().AsDuration() <= 0 {
+		t.Errorf("the stream ends with %v, %v, %v", err, info, retry)
+	}
+	if err := c.cmd.Wait(); err != nil {
+		t.Errorf("serve ended with %v: %s", err, c.stderr)
+	}
+	if took := time.Since(begun); took < 3*time.Second {
+		t.Errorf("the process stopped after %v", took)
+	}
+}
+
+// readEvents reads a stream of events to its end.
+func readEvents(t *testing.T, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(bufio.NewReader(r))
+	if err != nil {
+		t.Errorf("the events break off: %v", err)
+	}
+	return string(text)
+}
+
+func TestSecondSignalEndsTheDrain(t *testing.T) {
+	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "1h")
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process drains", func() bool {
+		code, _ := get(t, http.DefaultClient, "http://"+c.http+"/readyz")
+		return code == http.StatusServiceUnavailable
+	})
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Wait(); err == nil {
+		t.Error("the second signal did not end the process at once")
+	}
+}
+
+func TestSIGHUPReloads(t *testing.T) {
+	first, second := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	cert, key, file := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "c.yaml")
+	install := func(a *authority) {
+		for from, to := range map[string]string{"server.pem": cert, "server-key.pem": key} {
+			text, err := os.ReadFile(a.file(from))
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			// The time of the file does not change, as when a volume is swapped.
+			if err == nil {
+				err = os.Chtimes(to, time.Unix(1e9, 0), time.Unix(1e9, 0))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settings := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range []*authority{first, second} {
+		a.issue("server", a)
+	}
+	install(first)
+	settings("log: {level: info, format: json}\n")
+	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--config", file, "--tls-cert", cert, "--tls-key", key)
+	trusts := func(a *authority) bool {
+		r := command(t, "", []string{"LEADERBOARD_SERVER=" + c.grpc}, "top", "--ca", a.file("ca.pem"))
+		return r.code == exitOK
+	}
+	if !trusts(first) || trusts(second) {
+		t.Fatal("the server does not begin with its first certificate")
+	}
+	debug := func() bool { return strings.Contains(c.stderr.String(), `"level":"DEBUG"`) }
+	if debug() {
+		t.Fatal("the log begins at level debug")
+	}
+	hangUp := func() int {
+		before := strings.Count(c.stderr.String(), `"msg":"settings reloaded"`) + strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`)
+		if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the server handles SIGHUP", func() bool {
+			return strings.Count(c.stderr.String(), `"msg":"settings reloaded"`)+strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`) > before
+		})
+		return strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`)
+	}
+	install(second)
+	settings("log: {level: debug, format: json}\nlimits: {key_rate: 7}\n")
+	if failed := hangUp(); failed != 0 {
+		t.Errorf("the settings were not reloaded: %s", c.stderr)
+	}
+	if trusts(first) || !trusts(second) {
+		t.Error("the server still shows its first certificate")
+	}
+	if !debug() {
+		t.Error("the log is still at level info")
+	}
+	if entry, ok := logged(c.stderr.String(), "settings changed that need a restart"); !ok || !strings.Contains(strings.Join(strs(entry["settings"]), " "), "limits.key_rate") {
+		t.Errorf("the log does not name the settings that need a restart: %v", entry)
+	}
+
+	// What cannot be read changes nothing.
+	settings("log: {level: loud}\n")
+	if failed := hangUp(); failed != 1 {
+		t.Errorf("an invalid file was loaded: %s", c.stderr)
+	}
+	settings("log: {level: debug, format: json}\n")
+	if err := os.WriteFile(key, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if failed := hangUp(); failed != 2 {
+		t.Errorf("a broken key was loaded: %s", c.stderr)
+	}
+	if !trusts(second) {
+		t.Error("after a failed reload, the certificate is gone")
+	}
+}
+
+// strs returns a list of a JSON log as texts.
+func strs(v any) (texts []string) {
+	list, _ := v.([]any)
+	for _, e := range list {
+		text, _ := e.(string)
+		texts = append(texts, text)
+	}
+	return texts
+}

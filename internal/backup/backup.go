@@ -1,0 +1,207 @@
+// Package backup keeps the backups of an embedded store in a folder: it makes them, by
+// request and on a schedule, deletes the oldest, and restores one. It knows a store only
+// as a folder.
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Folder is a folder of backups. Its methods are safe for concurrent use.
+type Folder struct {
+	Path string
+	// Copy copies the running store to a folder that does not exist.
+	Copy func(ctx context.Context, dir string) error
+	// Check reads a whole copy. It returns an error if the copy is damaged.
+	Check func(ctx context.Context, dir string) error
+	// Now is the clock.
+	Now func() time.Time
+
+	mu sync.Mutex
+}
+
+// ErrExists means that a backup of the name exists.
+var ErrExists = errors.New("backup: a backup of this name exists already")
+
+// partial ends the names of backups that are not complete yet, or are being deleted.
+const partial = ".partial"
+
+// Reserved reports whether a name is of the form of scheduled or partial backups.
+func Reserved(name string) bool {
+	_, err := time.Parse(layout, name)
+	return err == nil || strings.HasSuffix(name, partial)
+}
+
+// Make makes a backup called name, which is a plain file name and not [Reserved]. The backup has this name
+// only once it is complete and durable.
+// Errors: [ErrExists]; any other leaves no backup.
+func (f *Folder) Make(ctx context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.make(ctx, name, func(context.Context, string) error { return nil })
+}
+
+func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
+	path := filepath.Join(f.Path, name)
+	if _, err := os.Lstat(path); err == nil {
+		return ErrExists
+	}
+	if err := os.MkdirAll(f.Path, 0o700); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	dir := path + partial
+	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
+		return fmt.Errorf("backup: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("backup: %w", errors.Join(err, os.RemoveAll(dir)))
+		}
+	}()
+	if err := f.Copy(ctx, dir); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return err
+	}
+	if err := check(ctx, dir); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, path); err != nil {
+		return err
+	}
+	return syncFolder(f.Path)
+}
+
+// layout is the form of the names of scheduled backups. It has the time in UTC.
+const layout = "auto-20060102T150405Z"
+
+// Scheduled returns the times of the scheduled backups, oldest first.
+func (f *Folder) Scheduled() ([]time.Time, error) {
+	entries, err := os.ReadDir(f.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	var times []time.Time
+	for _, e := range entries {
+		if at, err := time.Parse(layout, e.Name()); err == nil && e.IsDir() {
+			times = append(times, at)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times, nil
+}
+
+// Outcome reports one scheduled backup.
+type Outcome struct {
+	Name   string
+	Err    error // if not nil, the backup failed and no backup was deleted
+	Pruned []string
+	// PruneErr is the error of deleting old backups.
+	PruneErr error
+}
+
+// retryDelay is the longest time after which a failed backup is tried again.
+const retryDelay = 10 * time.Minute
+
+// Run makes a backup when the newest scheduled one is older than every, until ctx is
+// done. It then deletes the oldest scheduled backups, so that keep are left. It never
+// deletes one unless it has read the new one from end to end. Run calls report after
+// each attempt. It must be called once at most.
+func (f *Folder) Run(ctx context.Context, every time.Duration, keep int, report func(Outcome)) {
+	f.removePartial()
+	wait := f.untilNext(every)
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		o := f.once(ctx, keep)
+		if ctx.Err() != nil {
+			return // the server stops
+		}
+		report(o)
+		if wait = every; o.Err != nil {
+			wait = min(every, retryDelay)
+		}
+	}
+}
+
+// untilNext returns the time until the next scheduled backup.
+func (f *Folder) untilNext(every time.Duration) time.Duration {
+	times, err := f.Scheduled()
+	if err != nil || len(times) == 0 {
+		return 0
+	}
+	age := f.Now().Sub(times[len(times)-1])
+	return min(max(0, every-age), every) // the clock may have moved back
+}
+
+func (f *Folder) once(ctx context.Context, keep int) Outcome {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := Outcome{Name: f.Now().UTC().Format(layout)}
+	if o.Err = f.make(ctx, o.Name, f.Check); o.Err == nil {
+		o.Pruned, o.PruneErr = f.prune(keep, o.Name)
+	}
+	return o
+}
+
+// prune deletes the oldest scheduled backups, so that newest and keep-1 others are left.
+func (f *Folder) prune(keep int, newest string) (pruned []string, err error) {
+	times, err := f.Scheduled()
+	if err != nil {
+		return nil, err
+	}
+	var others []string
+	for _, at := range times {
+		if name := at.Format(layout); name != newest {
+			others = append(others, name)
+		}
+	}
+	for _, name := range others[:max(0, len(others)-keep+1)] {
+		// A backup that is half deleted must not look like a backup.
+		path := filepath.Join(f.Path, name)
+		if err := os.Rename(path, path+partial); err != nil {
+			return pruned, fmt.Errorf("backup: %w", err)
+		}
+		if err := os.RemoveAll(path + partial); err != nil {
+			return pruned, fmt.Errorf("backup: %w", err)
+		}
+		pruned = append(pruned, name)
+	}
+	return pruned, nil
+}
+
+// removePartial removes what is left of scheduled backups whose process was killed.
+func (f *Folder) removePartial() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	entries, _ := os.ReadDir(f.Path) // if the folder cannot be read, the next backup fails
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), partial)
+		if _, err := time.Parse(layout, name); ok && err == nil {
+			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // it only takes space
+		}
+	}
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,310 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// newFolder returns a folder of backups of a store that is one file.
+func newFolder(t *testing.T) *Folder {
+	return &Folder{
+		Path:  filepath.Join(t.TempDir(), "backups"),
+		Copy:  func(_ context.Context, dir string) error { return writeStore(dir, "whole") },
+		Check: func(_ context.Context, dir string) error { return checkStore(dir) },
+		Now:   time.Now,
+	}
+}
+
+func writeStore(dir, text string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "store"), []byte(text), 0o600)
+}
+
+func checkStore(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "store"))
+	if err == nil && !strings.HasPrefix(string(text), "whole") {
+		err = errors.New("damaged")
+	}
+	return err
+}
+
+// names returns the names in a folder.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	list := []string{}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+func TestMakeLeavesWholeBackupsOnly(t *testing.T) {
+	f := newFolder(t)
+	if err := f.Make(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Make(t.Context(), "first"); !errors.Is(err, ErrExists) {
+		t.Errorf("the second backup of a name: %v", err)
+	}
+	if err := writeStore(filepath.Join(f.Path, "second.partial"), "of a killed process"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Make(t.Context(), "second"); err != nil {
+		t.Errorf("a partial backup of the same name: %v", err)
+	}
+	f.Copy = func(_ context.Context, dir string) error {
+		return errors.Join(writeStore(dir, "part"), io.ErrShortWrite)
+	}
+	if err := f.Make(t.Context(), "third"); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("a copy that fails: %v", err)
+	}
+	if got := names(t, f.Path); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("the folder has %v", got)
+	}
+	for _, path := range []string{f.Path, filepath.Join(f.Path, "first")} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s has mode %v (%v)", path, info.Mode(), err)
+		}
+	}
+}
+
+// run runs a schedule for a while, and returns what it reported.
+func run(t *testing.T, f *Folder, every time.Duration, keep int, during time.Duration) []Outcome {
+	t.Helper()
+	var outcomes []Outcome
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	f.Run(ctx, every, keep, func(o Outcome) { outcomes = append(outcomes, o) })
+	return outcomes
+}
+
+func TestScheduleMakesAndPrunes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t)
+		if err := f.Make(t.Context(), "by-hand"); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for _, o := range run(t, f, time.Hour, 2, 3*time.Hour+time.Minute) {
+			if o.Err != nil || o.PruneErr != nil {
+				t.Errorf("%+v", o)
+			}
+		}
+		at := func(d time.Duration) string { return start.Add(d).UTC().Format(layout) }
+		if got, want := names(t, f.Path), []string{at(2 * time.Hour), at(3 * time.Hour), "by-hand"}; !slices.Equal(got, want) {
+			t.Errorf("the folder has %v, want %v", got, want)
+		}
+		// A restart does not make a backup before its time.
+		if got := run(t, f, time.Hour, 2, 58*time.Minute); len(got) != 0 {
+			t.Errorf("a restart made %v", got)
+		}
+		if got := run(t, f, time.Hour, 2, 2*time.Minute); len(got) != 1 {
+			t.Errorf("the next backup is %v", got)
+		}
+	})
+}
+
+func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t)
+		if got := run(t, f, time.Hour, 1, time.Minute); len(got) != 1 || got[0].Err != nil {
+			t.Fatal(got)
+		}
+		good := names(t, f.Path)
+		for name, damage := range map[string]func(context.Context, string) error{
+			"a damaged copy": func(_ context.Context, dir string) error { return writeStore(dir, "part") },
+			"a full disk": func(_ context.Context, dir string) error {
+				return errors.Join(writeStore(dir, "who"), io.ErrShortWrite)
+			},
+		} {
+			f.Copy = damage
+			failures := run(t, f, time.Hour, 1, 3*time.Hour)
+			if len(failures) < 5 { // retried sooner than after an hour
+				t.Errorf("%s: %d attempts in three hours", name, len(failures))
+			}
+			for _, o := range failures {
+				if o.Err == nil || len(o.Pruned) > 0 {
+					t.Errorf("%s: %+v", name, o)
+				}
+			}
+			if got := names(t, f.Path); !slices.Equal(got, good) {
+				t.Errorf("%s: the folder has %v, want %v", name, got, good)
+			}
+		}
+	})
+}
+
+func TestScheduleAfterTheClockMovedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t)
+		future := time.Now().Add(1000 * time.Hour).UTC().Format(layout)
+		if err := writeStore(filepath.Join(f.Path, future), "whole"); err != nil {
+			t.Fatal(err)
+		}
+		for _, left := range []string{"auto-20000101T000000Z.partial", "auto-nonsense", "mine.partial"} {
+			if err := writeStore(filepath.Join(f.Path, left), "part"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outcomes := run(t, f, time.Hour, 1, time.Hour+time.Minute)
+		if len(outcomes) != 1 || outcomes[0].Err != nil || !slices.Equal(outcomes[0].Pruned, []string{future}) {
+			t.Fatalf("%+v", outcomes)
+		}
+		if got, want := names(t, f.Path), []string{outcomes[0].Name, "auto-nonsense", "mine.partial"}; !slices.Equal(got, want) {
+			t.Errorf("the folder has %v, want %v", got, want)
+		}
+	})
+}
+
+// restoration returns a restoration over a folder that has content and a backup that is
+// another store.
+func restoration(t *testing.T) *Restoration {
+	t.Helper()
+	dir := t.TempDir()
+	r := &Restoration{
+		From: filepath.Join(dir, "backup"), Data: filepath.Join(dir, "data"), Replace: true, Carry: []string{"backups", "none"},
+		Check: func(_ context.Context, dir string) error { return checkStore(dir) },
+		Lock:  func(string) (io.Closer, error) { return io.NopCloser(nil), nil },
+		Now:   func() time.Time { return time.Unix(0, 0) },
+	}
+	for path, text := range map[string]string{r.From: "whole backup", filepath.Join(r.From, "sub"): "whole sub", r.Data: "whole present", filepath.Join(r.Data, "backups"): "whole other"} {
+		if err := writeStore(path, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// tree returns the content of each file below a folder.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		files[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestRestoreSwaps(t *testing.T) {
+	for name, swap := range map[string]func(*Restoration) error{
+		"at once": func(*Restoration) error { return nil },
+		"by a link": func(r *Restoration) error {
+			link := r.Data + "-link"
+			defer func() { r.Data = link }()
+			return os.Symlink(r.Data, link)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := restoration(t)
+			data := r.Data
+			if err := swap(r); err != nil {
+				t.Fatal(err)
+			}
+			former, err := r.Restore(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"store": "whole backup", "sub/store": "whole sub", "backups/store": "whole other"}
+			if got := tree(t, data); !maps.Equal(got, want) {
+				t.Errorf("the folder has %v, want %v", got, want)
+			}
+			if got, want := tree(t, former), map[string]string{"store": "whole present"}; former != data+".replaced-19700101T000000Z" || !maps.Equal(got, want) {
+				t.Errorf("%s has %v, want %v", former, got, want)
+			}
+			if got := tree(t, r.From); len(got) != 2 {
+				t.Errorf("the backup has %v", got)
+			}
+			if left := names(t, filepath.Dir(data)); slices.ContainsFunc(left, func(n string) bool { return strings.Contains(n, ".restoring-") }) {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+	dir := t.TempDir()
+	for _, d := range []string{"a", "b"} {
+		if err := writeStore(filepath.Join(dir, d), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := swapByTwo(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := tree(t, dir), map[string]string{"a/store": "b", "b/store": "a"}; !maps.Equal(got, want) {
+		t.Errorf("swapped by two renames: %v", got)
+	}
+}
+
+func TestRestoreIntoNothing(t *testing.T) {
+	for name, prepare := range map[string]func(dir string) error{
+		"a missing folder": func(string) error { return nil },
+		"an empty folder":  func(dir string) error { return os.Mkdir(dir, 0o700) },
+	} {
+		r := restoration(t)
+		r.Data, r.Replace = filepath.Join(t.TempDir(), "new"), false
+		if err := prepare(r.Data); err != nil {
+			t.Fatal(err)
+		}
+		former, err := r.Restore(t.Context())
+		if got := tree(t, r.Data); err != nil || former != "" || got["store"] != "whole backup" {
+			t.Errorf("%s: %q, %v; the folder has %v", name, former, err, got)
+		}
+	}
+}
+
+func TestRestoreChecksBeforeItReplaces(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(r *Restoration) error
+		want    error // nil means any
+	}{
+		{"content that may not be replaced", func(r *Restoration) error { r.Replace = false; return nil }, ErrNotEmpty},
+		{"a folder in use", func(r *Restoration) error {
+			r.Lock = func(string) (io.Closer, error) { return nil, errors.New("locked") }
+			return nil
+		}, ErrInUse},
+		{"a damaged backup", func(r *Restoration) error { return writeStore(r.From, "part") }, nil},
+		{"no backup", func(r *Restoration) error { return os.RemoveAll(r.From) }, os.ErrNotExist},
+		{"a backup with a link", func(r *Restoration) error { return os.Symlink("/etc/passwd", filepath.Join(r.From, "x")) }, nil},
+		{"a file as data", func(r *Restoration) error {
+			return errors.Join(os.RemoveAll(r.Data), os.WriteFile(r.Data, []byte("x"), 0o600))
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := restoration(t)
+			if err := tt.prepare(r); err != nil {
+				t.Fatal(err)
+			}
+			before := fmt.Sprint(tree(t, filepath.Dir(r.Data)))
+			if _, err := r.Restore(t.Context()); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("Restore = %v, want %v", err, tt.want)
+			}
+			if after := fmt.Sprint(tree(t, filepath.Dir(r.Data))); after != before {
+				t.Errorf("the folders have %s, want %s", after, before)
+			}
+		})
+	}
+}
