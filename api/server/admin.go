@@ -199,7 +199,7 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	case !backupName.MatchString(name):
 		return nil, &leaderboard.FieldError{Field: "name", Problem: "must be 1 to 128 letters, digits, dots, dashes and underscores, and must not begin with a dot"}
 	case s.options.Backup == nil:
-		return nil, fmt.Errorf("this server cannot back up its store; use the tools of the store: %w", errors.ErrUnsupported)
+		return nil, fmt.Errorf("a distributed server has no backups; take snapshots of Cassandra instead: %w", errors.ErrUnsupported)
 	}
 	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name}}
 	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) })

@@ -58,6 +58,9 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	}
 	secret, key := auth.NewKey(name, []string{auth.Admin.String()}, time.Now())
 	s.newKey = secret
+	if err := s.keepNewKey(); err != nil {
+		return err
+	}
 	return s.store.PutAPIKey(ctx, key)
 }
 

@@ -21,14 +21,15 @@ func (s *testServer) with(t *testing.T, key string, args ...string) commandResul
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
 }
 
-// firstKey returns the admin key that a start printed.
+// firstKey returns the admin key that a start wrote to a file.
 func (s *testServer) firstKey(t *testing.T) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(s.stdout.String(), "export LEADERBOARD_KEY=")
+	_, rest, _ := strings.Cut(s.stdout.String(), "admin key is in ")
+	path, _, ok := strings.Cut(rest, "; ")
 	if !ok {
-		t.Fatalf("the start prints no key: %q", s.stdout)
+		t.Fatalf("the start names no file of a key: %q", s.stdout)
 	}
-	return strings.Fields(rest)[0]
+	return keyIn(t, s, path)
 }
 
 // putKeys stores keys in a data folder that no server uses.
@@ -84,7 +85,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	s.with(t, third, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
 	s.stop()
 	s = startServer(t, data, nil)
-	if strings.Contains(s.stdout.String(), "LEADERBOARD_KEY") || strings.Contains(s.stderr.String(), "admin-key") {
+	if s.stdout.String() != "" || strings.Contains(s.stderr.String(), "admin-key") {
 		t.Errorf("a start with an admin key made one or warned: %s%s", s.stdout, s.stderr)
 	}
 	if r := s.with(t, next, "key", "list"); r.code != exitOK {

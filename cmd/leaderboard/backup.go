@@ -126,7 +126,7 @@ func restore(ctx context.Context, app *cli.App, c *config.Config, name string, r
 	}
 	var rows int64
 	r := backup.Restoration{
-		From: from, Data: c.Data, Replace: replace, Carry: []string{config.DefaultBackups}, Drop: []string{pebble.ChecksumsFile}, Lock: pebble.Lock, Now: time.Now,
+		From: from, Data: c.Data, Replace: replace, Carry: carried, Drop: []string{pebble.ChecksumsFile}, Lock: pebble.Lock, Now: time.Now,
 		Check: func(ctx context.Context, dir string) (err error) { rows, err = pebble.Check(ctx, dir); return err },
 	}
 	former, err := r.Restore(ctx)

@@ -84,7 +84,7 @@ func runDemo(ctx context.Context, app *cli.App, c *config.Config, matches []demo
 		return &cli.UsageError{Err: err}
 	}
 	log := slog.New(slog.NewTextHandler(app.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s, err := openServer(ctx, c, log)
+	s, err := openServer(ctx, c, log, cli.IsTerminal(app.Stdout))
 	if err != nil {
 		return err
 	}

@@ -53,14 +53,18 @@ type server struct {
 	certificates *apiserver.Certificates // nil without TLS
 	draining     atomic.Bool             // whether the server is about to stop
 
-	// newKey is the admin key that the first start created. It is printed once.
-	newKey secret.Text
+	// newKey is the admin key that the first start created. It is printed once, or written
+	// to newKeyFile.
+	newKey     secret.Text
+	newKeyFile string // the file of newKey; empty if the key is to be printed
+	terminal   bool   // whether standard output is a terminal
 }
 
 // openServer returns a server that listens but does not answer yet: see
-// [server.serve]. The caller must close the server.
-func openServer(ctx context.Context, c *config.Config, log *slog.Logger) (s *server, err error) {
-	s = &server{config: c, log: log}
+// [server.serve]. terminal states whether standard output is a terminal. The caller must
+// close the server.
+func openServer(ctx context.Context, c *config.Config, log *slog.Logger, terminal bool) (s *server, err error) {
+	s = &server{config: c, log: log, terminal: terminal}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())

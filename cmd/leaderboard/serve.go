@@ -22,7 +22,8 @@ func serveCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cli.Exactly(),
 		Long: `Run the server on its embedded store, which keeps all data in one folder. The
-first start creates an admin key and prints it once. With --insecure no call needs
+first start creates an admin key and prints it once on a terminal; elsewhere it writes
+the key to the file admin-key in that folder, or to first_key_file. With --insecure no call needs
 a key; use that only to try the server on one machine.
 
 With --cassandra-hosts, --redis-addresses and --kafka-brokers the server is part of
@@ -57,7 +58,7 @@ func runServer(ctx context.Context, app *cli.App, c *config.Config, load func() 
 	level := &slog.LevelVar{}
 	level.Set(c.Log.SlogLevel())
 	log := newLog(app.Stderr, c.Log, level)
-	s, err := openServer(ctx, c, log)
+	s, err := openServer(ctx, c, log, cli.IsTerminal(app.Stdout))
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,9 @@ func welcome(app *cli.App, s *server) {
 			fmt.Fprint(app.Stdout, "  Calls need no key: every user of this machine may do everything.\n\n")
 		}
 	}
-	if s.newKey != "" {
+	if s.newKeyFile != "" {
+		app.Printf("the first admin key is in %s; store it safely, then delete the file\n", s.newKeyFile)
+	} else if s.newKey != "" {
 		fmt.Fprintf(app.Stdout, "  Your admin key, shown only this once (leaderboard key create makes more):\n\n  export LEADERBOARD_KEY=%s\n\n", string(s.newKey))
 	}
 	s.log.Info("listening", "http", addressOf(s.rest), "grpc", addressOf(s.grpc), "admin", addressOf(s.admin), "tls", s.config.TLS.Cert != "",

@@ -118,7 +118,7 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openServer(t.Context(), &c.Config, newLog(app.Stderr, c.Log, c.Log.SlogLevel()))
+	s, err := openServer(t.Context(), &c.Config, newLog(app.Stderr, c.Log, c.Log.SlogLevel()), false)
 	if err != nil {
 		t.Fatal(err)
 	}

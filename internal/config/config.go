@@ -21,14 +21,15 @@ import (
 // from this struct. To add a setting, add a field with tags, and a default to [Default].
 // To add a group, add a field whose type is a struct of such fields.
 type Config struct {
-	Data       string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist, for its own user only."`
-	HTTP       string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 takes any free port."`
-	GRPC       string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
-	Admin      string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
-	Insecure   bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Only with loopback addresses in http, grpc and admin. Servers that require keys refuse the keys that it creates."`
-	PublicRead bool   `key:"public_read" unit:"true or false" help:"Allow callers without a key to read ranks, except on private boards."`
-	Reflection bool   `key:"grpc_reflection" unit:"true or false" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey   Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one. If it is empty and the store has no valid admin key, the start creates one and prints it once."`
+	Data         string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist, for its own user only."`
+	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 takes any free port."`
+	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
+	Admin        string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
+	Insecure     bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Only with loopback addresses in http, grpc and admin. Servers that require keys refuse the keys that it creates."`
+	PublicRead   bool   `key:"public_read" unit:"true or false" help:"Allow callers without a key to read ranks, except on private boards."`
+	Reflection   bool   `key:"grpc_reflection" unit:"true or false" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
+	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one. If it is empty and the store has no valid admin key, the start creates one and shows it once."`
+	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that the first start creates, if standard output is no terminal. If empty, the file admin-key inside data. Only the server's user can read it."`
 
 	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy, over REST and gRPC. The header of other callers is ignored."`
 	Web            Web      `key:"web"`
@@ -154,6 +155,18 @@ func (c *Config) BackupFolder() string {
 	}
 	return c.BackupDir
 }
+
+// KeyFile returns the file for the first admin key.
+func (c *Config) KeyFile() string {
+	if c.FirstKeyFile == "" {
+		return filepath.Join(c.Data, DefaultKeyFile)
+	}
+	return c.FirstKeyFile
+}
+
+// DefaultKeyFile is the name of the file of the first admin key inside the folder of the
+// data.
+const DefaultKeyFile = "admin-key"
 
 // DefaultBackups is the name of the folder of backups inside the folder of the data.
 const DefaultBackups = "backups"

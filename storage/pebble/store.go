@@ -85,7 +85,6 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.CacheBytes = defaultCacheBytes
 	}
 	s := &Store{
-		fs:      opts.FS,
 		admin:   newGate(),
 		failed:  make(chan struct{}),
 		seals:   map[leaderboard.SeasonKey]*seal{},
@@ -111,6 +110,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 		}
 	}()
 	guard := newGuardFS(opts.FS, dir, func(err error) { _ = s.fail(err) })
+	s.fs = guard
 	cache := pebble.NewCache(opts.CacheBytes)
 	defer cache.Unref()
 	o := &pebble.Options{

@@ -3,6 +3,8 @@ package page
 import (
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -139,9 +141,13 @@ func TestPageOfAnEmptyBoard(t *testing.T) {
 }
 
 func TestPageAsksForAKey(t *testing.T) {
-	server, out := serve(t)
-	_, key, _ := strings.Cut(out, "export LEADERBOARD_KEY=")
-	key, _, _ = strings.Cut(key, "\n")
+	file := filepath.Join(t.TempDir(), "key")
+	server, _ := serve(t, "--first-key-file", file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := strings.TrimSpace(string(text))
 	b := open(t, 1200, 900)
 	b.visit(server + "/")
 	b.shows("#state", "a key is needed")

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// newTerminal returns the two ends of a pseudo-terminal.
+func newTerminal(t *testing.T) (screen, process *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if process, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { process.Close() })
+	return screen, process
+}
+
+// onTerminal runs a command with its output on a terminal, until the command ends or
+// until done reports true, and returns the output.
+func onTerminal(t *testing.T, environ []string, done func(shown string) bool, args ...string) string {
+	t.Helper()
+	screen, process := newTerminal(t)
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(environ, childEnv+"=1", "TERM=dumb")
+	cmd.Stdout = process
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	process.Close() // the screen ends with the command
+	shown := &output{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(shown, screen) // ends with an error once no process has the terminal
+	}()
+	if done != nil {
+		eventually(t, "the terminal shows the output", func() bool { return done(shown.String()) })
+		_ = cmd.Process.Kill()
+	}
+	_ = cmd.Wait()
+	<-ended
+	return shown.String()
+}
+
+func TestFirstKeyIsShownOnATerminal(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	shown := onTerminal(t, nil, func(shown string) bool { return strings.Contains(shown, "export LEADERBOARD_KEY=lbk_") },
+		"serve", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	if _, err := os.Stat(filepath.Join(data, "admin-key")); err == nil {
+		t.Errorf("the key is in a file too; the terminal shows %s", shown)
+	}
+}
+
+// CSV stays exact in files and pipes. On a terminal, nothing may be obeyed.
+func TestCSVOnATerminalIsEscaped(t *testing.T) {
+	address := (&hostileServer{}).start(t)
+	server := "LEADERBOARD_SERVER=" + address
+	shown := onTerminal(t, []string{server}, nil, "export", "entries", "--format", "csv")
+	if found, ok := obeyed(strings.ReplaceAll(shown, "\r\n", "\n")); ok || !strings.Contains(shown, "forged") {
+		t.Errorf("the terminal shows %s", found)
+	}
+	if r := command(t, "", []string{server}, "export", "entries", "--format", "csv"); !strings.Contains(r.stdout, "\x1b") {
+		t.Errorf("a pipe gets %q", r.stdout)
+	}
+}
