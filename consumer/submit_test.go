@@ -53,6 +53,13 @@ func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 	if got, err := s.Retract(t.Context(), boardB(t, s), key, nil); err != nil || got.Status != leaderboard.Applied || got.Score != 10 {
 		t.Errorf("retract: %+v, error %v; want the status Applied and the score 10", got, err)
 	}
+	if _, err := applying.SetBan(t.Context(), leaderboard.Ban{User: "ann", Board: "b", Banned: true}); err != nil {
+		t.Fatal(err)
+	}
+	got, err = s.Submit(t.Context(), boardB(t, s), result("m9", 5))
+	if err != nil || !got[0].Banned || got[0].Status != leaderboard.Applied || got[0].Score != 15 || got[0].Ranks.Competition != 0 {
+		t.Errorf("submit of a banned user: %+v, error %v; want Banned, the status Applied, the score 15 and no rank", got, err)
+	}
 }
 
 // A process that starts while no broker is reachable fails to submit. Once a broker
