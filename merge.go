@@ -49,6 +49,9 @@ const (
 	ReasonClosed Reason = "SEASON_CLOSED"
 	// ReasonErased means that the user was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
+	// ReasonDeleted means that the board, or the season, was deleted after the result was
+	// received.
+	ReasonDeleted Reason = "DELETED"
 	// ReasonInvalid means that the result breaks a limit of the board.
 	ReasonInvalid Reason = "INVALID"
 )
@@ -82,6 +85,9 @@ type Known struct {
 	Refusals []Refusal    // the match's refusals, in any order
 	Tally    Tally        // the tally of the user's results in the season
 	ErasedAt time.Time    // the time of the user's last erasure, or zero
+	// DeletedAt is the time of the last deletion of a board with the board's id, or of the
+	// season, whichever is later, or zero.
+	DeletedAt time.Time
 }
 
 // Decision is what a store must do about an arriving result. At most one of Put
@@ -120,6 +126,8 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	d := Decision{Tally: known.Tally}
 	have := known.Result
 	switch {
+	case !known.DeletedAt.IsZero() && !r.ReceivedAt.After(known.DeletedAt):
+		return d.reject(nil, ReasonDeleted)
 	case !r.ReceivedAt.After(known.ErasedAt):
 		return d.reject(nil, ReasonErased)
 	case have != nil && r.Revision < have.Revision:

@@ -45,8 +45,10 @@ type BoardStore interface {
 	// Errors: [ErrBoardNotFound], the error of change, and those of Amend.
 	AmendBoard(ctx context.Context, id BoardID, change func(*Board) error) (Board, error)
 	// DeleteBoard removes a board and everything kept under it. A board created
-	// later with the same id starts empty. Errors: [ErrBoardNotFound].
-	DeleteBoard(ctx context.Context, id BoardID) error
+	// later with the same id starts empty. If at is not zero, that board rejects each
+	// result that was received at the time at or earlier, with [ReasonDeleted].
+	// Errors: [ErrBoardNotFound].
+	DeleteBoard(ctx context.Context, id BoardID, at time.Time) error
 }
 
 // Outcome is what became of one result of an Apply.
@@ -228,8 +230,10 @@ type SeasonStore interface {
 	// Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalStanding(ctx context.Context, l Ladder, user UserID) (Standing, error)
 	// DeleteSeason removes everything kept about a season. It returns nil if the
-	// store knows nothing of the season.
-	DeleteSeason(ctx context.Context, s SeasonKey) error
+	// store knows nothing of the season. If at is not zero, and the board exists, the
+	// season then rejects each result that was received at the time at or earlier, with
+	// [ReasonDeleted].
+	DeleteSeason(ctx context.Context, s SeasonKey, at time.Time) error
 }
 
 // APIKey is a caller's credential, without its secret.

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -31,6 +32,14 @@ func (c *cluster) outcomes(n int) []string {
 	}
 	slices.Sort(got)
 	return got
+}
+
+// nextMillisecond returns once a message, whose time is in whole milliseconds, has a later
+// time than everything so far.
+func nextMillisecond() {
+	for at := time.Now(); !time.Now().Truncate(time.Millisecond).After(at); {
+		runtime.Gosched()
+	}
 }
 
 // A consumer that has cached an older version of a board reads the board again before
@@ -73,6 +82,7 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 			if _, err := s.CreateBoard(t.Context(), board); err != nil {
 				t.Fatal(err)
 			}
+			nextMillisecond()
 		}, points("u", "second", 1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,6 +169,46 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 		t.Errorf("%d dead letters, want %d", dead, n)
 	}
 	if diff := cmp.Diff([]string{"u 1"}, board(t, s)); diff != "" {
+		t.Errorf("board (-want +got):\n%s", diff)
+	}
+}
+
+// A log that is read again from its start does not fill a board that was deleted and
+// created again. Results that were received after the deletion count, also those from
+// before the creation.
+func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
+	c := start(t)
+	store, index := embedded.Open(t)
+	s := ranking.New(store, index, ranking.Options{})
+	sum := leaderboard.Board{ID: "b", Policy: leaderboard.Sum}
+	if _, err := s.CreateBoard(t.Context(), sum); err != nil {
+		t.Fatal(err)
+	}
+	c.send(message(points("u", "old", 7)))
+	first := c.consume(s)
+	if diff := cmp.Diff([]string{"old APPLIED"}, c.outcomes(1)); diff != "" {
+		t.Fatal(diff)
+	}
+	first()
+	nextMillisecond()
+	if err := s.DeleteBoard(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	nextMillisecond()
+	c.send(message(points("u", "before the creation", 1)))
+	nextMillisecond()
+	if _, err := s.CreateBoard(t.Context(), sum); err != nil {
+		t.Fatal(err)
+	}
+	c.send(message(points("u", "new", 1)))
+	again := c.topics.Prefix + "again"
+	m := c.join(ranking.New(store, index, ranking.Options{}), consumer.Options{Group: again})
+	defer m.stop()
+	want := []string{"before the creation APPLIED", "new APPLIED", "old APPLIED", "old REJECTEDDELETED"}
+	if diff := cmp.Diff(want, c.outcomes(4)); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"u 2"}, board(t, s)); diff != "" {
 		t.Errorf("board (-want +got):\n%s", diff)
 	}
 }

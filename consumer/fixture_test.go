@@ -283,7 +283,7 @@ type member struct {
 func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	c.t.Helper()
 	m := &member{t: c.t, metrics: prometheus.NewRegistry()}
-	o.Brokers, o.Topics, o.Group, o.Registerer = c.brokers, c.topics, c.group(), m.metrics
+	o.Brokers, o.Topics, o.Group, o.Registerer = c.brokers, c.topics, cmp.Or(o.Group, c.group()), m.metrics
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
 	}

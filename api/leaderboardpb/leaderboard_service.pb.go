@@ -647,7 +647,7 @@ func (x *GetResultRequest) GetRevision() int64 {
 type GetResultResponse struct {
 	state  protoimpl.MessageState   `protogen:"open.v1"`
 	Status GetResultResponse_Status `protobuf:"varint,1,opt,name=status,proto3,enum=leaderboard.v1.GetResultResponse_Status" json:"status,omitempty"`
-	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, USER_ERASED or INVALID.
+	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, USER_ERASED, DELETED or INVALID.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	// The season that the answer is about.

@@ -162,6 +162,8 @@ func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
 		return fmt.Sprintf("season %s is closed and takes no more results", r.Season)
 	case leaderboard.ReasonErased:
 		return "the user was erased after this result was sent"
+	case leaderboard.ReasonDeleted:
+		return "the board or the season was deleted after this result was sent"
 	}
 	return "the result was rejected: " + string(r.Reason)
 }

@@ -85,7 +85,8 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	})
 }
 
-// DeleteBoard deletes a board and all its data. Errors:
+// DeleteBoard deletes a board and all its data. Results that were received until now
+// never appear in a later board with the id. Errors:
 // [leaderboard.ErrBoardNotFound].
 func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	seasons, err := a.store.Seasons(ctx, id)
@@ -108,7 +109,7 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 		return err
 	}
 	defer a.forgetBoard(id)
-	if err := a.store.DeleteBoard(ctx, id); err != nil {
+	if err := a.store.DeleteBoard(ctx, id, leaderboard.Truncate(a.now())); err != nil {
 		return err
 	}
 	for _, r := range seasons {

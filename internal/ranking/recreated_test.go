@@ -2,6 +2,7 @@ package ranking_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -17,7 +18,7 @@ func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "old 1 1") // loads the index
 	// Another process, with an index of its own, deletes the board and creates the
 	// next one.
-	if err := f.store.DeleteBoard(t.Context(), "b"); err != nil {
+	if err := f.store.DeleteBoard(t.Context(), "b", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	next := sumBoard

@@ -195,10 +195,11 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 		t.Error("a sealed season was loaded into the index")
 	}
 
+	f.clock.set(start)
 	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	f.clock.set(start)
+	f.clock.set(start.Add(time.Second))
 	b.Title = "again"
 	f.create(b)
 	f.submit("b", points("dan", "m", 1))
@@ -429,4 +430,35 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantList(ranking.Query{Board: "b", Season: season})
+}
+
+// A season that was deleted past its retention takes no results that were received
+// before, as from a log that is read again.
+func TestRetentionIsFinal(t *testing.T) {
+	f := open(t)
+	b := dailyBoard
+	b.Retention = 48 * time.Hour
+	b = f.create(b)
+	r := points("ann", "m", 5)
+	r.Board, r.Season, r.AchievedAt, r.ReceivedAt = "b", day, start, start
+	apply := func() leaderboard.Outcome {
+		t.Helper()
+		report, err := f.Apply(t.Context(), &b, []leaderboard.MatchResult{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Outcomes[0]
+	}
+	if o := apply(); o.Status != leaderboard.Applied {
+		t.Fatalf("first: %+v", o)
+	}
+	f.seal()
+	f.clock.set(start.AddDate(0, 0, 7))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := apply(); o.Status != leaderboard.Rejected || o.Reason != leaderboard.ReasonDeleted {
+		t.Errorf("again after the deletion: %+v, want a rejection with %s", o, leaderboard.ReasonDeleted)
+	}
+	f.wantList(dayQuery)
 }

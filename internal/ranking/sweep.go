@@ -47,7 +47,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			}
 			a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
 		case b.Retention > 0 && !now.Before(r.SealedAt.Add(b.Retention)):
-			if err := a.store.DeleteSeason(ctx, r.SeasonKey); err != nil {
+			if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
 				return err
 			}
 			a.forgetSeason(r.SeasonKey)

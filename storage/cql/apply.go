@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -81,9 +82,10 @@ type task struct {
 	results   []*leaderboard.MatchResult
 	at        []int // the indexes of the results in the Apply
 
-	outcomes []leaderboard.Outcome
-	change   leaderboard.Change
-	err      error
+	deletedAt time.Time // of the incarnation in which the task works
+	outcomes  []leaderboard.Outcome
+	change    leaderboard.Change
+	err       error
 }
 
 func (t *task) run(ctx context.Context) error {
@@ -97,6 +99,7 @@ func (t *task) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		t.deletedAt = inc.deletedAt
 		key := &userKey{t.seasonKey, inc.number, t.user}
 		done, err := t.attempt(ctx, key, inc)
 		if err != nil {
@@ -177,7 +180,7 @@ func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.Ma
 			// The match has a result in the table, which the summary may lack.
 			return nil, false, nil
 		}
-		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt}, *r)
+		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, *r)
 		next := have
 		if d.Put != nil {
 			next.version += m.versionWith(d.Put) - m.version()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -79,6 +80,12 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		// A deletion of the old board is running or was interrupted. Once it is certain
 		// that the incarnations of all seasons have ended, the old board's data is not
 		// visible in the new board.
+		//
+		// The deletion may have been interrupted before its time was written. The creation
+		// of the new board is the earliest time that is certainly after the deletion.
+		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
+			return err
+		}
 		if err := s.endIncarnations(ctx, b.ID); err != nil {
 			return err
 		}
@@ -144,7 +151,7 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 
 // DeleteBoard removes a board and all data of its seasons. If it is interrupted, the
 // next DeleteBoard of the id completes it.
-func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	for {
 		k, err := s.readBoard(ctx, id)
 		if err != nil && k.buckets == 0 {
@@ -160,6 +167,9 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 		if ok {
 			break
 		}
+	}
+	if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: id}, at); err != nil {
+		return err
 	}
 	// Incarnations that are opened after this point are never used: see opened.
 	if err := s.endIncarnations(ctx, id); err != nil {

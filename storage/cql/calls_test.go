@@ -174,8 +174,8 @@ func TestCallsAreGolden(t *testing.T) {
 		}},
 		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
 		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
-		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey) }},
-		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID) }},
+		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey, time.Time{}) }},
+		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID, time.Time{}) }},
 	} {
 		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)
 		if err := call.run(); err != nil {

@@ -30,7 +30,7 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	}
 	var applied, deleted, between error
 	writer, _ := d.conns[0].walk(func() { applied = d.apply(ctx, d.stores[0], "m 5 red") })
-	deleter, _ := d.conns[1].walk(func() { deleted = d.stores[1].DeleteBoard(ctx, d.board.ID) })
+	deleter, _ := d.conns[1].walk(func() { deleted = d.stores[1].DeleteBoard(ctx, d.board.ID, time.Time{}) })
 	turns := []func(int) bool{writer, deleter}
 	if first == 1 {
 		turns = []func(int) bool{deleter, writer}
@@ -170,7 +170,7 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	}
 	var failed error
 	deleter, _ := w.conns[1].walk(func() {
-		failed = w.stores[1].DeleteSeason(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll})
+		failed = w.stores[1].DeleteSeason(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, time.Time{})
 	})
 	gate := &readGate{conn: w.third.conn}
 	reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
@@ -247,7 +247,7 @@ func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) e
 	turns[0], _ = w.conns[0].walk(func() { errs[0] = w.seal(ctx, w.stores[0]) })
 	turns[1], _ = w.conns[1].walk(func() {
 		w.user = "again"
-		errs[1] = errors.Join(w.stores[1].DeleteSeason(ctx, seasonKey), w.apply(ctx, w.stores[1], "x 9 red"))
+		errs[1] = errors.Join(w.stores[1].DeleteSeason(ctx, seasonKey, time.Time{}), w.apply(ctx, w.stores[1], "x 9 red"))
 		if errs[1] == nil {
 			errs[1] = w.amends(ctx, w.stores[1])
 		}

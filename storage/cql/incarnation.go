@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
@@ -23,6 +24,9 @@ type incarnation struct {
 	// that its board existed. Therefore a later deletion of the board also ends the
 	// incarnation: see opened. The flag is not stored.
 	lived bool
+	// deletedAt is the time of the last deletion of the season or of a board with the
+	// board's id. It is known if lived is set. See deletionRow.
+	deletedAt time.Time
 }
 
 // same reports whether inc and o are the same incarnation.
@@ -114,7 +118,9 @@ func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarn
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
 	was := ins.cached[s]
-	inc.lived = was.lived && was.same(&inc)
+	if was.lived && was.same(&inc) {
+		inc.lived, inc.deletedAt = true, was.deletedAt
+	}
 	delete(ins.cached, s)
 	// Only open seasons are cached: otherwise requests with invented season ids would
 	// fill the memory.
@@ -147,7 +153,7 @@ func (ins *incarnations) lived(s leaderboard.SeasonKey, inc incarnation) incarna
 	defer ins.mu.Unlock()
 	inc.lived = true
 	if k, ok := ins.cached[s]; ok && k.same(&inc) {
-		k.lived = true
+		k.lived, k.deletedAt = true, inc.deletedAt
 		ins.cached[s] = k
 	}
 	return inc
@@ -181,6 +187,11 @@ func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderb
 		case !sameBoard(&k.board, b), inc.open && inc.made > made:
 			return incarnation{}, notFound(b.ID)
 		case inc.of(b):
+			// Deletions write their time before they end the incarnation. So the times of all
+			// deletions before this incarnation are found here.
+			if inc.deletedAt, err = s.deletedAt(ctx, seasonKey); err != nil {
+				return incarnation{}, err
+			}
 			return s.incarnations.lived(seasonKey, inc), nil
 		case inc.open:
 			// This incarnation was opened for a deleted board with the same id, after the
@@ -197,6 +208,33 @@ func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderb
 			}
 		}
 	}
+}
+
+// deletionRow returns the key of the row of table seasons whose column board_made has the
+// time of the last deletion of a season, or of its board if the season is empty. The tab
+// distinguishes it from the keys of seasons, whose ids are printable. Such a row is never open, so readers of
+// seasons ignore it.
+func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
+
+// setDeleted records the deletion of a season, or of a board if the season is empty,
+// unless at is zero.
+func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
+	micros := at.UnixMicro()
+	if micros <= 0 {
+		return nil
+	}
+	return s.conn.write(ctx, op{setDeleted, []any{micros, micros, string(seasonKey.Board), deletionRow(seasonKey.Season)}})
+}
+
+// deletedAt returns the time of the last deletion of a season or of its board, or zero.
+func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {
+	var last, micros int64
+	q := op{selectDeleted, []any{string(seasonKey.Board), []string{deletionRow(""), deletionRow(seasonKey.Season)}}}
+	err := s.conn.read(ctx, q, []any{&micros}, func() bool { last = max(last, micros); return true })
+	if err != nil || last == 0 {
+		return time.Time{}, err
+	}
+	return time.UnixMicro(last).UTC(), nil
 }
 
 func notFound(id leaderboard.BoardID) error {

@@ -89,7 +89,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			if err != nil || total != 3 || top[0].User != w.user || w.board.ScoreOf(top[0].Key, w.clock) != 50 {
 				t.Errorf("final standings %+v of %d, error %v", top, total, err)
 			}
-			if err := w.third.DeleteSeason(ctx, seasonKey); err != nil {
+			if err := w.third.DeleteSeason(ctx, seasonKey, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			if found := finalRows(m); len(found) > 0 {

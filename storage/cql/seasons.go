@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -81,7 +82,14 @@ func (s *Store) anyUser(ctx context.Context, seasonKey leaderboard.SeasonKey, in
 
 // DeleteSeason removes all data of a season. If it is interrupted, the next
 // DeleteSeason of the season completes it.
-func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey) error {
+func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
+	if _, err := s.readBoard(ctx, seasonKey.Board); err == nil {
+		if err := s.setDeleted(ctx, seasonKey, at); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
 	inc, err := s.incarnations.fresh(ctx, seasonKey)
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ const (
 
 	selectSeasons  = `SELECT season, edition, opened, board_made, buckets, swept FROM seasons WHERE board = ?`
 	selectSeason   = `SELECT edition, opened, board_made, buckets, swept FROM seasons WHERE board = ? AND season = ?`
+	selectDeleted  = `SELECT board_made FROM seasons WHERE board = ? AND season IN ?`
+	setDeleted     = `UPDATE seasons USING TIMESTAMP ? SET board_made = ? WHERE board = ? AND season = ?`
 	openSeason     = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
 	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
 	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -195,7 +196,7 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 }
 
 // DeleteBoard implements [leaderboard.Store].
-func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	bd := s.board(id)
 	if bd == nil {
 		return fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
@@ -214,11 +215,15 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 		return fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
 	batch := s.db.NewBatch()
-	if err := batch.Delete(boardKey(id), nil); err != nil {
+	known, err := s.setDeleted(batch, leaderboard.SeasonKey{Board: id}, at)
+	if err == nil {
+		err = batch.Delete(boardKey(id), nil)
+	}
+	if err != nil {
 		unlock()
 		return unavailable("write", err)
 	}
-	return s.remove(ctx, batch, bd, boardPrefix(bd.number), func() {
+	return s.remove(ctx, batch, bd, boardPrefix(bd.number), known, func() {
 		s.boards.Store(boards.without(bd))
 		unlock()
 	})
@@ -226,8 +231,9 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 
 // remove commits batch together with the removal of all data of bd under prefix. It
 // holds all stripes until the removal is visible, so no concurrent Apply leaves rows
-// behind. It calls done once the removal is visible, or if the commit was not started.
-func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, done func()) error {
+// behind. It calls visible, and then done, once the removal is visible. If the commit was
+// not started, it calls done only.
+func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, visible, done func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
 		done()
@@ -244,6 +250,7 @@ func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, pref
 		s.orphanMu.Lock()
 		clear(s.orphans)
 		s.orphanMu.Unlock()
+		visible()
 		done()
 		unlock()
 	})

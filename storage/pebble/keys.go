@@ -20,6 +20,7 @@ import (
 //	t  end of a ban, 8; user id with length; board id, raw   nothing
 //	a  negated time of an act, 8; act id, raw    the act as JSON
 //	w  SHA-256 of a user id; the rest of an act's key    nothing; a note: the act concerns the user
+//	x  board id with length; season, raw       time of the deletion of the season, in microseconds, 8 bytes; of the board if the season is empty
 //	e  SHA-256 of a user id                    time of the erasure, and the version that later entries continue from
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; s                                the seal as JSON
@@ -53,6 +54,7 @@ const (
 	kindAct      = 'a'
 	kindUserAct  = 'w'
 	kindErased   = 'e'
+	kindDeleted  = 'x'
 	kindSeasons  = 'u'
 	kindData     = 'd'
 	dataSeal     = 's'
@@ -87,6 +89,10 @@ func hashKey(hash [32]byte, id string) []byte {
 }
 
 func banKey(user leaderboard.UserID) []byte { return append([]byte{kindBan}, user...) }
+
+func deletedKey(s leaderboard.SeasonKey) []byte {
+	return append(appendString([]byte{kindDeleted}, s.Board), s.Season...)
+}
 
 func erasedKey(hash [32]byte) []byte { return append([]byte{kindErased}, hash[:]...) }
 

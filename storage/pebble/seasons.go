@@ -3,7 +3,9 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -73,7 +75,7 @@ func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.Se
 }
 
 // DeleteSeason implements [leaderboard.Store].
-func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey) error {
+func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
 		return s.syncVisible(ctx)
@@ -82,5 +84,52 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 		return err
 	}
 	defer bd.sealing.unlock()
-	return s.remove(ctx, s.db.NewBatch(), bd, makeSeasonRowKey(bd.number, seasonKey.Season), func() {})
+	batch := s.db.NewBatch()
+	known, err := s.setDeleted(batch, seasonKey, at)
+	if err != nil {
+		return unavailable("write", err)
+	}
+	return s.remove(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), known, func() {})
+}
+
+// setDeleted adds the time of a deletion to batch, unless at is zero or a later time is
+// stored. The caller must call known once batch is visible.
+func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (known func(), err error) {
+	at = leaderboard.Truncate(at)
+	if at.UnixMicro() <= 0 || !at.After(s.deletionOf(seasonKey)) {
+		return func() {}, nil
+	}
+	value := binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro()))
+	return func() { s.deleted.Store(seasonKey, at) }, batch.Set(deletedKey(seasonKey), value, nil)
+}
+
+// deletionOf returns the stored time of a deletion, or zero.
+func (s *Store) deletionOf(seasonKey leaderboard.SeasonKey) time.Time {
+	at, _ := s.deleted.Load(seasonKey)
+	last, _ := at.(time.Time)
+	return last
+}
+
+// deletedAt returns the time of the last deletion of a season or of its board, or zero.
+func (s *Store) deletedAt(seasonKey leaderboard.SeasonKey) time.Time {
+	at, board := s.deletionOf(seasonKey), s.deletionOf(leaderboard.SeasonKey{Board: seasonKey.Board})
+	if board.After(at) {
+		return board
+	}
+	return at
+}
+
+func (s *Store) loadDeletions() error {
+	prefix := []byte{kindDeleted}
+	return s.scan(context.Background(), prefix, after(prefix), func(key, value []byte) (bool, error) {
+		d := decoder{b: key[1:]}
+		board := leaderboard.BoardID(d.string())
+		season := leaderboard.SeasonID(d.rest())
+		if d.bad || len(value) != 8 {
+			return false, errFormat("deletion")
+		}
+		at := time.UnixMicro(int64(binary.BigEndian.Uint64(value))).UTC()
+		s.deleted.Store(leaderboard.SeasonKey{Board: board, Season: season}, at)
+		return true, nil
+	})
 }

@@ -65,6 +65,10 @@ type Store struct {
 	sealMu sync.Mutex
 	seals  map[leaderboard.SeasonKey]*seal // seals in progress
 
+	// deleted has the time of the last deletion of each season, and with an empty season,
+	// of each board: SeasonKey -> time.Time.
+	deleted sync.Map
+
 	orphanMu sync.Mutex
 	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that was searched
 }
@@ -201,7 +205,7 @@ func (s *Store) load(readOnly bool) error {
 			return err
 		}
 	}
-	return s.loadBoards()
+	return errors.Join(s.loadBoards(), s.loadDeletions())
 }
 
 // Close releases the directory. If the store has failed, the directory stays locked

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -28,7 +29,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("entry (-want +got):\n%s", d)
 		}
 		// The number of a deleted board is never reused.
-		if err := s.DeleteBoard(t.Context(), "b"); err != nil {
+		if err := s.DeleteBoard(t.Context(), "b", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 		mustClose(t, s)
@@ -156,7 +157,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 		t.Fatal(err)
 	}
 	// DeleteSeason must leave no row of the season either.
-	if err := s.DeleteSeason(t.Context(), testSeason); err != nil {
+	if err := s.DeleteSeason(t.Context(), testSeason, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.scan(t.Context(), nil, nil, func(key, value []byte) (bool, error) {

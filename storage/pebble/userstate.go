@@ -97,6 +97,7 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	}
 	d := st.bd.Merge(leaderboard.Known{
 		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt,
+		DeletedAt: st.s.deletedAt(leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}),
 	}, *r)
 	if d.Refuse != nil {
 		rec.Refusals = append(rec.Refusals, *d.Refuse)

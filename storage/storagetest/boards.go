@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -165,7 +166,7 @@ var boardTests = []test{
 		other := f.create(bestBoard("b2"))
 		f.fill(b)
 		f.fill(other)
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err := f.Board(f.ctx, "b")
 		f.is("Board", err, leaderboard.ErrBoardNotFound)
 		f.keepsNothing(*b)
@@ -177,7 +178,7 @@ var boardTests = []test{
 	{"a board created later with the same id starts empty", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.fill(b)
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		again := bestBoard("b")
 		again.CreatedAt, again.Order = epoch.Add(time.Minute), leaderboard.LowerFirst
 		b = f.create(again)
@@ -188,11 +189,53 @@ var boardTests = []test{
 		f.ok("SetBan", err)
 		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
 	}},
+	{"results received until a deletion are rejected after it", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		other := f.create(bestBoard("b2"))
+		old := []leaderboard.MatchResult{
+			in("s1", f.result(b, "u", "m", 0, 1)), in("s2", f.result(b, "u", "m", 0, 2)), in("s3", f.result(b, "never", "m", 0, 3)),
+		}
+		f.apply(b, old[:2]...)
+		at := f.clock
+		check := func(what string, b *leaderboard.Board, deleted ...leaderboard.SeasonID) {
+			f.Helper()
+			for _, r := range old {
+				r.Board = b.ID
+				report, err := f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
+				f.ok("Apply "+what, err)
+				want := leaderboard.Reason("")
+				if slices.Contains(deleted, r.Season) {
+					want = leaderboard.ReasonDeleted
+				}
+				f.equal("reason "+what+" in "+string(r.Season), want, report.Outcomes[0].Reason)
+			}
+		}
+		s1 := leaderboard.SeasonKey{Board: "b", Season: "s1"}
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s1, at))
+		check("after the deletion of a season", b, "s1")
+		f.ok("DeleteSeason, at an earlier time", f.DeleteSeason(f.ctx, s1, at.Add(-time.Hour)))
+		check("after a deletion at an earlier time", b, "s1")
+		late := in("s1", f.result(b, "u", "later", 0, 4))
+		f.apply(b, late)
+		f.equal("ladder", users("u"), f.ladder(s1, ""))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", at))
+		again := bestBoard("b")
+		again.CreatedAt = at.Add(-time.Minute) // a creation refuses nothing, whatever its time
+		b = f.create(again)
+		check("after the deletion of a board", b, "s1", "s2", "s3")
+		f.keepsNothing(again)
+		f.apply(b, late)
+		f.equal("ladder of the new board", users("u"), f.ladder(s1, ""))
+		check("of another board", other)
+		f.ok("DeleteSeason of no board", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "s1"}, f.clock))
+		none := bestBoard("none")
+		check("of a board created after the deletion of one of its seasons", f.create(none))
+	}},
 	{"DeleteBoard returns ErrBoardNotFound if no board has the id", func(f *fixture) {
-		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b"), leaderboard.ErrBoardNotFound)
+		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}), leaderboard.ErrBoardNotFound)
 		f.create(sumBoard("b"))
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
-		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b"), leaderboard.ErrBoardNotFound)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
+		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}), leaderboard.ErrBoardNotFound)
 	}},
 	{"DeleteBoard leaves nothing of a concurrent Apply", func(f *fixture) {
 		for range f.rounds(5) {
@@ -213,13 +256,13 @@ var boardTests = []test{
 					}
 				})
 			}
-			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 			wg.Wait()
 			again := sumBoard("b")
 			again.CreatedAt = f.clock
 			f.create(again)
 			f.keepsNothing(again)
-			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		}
 	}},
 }

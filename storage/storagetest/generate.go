@@ -251,9 +251,9 @@ func generate(rng *rand.Rand) []op {
 		case n < 88:
 			o.kind, o.at = opAmendSeason, w.tick()
 		case n < 90:
-			o.kind = opDeleteSeason
+			o.kind, o.at = opDeleteSeason, w.tick()
 		case n < 92:
-			o.kind = opDeleteBoard
+			o.kind, o.at = opDeleteBoard, w.tick()
 			history = append(history, o)
 			create(id)
 			continue

@@ -20,6 +20,7 @@ type model struct {
 	records map[leaderboard.ResultKey]*leaderboard.Record
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
+	deleted map[leaderboard.SeasonKey]time.Time // with an empty season: deletions of the board
 	sealed  map[leaderboard.SeasonKey]*sealed
 }
 
@@ -35,6 +36,7 @@ func newModel() *model {
 		records: map[leaderboard.ResultKey]*leaderboard.Record{},
 		bans:    map[leaderboard.BanKey]leaderboard.Ban{},
 		erased:  map[leaderboard.UserID]time.Time{},
+		deleted: map[leaderboard.SeasonKey]time.Time{},
 		sealed:  map[leaderboard.SeasonKey]*sealed{},
 	}
 }
@@ -47,6 +49,11 @@ type expected struct {
 
 func (m *model) apply(r leaderboard.MatchResult) expected {
 	r = plain(r)
+	for _, s := range []leaderboard.SeasonKey{r.SeasonKey, {Board: r.Board}} {
+		if at, ok := m.deleted[s]; ok && !r.ReceivedAt.After(at) {
+			return expected{leaderboard.Rejected, leaderboard.ReasonDeleted}
+		}
+	}
 	if at, ok := m.erased[r.User]; ok && !r.ReceivedAt.After(at) {
 		return expected{leaderboard.Rejected, leaderboard.ReasonErased}
 	}
@@ -340,12 +347,18 @@ func (m *model) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban) {
 	return bans
 }
 
-func (m *model) deleteSeason(s leaderboard.SeasonKey) {
+func (m *model) deleteSeason(s leaderboard.SeasonKey, at time.Time) {
+	if _, ok := m.boards[s.Board]; ok && at.After(m.deleted[s]) {
+		m.deleted[s] = micros(at)
+	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.SeasonKey == s })
 	delete(m.sealed, s)
 }
 
-func (m *model) deleteBoard(id leaderboard.BoardID) {
+func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
+	if all := (leaderboard.SeasonKey{Board: id}); at.After(m.deleted[all]) {
+		m.deleted[all] = micros(at)
+	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Board == id })
 	maps.DeleteFunc(m.sealed, func(s leaderboard.SeasonKey, _ *sealed) bool { return s.Board == id })
 	delete(m.boards, id)

@@ -50,7 +50,7 @@ func (p *replay) do(o op) error {
 		}
 		return p.createBoard(o.board)
 	case opDeleteBoard:
-		return p.deleteBoard(o.id)
+		return p.deleteBoard(o.id, o.at)
 	case opAmendBoard:
 		return p.amend(o.board)
 	case opApply:
@@ -66,7 +66,7 @@ func (p *replay) do(o op) error {
 	case opAmendSeason:
 		return p.amendSeason(key, leaderboard.Amendment{At: o.at, Reason: "amended"})
 	case opDeleteSeason:
-		return p.deleteSeason(key)
+		return p.deleteSeason(key, o.at)
 	default:
 		return p.compareAll()
 	}
@@ -81,9 +81,9 @@ func (p *replay) createBoard(b leaderboard.Board) error {
 	return nil
 }
 
-func (p *replay) deleteBoard(id leaderboard.BoardID) error {
+func (p *replay) deleteBoard(id leaderboard.BoardID, at time.Time) error {
 	_, there := p.model.boards[id]
-	err := p.store.DeleteBoard(p.ctx, id)
+	err := p.store.DeleteBoard(p.ctx, id, at)
 	if !there {
 		if !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return fmt.Errorf("DeleteBoard of an unknown board: error %w, want ErrBoardNotFound", err)
@@ -93,7 +93,7 @@ func (p *replay) deleteBoard(id leaderboard.BoardID) error {
 	if err != nil {
 		return fmt.Errorf("DeleteBoard: %w", err)
 	}
-	p.model.deleteBoard(id)
+	p.model.deleteBoard(id, at)
 	for s := range p.seen {
 		if s.Board == id {
 			delete(p.seen, s)
@@ -273,11 +273,11 @@ func (p *replay) makeFinal(s leaderboard.SeasonKey, a leaderboard.Amendment, wha
 	return p.compareFinal(s)
 }
 
-func (p *replay) deleteSeason(s leaderboard.SeasonKey) error {
-	if err := p.store.DeleteSeason(p.ctx, s); err != nil {
+func (p *replay) deleteSeason(s leaderboard.SeasonKey, at time.Time) error {
+	if err := p.store.DeleteSeason(p.ctx, s, at); err != nil {
 		return fmt.Errorf("DeleteSeason: %w", err)
 	}
-	p.model.deleteSeason(s)
+	p.model.deleteSeason(s, at)
 	delete(p.seen, s) // versions may restart
 	return nil
 }

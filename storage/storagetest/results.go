@@ -201,7 +201,7 @@ var applyTests = []test{
 		_, err := f.Apply(f.ctx, &leaderboard.Board{ID: "none"}, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{
 			SeasonKey: leaderboard.SeasonKey{Board: "none", Season: leaderboard.SeasonAll}, User: "u", Match: "m"}, ReceivedAt: epoch}})
 		f.is("Apply to no board", err, leaderboard.ErrBoardNotFound)
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
 		f.is("Apply to a deleted board", err, leaderboard.ErrBoardNotFound)
 		again := sumBoard("b")

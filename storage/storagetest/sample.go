@@ -198,12 +198,12 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 		w.note("CreateBoard", b.ID, store.CreateBoard(ctx, b))
 	}
 	w.apply("again", 0, 20, 20)
-	w.note("DeleteBoard", nil, store.DeleteBoard(ctx, "again"))
+	w.note("DeleteBoard", nil, store.DeleteBoard(ctx, "again", time.Time{}))
 	w.note("CreateBoard", nil, store.CreateBoard(ctx, leaderboard.Board{ID: "again", Policy: leaderboard.Latest, CreatedAt: sampleStart.Add(time.Hour)}))
 	for _, id := range []leaderboard.BoardID{"cup", "race", "purse", "form ü/1", "trend", "again"} {
 		w.apply(id, 0, 70, 30)
 	}
-	w.note("DeleteSeason", nil, store.DeleteSeason(ctx, leaderboard.SeasonKey{Board: "form ü/1", Season: "2026W10"}))
+	w.note("DeleteSeason", nil, store.DeleteSeason(ctx, leaderboard.SeasonKey{Board: "form ü/1", Season: "2026W10"}, time.Time{}))
 	for i, scopes := range [][]string{{"read"}, {"submit", "read"}, {"admin"}} {
 		k := sampleAPIKey(fmt.Sprintf("key%d", i), fmt.Sprintf("secret%d", i), scopes...)
 		if i == 1 {
@@ -257,8 +257,8 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 		change, err := store.Recount(ctx, &b, "s2", sampleUser(n))
 		w.noteChanges("Recount", []leaderboard.Change{change}, err)
 	}
-	w.note("DeleteSeason", nil, store.DeleteSeason(ctx, leaderboard.SeasonKey{Board: "purse", Season: leaderboard.SeasonAll}))
-	w.note("DeleteBoard", nil, store.DeleteBoard(ctx, "trend"))
+	w.note("DeleteSeason", nil, store.DeleteSeason(ctx, leaderboard.SeasonKey{Board: "purse", Season: leaderboard.SeasonAll}, time.Time{}))
+	w.note("DeleteBoard", nil, store.DeleteBoard(ctx, "trend", time.Time{}))
 	w.note("DeleteAPIKey", nil, store.DeleteAPIKey(ctx, "key0"))
 	return w.lines, w.err
 }

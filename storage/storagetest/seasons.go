@@ -41,7 +41,7 @@ var seasonTests = []test{
 		f.ok("Amend", err)
 		season("that is sealed", record)
 		season("that is not sealed, beside a sealed one", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
-		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b)))
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
 		season("that was deleted", none)
 		season("of no board", leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: "none", Season: "s1"}})
 	}},
@@ -214,7 +214,7 @@ var seasonTests = []test{
 		st, err := f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "v")
 		f.ok("FinalStanding", err)
 		f.equal("rank", int64(1), st.Ranks.Ordinal)
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b"))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err = amend("of a deleted board")
 		f.is("Amend of a season of a deleted board", err, leaderboard.ErrNotSealed)
 		next := bestBoard("b")
@@ -231,7 +231,7 @@ var seasonTests = []test{
 		for round := range f.rounds(6) {
 			season := []leaderboard.SeasonID{"s1", "s2"}[round%2]
 			key := leaderboard.SeasonKey{Board: "b", Season: season}
-			f.ok("DeleteSeason", f.DeleteSeason(f.ctx, key))
+			f.ok("DeleteSeason", f.DeleteSeason(f.ctx, key, time.Time{}))
 			var results, late []leaderboard.MatchResult
 			for i := range n {
 				results = append(results, in(season, with(f.result(b, user(i), "m", 0, leaderboard.Score(i)), "gender", "F")))
@@ -326,13 +326,13 @@ var seasonTests = []test{
 		f.apply(b, in("s2", f.result(b, "u", "m", 0, 3)))
 		f.ban("banned", true)
 		f.apply(b, f.result(b, "banned", "m", 0, 3))
-		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b)))
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
 		f.keepsNothing(*b)
 		f.equal("the other season", users("u"), f.ladder(secondSeason(b), ""))
 		f.equal("score in the other season", "3", f.score(b, secondSeason(b), "u"))
 		f.apply(b, f.result(b, "v", "m", 0, 1))
 		f.equal("a later result", users("v"), f.ladder(firstSeason(b), ""))
-		f.ok("DeleteSeason again", f.DeleteSeason(f.ctx, firstSeason(b)))
-		f.ok("DeleteSeason of none", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}))
+		f.ok("DeleteSeason again", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
+		f.ok("DeleteSeason of none", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}, time.Time{}))
 	}},
 }

@@ -23,7 +23,7 @@ var storeTests = []test{
 			"Board":             func() error { _, err := f.Board(ctx, "b"); return err },
 			"Boards":            func() error { _, err := f.Boards(ctx); return err },
 			"AmendBoard":        func() error { _, err := f.AmendBoard(ctx, "b", become(*b)); return err },
-			"DeleteBoard":       func() error { return f.DeleteBoard(ctx, "b") },
+			"DeleteBoard":       func() error { return f.DeleteBoard(ctx, "b", time.Time{}) },
 			"Apply":             func() error { _, err := f.Apply(ctx, b, []leaderboard.MatchResult{r}); return err },
 			"Result":            func() error { _, err := f.Result(ctx, r.ResultKey); return err },
 			"Results":           func() error { _, err := collect(f.Results(ctx, s, "u")); return err },
@@ -46,7 +46,7 @@ var storeTests = []test{
 			"Seal":              func() error { _, err := f.Seal(ctx, b, s.Season, leaderboard.Amendment{At: f.clock}); return err },
 			"FinalStandings":    func() error { _, _, err := f.FinalStandings(ctx, l, 1, 1); return err },
 			"FinalStanding":     func() error { _, err := f.FinalStanding(ctx, l, "u"); return err },
-			"DeleteSeason":      func() error { return f.DeleteSeason(ctx, s) },
+			"DeleteSeason":      func() error { return f.DeleteSeason(ctx, s, time.Time{}) },
 			"PutAPIKey":         func() error { return f.PutAPIKey(ctx, leaderboard.APIKey{ID: "k"}) },
 			"APIKey":            func() error { _, err := f.APIKey(ctx, [32]byte{}); return err },
 			"AppendAct":         func() error { return f.AppendAct(ctx, leaderboard.Act{ID: "1"}) },
@@ -213,7 +213,7 @@ var storeTests = []test{
 			}
 		}
 		f.equal("sums", want, got)
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "a"))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "a", time.Time{}))
 		for _, id := range texts[1:] {
 			b, err := f.Board(f.ctx, leaderboard.BoardID(id))
 			f.ok("Board", err)

@@ -58,11 +58,11 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 }
 
 // DeleteBoard implements [leaderboard.Store].
-func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	if err := s.check(ctx, "DeleteBoard", leaderboard.ErrUnavailable); err != nil {
 		return err
 	}
-	return s.Store.DeleteBoard(ctx, id)
+	return s.Store.DeleteBoard(ctx, id, at)
 }
 
 // Apply implements [leaderboard.Store].
@@ -242,11 +242,11 @@ func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user le
 }
 
 // DeleteSeason implements [leaderboard.Store].
-func (s *Store) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey) error {
+func (s *Store) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey, at time.Time) error {
 	if err := s.check(ctx, "DeleteSeason", leaderboard.ErrUnavailable); err != nil {
 		return err
 	}
-	return s.Store.DeleteSeason(ctx, key)
+	return s.Store.DeleteSeason(ctx, key, at)
 }
 
 // PutAPIKey implements [leaderboard.Store].
