@@ -29,7 +29,8 @@ slow: ## Run what check leaves out: a marathon through Kafka, servers that are k
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run 'TestOfficialResultsThroughKafka/Boston' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk' ./storage/cql
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
+	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in what the binary calls. Needs a network.

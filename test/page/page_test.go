@@ -58,7 +58,7 @@ const runners = `{"results":[
 // startRace runs a server with the board race and a board without entries.
 func startRace(t *testing.T) string {
 	t.Helper()
-	server, _ := serve(t, "--insecure")
+	server := serve(t, "--insecure")
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards", race)
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards", `{"board_id":"empty","policy":"SUM","order":"HIGHER_FIRST"}`)
 	if answer := call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores:batch", runners); strings.Count(answer, `"APPLIED"`) != 7 {
@@ -142,7 +142,7 @@ func TestPageOfAnEmptyBoard(t *testing.T) {
 
 func TestPageAsksForAKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
-	server, _ := serve(t, "--first-key-file", file)
+	server := serve(t, "--first-key-file", file)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -103,12 +103,11 @@ func start(t *testing.T, text string, args ...string) string {
 
 var listening = regexp.MustCompile(`"http":"([^"]+)"`)
 
-// serve runs a server with an empty store. It returns the server's URL and what the
-// server wrote at its start.
-func serve(t *testing.T, args ...string) (url, out string) {
+// serve runs a server with an empty store. It returns the server's URL.
+func serve(t *testing.T, args ...string) string {
 	t.Helper()
-	out = start(t, `"msg":"listening"`, append([]string{"serve", "--log-format", "json", "--data", t.TempDir()}, args...)...)
-	return "http://" + listening.FindStringSubmatch(out)[1], out
+	out := start(t, `"msg":"listening"`, append([]string{"serve", "--log-format", "json", "--data", t.TempDir()}, args...)...)
+	return "http://" + listening.FindStringSubmatch(out)[1]
 }
 
 // call sends a request with a JSON body, which must succeed.
