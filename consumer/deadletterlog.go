@@ -20,8 +20,8 @@ type deadLetterLog struct {
 	nextAt time.Time
 }
 
-// add counts i. It logs a line, unless the last line is too recent. The next flush after
-// the interval then logs it.
+// add counts i, and logs a line. If the last line is too recent, the first flush after the
+// interval logs the line instead.
 func (l *deadLetterLog) add(i *item) {
 	l.mu.Lock()
 	l.count++

@@ -41,7 +41,7 @@ func newShaky(t *testing.T) *shaky {
 	t.Helper()
 	store, index := embedded.Open(t)
 	h := &shaky{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
-	now := time.Now() // keys were created at this time
+	now := time.Now() // the real time, because serve creates the keys with it
 	h.now.Store(&now)
 	clock := func() time.Time { return *h.now.Load() }
 	svc := ranking.New(h.store, h.index, ranking.Options{Now: clock})
@@ -109,7 +109,7 @@ var reads = map[string]readCase{
 func (h *shaky) ask(r readCase) (int, string, string) {
 	h.t.Helper()
 	m, err := r.call(h.client(), h)
-	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end, so only gRPC's first message is compared
+	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end: the first message of gRPC is the answer
 		if err != nil {
 			return httpStatus(status.Code(err)), reasonOf(err), ""
 		}
@@ -172,8 +172,8 @@ func find(v any, key string) []any {
 	return all
 }
 
-// answers checks how the server answers each read: in full, or as want has for the
-// read: "degraded", or "503 " and the reason.
+// answers checks the answer to each read. For the read's name, want has "degraded", or
+// "503 " and the reason. A read that want does not name must be answered in full.
 func (h *shaky) answers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
@@ -198,7 +198,7 @@ func (h *shaky) answers(want map[string]string) {
 		if want[name] == "degraded" {
 			for _, number := range []string{"total", "percentile", "entrants"} {
 				if got := find(v, number); len(got) != 0 {
-					h.t.Errorf("%s has %s %v, which is unknown: %s", name, number, got, raw)
+					h.t.Errorf("%s is degraded and has %s %v, want none: %s", name, number, got, raw)
 				}
 			}
 			if name != "seasons" && (len(flags) == 0 || flags[0] != true) {
@@ -207,7 +207,7 @@ func (h *shaky) answers(want map[string]string) {
 		} else if len(flags) > 0 && flags[0] != false {
 			h.t.Errorf("%s says that it is degraded: %s", name, raw)
 		}
-		if len(flags) > 0 { // every list and every user's answer names its season, its method and its time
+		if len(flags) > 0 { // every list, and every answer about a user, has the season, the method and the time
 			for _, key := range []string{"season", "method", "as_of"} {
 				if got := find(v, key); len(got) == 0 || got[0] == "" {
 					h.t.Errorf("%s has no %s: %s", name, key, raw)

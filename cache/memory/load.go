@@ -12,7 +12,8 @@ import (
 )
 
 // loadChunk is the number of entries that load sorts at once. If entries are inserted
-// into the tree in order, most nodes for the next entry are in the processor's caches.
+// into the tree in order, most nodes that the next insertion visits are in the
+// processor's caches.
 const loadChunk = 1 << 16
 
 // load returns a table that holds entries.

@@ -86,7 +86,7 @@ func (k *ledger) ack(user, match string) {
 	k.acked[user+"/"+match] = true
 }
 
-// write submits results until a call fails: single results and batches in turn.
+// write submits single results and batches in turn, until a call fails.
 func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int, r *rand.Rand) {
 	for n := 0; ; n++ {
 		results := make([]*pb.Result, 1+r.IntN(20)*(n%2))
@@ -203,7 +203,7 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 		}
 	}
 	if lost > 0 || invented > 0 {
-		t.Fatalf("%d acknowledged results are lost, %d are invented, of %d", lost, invented, len(have))
+		t.Fatalf("%d acknowledged results are lost; of %d stored results, %d were not sent, or not with these points", lost, len(have), invented)
 	}
 	limit := int32(1000)
 	top, err := c.Scores.ListScores(t.Context(), &pb.ListScoresRequest{Board: "kill", Limit: &limit})

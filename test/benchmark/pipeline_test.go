@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 const (
 	users   = 5000
 	workers = 64     // concurrent writers of floor.write
-	warmUp  = 20_000 // results that make all users known and let the servers compile their code
+	warmUp  = 20_000 // results before the measurement: all users have results, and the JVMs have compiled hot code
 )
 
 // setup is a deployment with one process, both API and consumer, on one Cassandra node,
@@ -120,7 +120,7 @@ func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
 	return answer.Data.Total
 }
 
-// floor makes the least writes to Cassandra that the same outcome needs. For each result,
+// floor makes the fewest writes to Cassandra that leave the rows that the pipeline leaves. For each result,
 // it writes the result. Then it writes one batch, which replaces the user's entry, deletes
 // the old ladder row and inserts the new one. It reads nothing and applies no rules. Its
 // rows belong to an incarnation of the board's season that nothing reads.
@@ -243,8 +243,8 @@ func BenchmarkDelay(b *testing.B) {
 	}
 }
 
-// delays runs BenchmarkDelay once with results numbered from first. It returns their
-// number.
+// delays runs one iteration of BenchmarkDelay. first is the number of the first result. It
+// returns how many results it sent.
 func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) int {
 	const seconds = 8
 	batch := results(board, first, rate*seconds)

@@ -73,8 +73,8 @@ func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 // of Servers.
 func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// List returns the addresses joined by commas, the form that [EnvCassandra] and
-// the other variables have.
+// List returns the addresses joined by commas. [EnvCassandra] and the other environment
+// variables that name running servers have this form.
 func (c *Cluster) List() string { return strings.Join(c.Addrs(), ",") }
 
 func addrs(servers []*Server) []string {

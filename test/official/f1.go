@@ -59,18 +59,19 @@ func readF1(t *testing.T) [][]f1Round {
 	return seasons
 }
 
-// f1Count counts the rows and tables that agree with the official ones, over all seasons.
+// f1Count counts rows and tables over all seasons: how many there are, and how many agree
+// with the official ones.
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
-	points, least, block       int // rows of the board of points
+	points, least, block       int // rows of the board of points that agree in one respect each, see F1
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
 	submitted                  int
 }
 
-// F1 compares two sum boards of the Formula 1 seasons 2000 to 2012 with the official
-// drivers' table after each of the 232 rounds. The tie-breakers of the second board count
-// wins, second places and so on.
+// F1 compares two sum boards for each Formula 1 season from 2000 to 2012 with the official
+// drivers' table after each round, 232 rounds in all. The tie-breakers of the second board
+// count wins, second places and so on.
 func F1(t *testing.T, d Deployment) {
 	var count f1Count
 	began := time.Now()
@@ -93,8 +94,8 @@ func F1(t *testing.T, d Deployment) {
 		{"rows", count.rows, 5193},
 		{"rows level on points", count.level, 2510},
 		{"rows with the official points", count.points, 5193},
-		{"rows whose rank is the best official position with the same points", count.least, 5193},
-		{"rows whose official position is within the ranks of the same points", count.block, 5193},
+		{"rows whose rank by points is the best official position of the drivers with these points", count.least, 5193},
+		{"rows whose official position is one of the places that the drivers with these points share", count.block, 5193},
 		{"rows whose rank with countback is the official position", count.countback, 5175},
 		{"tables in which the rank with countback is the official position in all rows", count.countbackTables, 216},
 	} {

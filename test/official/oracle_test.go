@@ -40,8 +40,8 @@ func TestBundledFilesAreUnchanged(t *testing.T) {
 
 func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// ladder ranks as the rank methods are defined. The test counts the better standings of
-// each user without sorting.
+// The function ladder assigns the ranks that the rank methods define. For each user, the
+// test counts the standings that are better than the user's, without sorting.
 func TestLadderRanksByDefinition(t *testing.T) {
 	s := seed.New(t)
 	random := newRand(s)
@@ -94,7 +94,7 @@ func TestSumsAddResultsInAnyOrder(t *testing.T) {
 		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: at(30)}, // changes nothing
 		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: at(20)},
 		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: at(40)},
-		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: at(15)}, // no result changes the sum: the first counts
+		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: at(15)}, // no result changes the sum, so the time is that of the earliest result
 		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: at(5)},
 		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: at(25)},
 	}
@@ -147,7 +147,7 @@ func TestCompareLadderFindsEachDifference(t *testing.T) {
 }
 
 // Shuffled and Duplicated lose no result. Shuffled moves results by at most its window,
-// and Duplicated repeats about its share of them.
+// and Duplicated submits about the given share of them twice.
 func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	s := seed.New(t)
 	var results []Result
@@ -189,11 +189,12 @@ func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 		t.Errorf("Duplicated makes %d results of %d, want 1100 to 1300", len(got), len(results))
 	}
 	if moved := feed(Shuffled(record, len(results), s)); moved < len(results)/4 {
-		t.Errorf("Shuffled with a window of all results moves them up by at most %d places, want %d or more", moved, len(results)/4)
+		t.Errorf("Shuffled with a window of all results moves no result up by more than %d places, want a move of %d or more", moved, len(results)/4)
 	}
 }
 
-// Decayed sums have more correct bits than any comparison needs.
+// Decay weights have more correct bits than decaySame, the number of bits in which equal
+// sums must agree.
 func TestDecayArithmetic(t *testing.T) {
 	for _, d := range []time.Duration{0, halfLife, 3 * halfLife, -2 * halfLife, time.Second, 86400 * time.Second, -12345 * time.Second, 40 * halfLife / 7} {
 		got, _ := half(d).Float64()
