@@ -100,38 +100,82 @@ func (k *keyspace) drop() {
 
 // tenant returns a session that sees only its own writes, so that the keyspace
 // appears to be empty at first.
-func (k *keyspace) tenant() tenant {
-	return tenant{retrying{session{k.session}}, k.tenants.Add(1)}
+func (k *keyspace) tenant() *tenant {
+	return &tenant{conn: retrying{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// tenant is a session that puts a prefix before its boards, users and API keys, so
-// that tests share tables without seeing each other's rows.
+// tenant is a session that changes the keys of its rows, so that tests share tables
+// without seeing each other's rows:
+//
+//   - It puts a prefix before boards and the ids of API keys.
+//   - It hashes the hashes of users and of API keys once more, with the prefix.
+//   - It adds a number to the days of the audit log.
+//   - The store puts the rows of some tables into the partition with realm 0. The tenant
+//     uses another realm, so that few tenants share a partition.
 type tenant struct {
 	conn
 	n int64
+
+	mu     sync.Mutex
+	hashes map[string][]byte // the tenant's hashes of users, and the hash that the store knows
 }
 
-// prefixed are the text columns whose values get the tenant's prefix.
-var prefixed = []string{"board", "id"}
+// tenantDays is more than twice the number of any day of the audit log. Days before 1970
+// have negative numbers.
+const tenantDays = 100_000
 
-func (t tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
+func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 
-// rename returns q for the tenant's own boards, users and API keys. The tables of boards
-// and of API keys have one partition per value of the column realm. The store uses
-// realm 0 only, but each tenant uses another value, so that few tenants share a partition.
-func (t tenant) rename(q op) op {
+// rename returns q for the tenant's own rows.
+func (t *tenant) rename(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
+	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // its ids need no prefix, because the days are the tenant's
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
-		case slices.Contains(prefixed, column):
+		case column == "board", column == "id" && !audit:
 			out.args[i] = t.prefix() + q.args[i].(string)
-		case column == "user_hash" || column == "hash":
-			sum := sha256.Sum256(append([]byte(t.prefix()), q.args[i].([]byte)...))
-			out.args[i] = sum[:]
+		case column == "user_hash", column == "hash", strings.HasPrefix(column, "token(user_hash)"):
+			out.args[i] = t.hash(q.args[i].([]byte))
+		case column == "day":
+			out.args[i] = q.args[i].(int) + int(t.n)*tenantDays
 		}
 	}
 	return out
+}
+
+func (t *tenant) hash(of []byte) []byte {
+	sum := sha256.Sum256(append([]byte(t.prefix()), of...))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hashes[string(sum[:])] = of
+	return sum[:]
+}
+
+// restore changes the value of a column back to what the store wrote. It reports whether
+// the row is one of the tenant's.
+func (t *tenant) restore(column string, dest any) (ok bool) {
+	switch v := dest.(type) {
+	case *string:
+		if column == "board" || column == "id" {
+			*v, ok = strings.CutPrefix(*v, t.prefix())
+			return ok
+		}
+	case *[]byte:
+		if column == "user_hash" {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			*v, ok = t.hashes[string(*v)]
+			*v = slices.Clone(*v)
+			return ok
+		}
+	case *int:
+		if column == "day" {
+			*v -= int(t.n) * tenantDays
+			return *v >= -tenantDays/2 && *v < tenantDays/2
+		}
+	}
+	return true
 }
 
 // argumentColumns returns, for the first arguments of a statement, the column to which
@@ -167,21 +211,25 @@ func argumentColumns(stmt string) []string {
 	return out
 }
 
-func (t tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
-	columns := parse(q.stmt).columns
-	return t.conn.read(ctx, t.rename(q), dest, func() bool {
+func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	p := parse(q.stmt)
+	columns, renamed := p.columns, t.rename(q)
+	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // restore needs the hash, which the store does not read
+		columns = append(slices.Clone(columns), "user_hash")
+		renamed.stmt = strings.Replace(renamed.stmt, " FROM", ", user_hash FROM", 1)
+		dest = append(slices.Clone(dest), new([]byte))
+	}
+	return t.conn.read(ctx, renamed, dest, func() bool {
 		for i, c := range columns {
-			if text, ok := dest[i].(*string); ok && slices.Contains(prefixed, c) {
-				if *text, ok = strings.CutPrefix(*text, t.prefix()); !ok {
-					return true // a row of another tenant
-				}
+			if !(c == "id" && strings.HasPrefix(p.table, "audit")) && !t.restore(c, dest[i]) {
+				return true // a row of another tenant
 			}
 		}
 		return row()
 	})
 }
 
-func (t tenant) write(ctx context.Context, ops ...op) error {
+func (t *tenant) write(ctx context.Context, ops ...op) error {
 	renamed := make([]op, len(ops))
 	for i, o := range ops {
 		renamed[i] = t.rename(o)
@@ -189,11 +237,11 @@ func (t tenant) write(ctx context.Context, ops ...op) error {
 	return t.conn.write(ctx, renamed...)
 }
 
-func (t tenant) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+func (t *tenant) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
 	return t.conn.swap(ctx, t.rename(q), have)
 }
 
-func (tenant) close() {}
+func (*tenant) close() {}
 
 // retrying is a connection that repeats the statements that busy nodes refuse.
 type retrying struct{ conn }
