@@ -25,9 +25,10 @@ generate: ## Generate code from the protos; the tree is clean afterwards.
 REQUIRE_DATASETS ?= 1
 
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon through Kafka, servers that are killed, also under load, and sizes on Cassandra's disk.
+slow: ## Run what check leaves out: a marathon through Kafka, servers that require TLS, servers that are killed, also under load, and sizes on Cassandra's disk.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run 'TestOfficialResultsThroughKafka/Boston' ./test/pipeline
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
 	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official
@@ -45,8 +46,8 @@ bench: ## Run the benchmarks of the rank index and the store.
 	go test -run '^$$' -bench . -benchmem ./cache/... ./storage/pebble/...
 
 .PHONY: cluster-up
-cluster-up: ## Start Cassandra, Kafka and Redis for tests, and print their addresses.
-	go run ./test/cluster/cmd up -d
+cluster-up: ## Start Cassandra, Kafka and Redis for tests, and print their addresses. UP=-secure: with TLS and passwords.
+	go run ./test/cluster/cmd up -d $(UP)
 
 .PHONY: cluster-down
 cluster-down: ## Stop them.

@@ -23,6 +23,9 @@ type CassandraConfig struct {
 	// DataCenters holds the data center of each node. Default: one node in dc1.
 	// Node i, counted from 1, listens on 127.0.0.i. All nodes use one port.
 	DataCenters []string
+	// Secrets, unless nil, makes the nodes require TLS and a password. The user may
+	// create keyspaces.
+	Secrets *Secrets
 	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
 }
@@ -49,7 +52,7 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startCassandra(ctx, OneDC(1), j) })
+	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startCassandra(ctx, OneDC(1), nil, j) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +60,10 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 	if len(dcs) == 0 {
 		dcs = OneDC(1)
 	}
-	return startCassandra(ctx, dcs, j)
+	return startCassandra(ctx, dcs, cfg.Secrets, j)
 }
 
-func startCassandra(ctx context.Context, dcs []string, j *jvm) (*Cluster, error) {
+func startCassandra(ctx context.Context, dcs []string, secrets *Secrets, j *jvm) (*Cluster, error) {
 	if len(dcs) > blockSize-portJMX {
 		return nil, fmt.Errorf("cluster: start %d Cassandra nodes: at most %d are possible", len(dcs), blockSize-portJMX)
 	}
@@ -72,8 +75,13 @@ func startCassandra(ctx context.Context, dcs []string, j *jvm) (*Cluster, error)
 	if err != nil {
 		return nil, err
 	}
-	c.founded = func(_ context.Context, s *Server) error { return dialAll(s.listens[1:2]) }
-	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, addrs(live)) }
+	c.founded = func(ctx context.Context, s *Server) error {
+		if err := dialAll(s.listens[1:2]); err != nil || secrets == nil {
+			return err
+		}
+		return createUser(ctx, secrets, s.Addr)
+	}
+	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, secrets, addrs(live)) }
 	tokens := ringTokens(dcs)
 	for i, host := range hosts {
 		s, err := c.add(fmt.Sprintf("cassandra-%d", i+1))
@@ -84,7 +92,7 @@ func startCassandra(ctx context.Context, dcs []string, j *jvm) (*Cluster, error)
 		s.jmx = c.ports.addr("127.0.0.1", portJMX+i)
 		s.listens = []string{s.Addr, c.ports.addr(host, portStorage), s.jmx}
 		s.command = func(joins []*Server) (*exec.Cmd, error) {
-			return cassandraCommand(s, j, dcs[i], host, tokens[i], joins)
+			return cassandraCommand(s, secrets, j, dcs[i], host, tokens[i], joins)
 		}
 	}
 	return c.begin(ctx)
@@ -115,7 +123,7 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
+func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
 	// The seeds are the nodes that run now, or else the node itself. A seed that
 	// is down would delay the start by the ring delay.
 	if len(joins) == 0 {
@@ -126,9 +134,10 @@ func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server
 		seeds[i] = j.listens[1]
 	}
 	var yaml bytes.Buffer
-	err := cassandraYAML.Execute(&yaml, struct{ Token, Seeds, Host, StoragePort, NativePort string }{
-		token, strings.Join(seeds, ","), host, port(s.listens[1]), port(s.Addr),
-	})
+	err := cassandraYAML.Execute(&yaml, struct {
+		Token, Seeds, Host, StoragePort, NativePort string
+		Secrets                                     *Secrets
+	}{token, strings.Join(seeds, ","), host, port(s.listens[1]), port(s.Addr), secrets})
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +170,11 @@ func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server
 		}
 		flags = append(flags, "-javaagent:"+agent[0])
 	}
+	if secrets != nil {
+		flags = append(flags,
+			"-Dcassandra.superuser_setup_delay_ms=0",        // the default, 10 s, is for nodes that start together
+			"-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4") // costs less than the default, 10
+	}
 	cmd := j.command(append(flags,
 		"-Djava.io.tmpdir="+tmp,
 		"-Dcassandra.config=file://"+filepath.Join(s.dir, "cassandra.yaml"),
@@ -177,9 +191,9 @@ func cassandraCommand(s *Server, j *jvm, dc, host, token string, joins []*Server
 // cassandraReady checks that each node answers CQL and lists all others with one
 // schema version. It also checks that each node, as coordinator, can read from
 // as many replicas as there are nodes, up to three.
-func cassandraReady(ctx context.Context, addrs []string) error {
+func cassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
-	return eachCassandra(addrs, func(addr string, session *gocql.Session) error {
+	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {
 		return cassandraNodeReady(ctx, session, addr, addrs, &schema)
 	})
 }
@@ -188,7 +202,7 @@ func cassandraReady(ctx context.Context, addrs []string) error {
 // nodes as addrs. It compares counts, because nodes in containers list
 // addresses other than addrs.
 func cassandraAnswers(ctx context.Context, addrs []string) error {
-	return eachCassandra(addrs, func(_ string, session *gocql.Session) error {
+	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
 		var peers int
 		if err := session.Query("SELECT count(*) FROM system.peers").WithContext(ctx).Scan(&peers); err != nil {
 			return err
@@ -200,12 +214,12 @@ func cassandraAnswers(ctx context.Context, addrs []string) error {
 	})
 }
 
-func eachCassandra(addrs []string, check func(addr string, session *gocql.Session) error) error {
+func eachCassandra(secrets *Secrets, addrs []string, check func(addr string, session *gocql.Session) error) error {
 	if err := dialAll(addrs); err != nil {
 		return err // Dialing costs less than opening sessions.
 	}
 	for _, addr := range addrs {
-		session, err := nodeSession(addr)
+		session, err := nodeSession(secrets, addr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", addr, err)
 		}
@@ -246,8 +260,30 @@ func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// nodeSession opens a session that sends requests to the node at addr only.
-func nodeSession(addr string) (*gocql.Session, error) {
+// createUser creates the user of secrets, unless it exists.
+func createUser(ctx context.Context, secrets *Secrets, addr string) error {
+	first := *secrets
+	first.Username, first.Password = "cassandra", "cassandra" // every new cluster has this user
+	session, err := nodeSession(&first, addr)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	for _, statement := range []string{
+		fmt.Sprintf("CREATE ROLE IF NOT EXISTS %s WITH PASSWORD = '%s' AND LOGIN = true", secrets.Username, secrets.Password),
+		"GRANT CREATE ON ALL KEYSPACES TO " + secrets.Username,
+		"GRANT SELECT ON KEYSPACE system_distributed TO " + secrets.Username, // cassandraNodeReady reads it
+	} {
+		if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeSession opens a session that sends requests to the node at addr only. secrets may
+// be nil.
+func nodeSession(secrets *Secrets, addr string) (*gocql.Session, error) {
 	cfg := gocql.NewCluster(host(addr))
 	cfg.Port, _ = strconv.Atoi(port(addr))
 	cfg.ProtoVersion = 4
@@ -257,6 +293,14 @@ func nodeSession(addr string) (*gocql.Session, error) {
 	cfg.HostFilter = gocql.WhiteListHostFilter(host(addr))
 	cfg.Events.DisableNodeStatusEvents, cfg.Events.DisableTopologyEvents, cfg.Events.DisableSchemaEvents = true, true, true
 	cfg.Logger = quiet{}
+	if secrets != nil {
+		c, err := secrets.TLS()
+		if err != nil {
+			return nil, err
+		}
+		cfg.SslOpts = &gocql.SslOptions{Config: c, EnableHostVerification: true}
+		cfg.Authenticator = gocql.PasswordAuthenticator{Username: secrets.Username, Password: secrets.Password}
+	}
 	return cfg.CreateSession()
 }
 

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/big"
 	"net"
@@ -214,5 +216,43 @@ func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	t.Setenv(envRequire, "1")
 	if got := ended(t, private); got != "fatal" {
 		t.Errorf("required and the start fails: Private ends the test as %q, want fatal", got)
+	}
+}
+
+// A client with the secrets connects to every loopback address of a server with them, and
+// one without a certificate does not.
+func TestSecretsFitEachOther(t *testing.T) {
+	s, err := NewSecrets(t.TempDir())
+	must(t, err)
+	client, err := s.TLS()
+	must(t, err)
+	pair, err := tls.LoadX509KeyPair(s.ServerPEM(), s.ServerPEM())
+	must(t, err)
+	server := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: client.RootCAs, ClientAuth: tls.RequireAndVerifyClientCert}
+	greet := func(host string, c *tls.Config) error {
+		l, err := tls.Listen("tcp", net.JoinHostPort(host, "0"), server)
+		must(t, err)
+		defer l.Close()
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				_, _ = io.WriteString(conn, "hello")
+				_ = conn.Close()
+			}
+		}()
+		conn, err := tls.Dial("tcp", l.Addr().String(), c)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = io.ReadAll(conn)
+		return err
+	}
+	for _, host := range []string{"127.0.0.1", "127.0.0.3"} {
+		if err := greet(host, client); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if err := greet("127.0.0.1", &tls.Config{RootCAs: client.RootCAs}); err == nil {
+		t.Error("a client without a certificate is accepted")
 	}
 }

@@ -24,6 +24,9 @@ type KafkaConfig struct {
 	// too. By default a topic has a replica on each broker, and a write with
 	// acks=all needs all replicas but one.
 	Brokers int
+	// Secrets, unless nil, makes the brokers require TLS and, with SASL, a password:
+	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+	Secrets *Secrets
 	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
 }
@@ -40,25 +43,25 @@ func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startKafka(ctx, 1, j) })
+	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startKafka(ctx, 1, nil, j) })
 	if err != nil {
 		return nil, err
 	}
-	return startKafka(ctx, max(cfg.Brokers, 1), j)
+	return startKafka(ctx, max(cfg.Brokers, 1), cfg.Secrets, j)
 }
 
-func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
+func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
-	if n > blockSize/2 {
-		return nil, fmt.Errorf("cluster: start %d Kafka brokers: at most %d are possible", n, blockSize/2)
+	if n > blockSize/3 {
+		return nil, fmt.Errorf("cluster: start %d Kafka brokers: at most %d are possible", n, blockSize/3)
 	}
 	const loopback = "127.0.0.1"
 	c, err := newCluster("kafka", loopback)
 	if err != nil {
 		return nil, err
 	}
-	c.ready = func(_ context.Context, live []*Server) error { return kafkaReady(addrs(live), n) }
+	c.ready = func(_ context.Context, live []*Server) error { return kafkaReady(secrets, addrs(live), n) }
 	var voters []string
 	for i := range n {
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, c.ports.addr(loopback, n+i)))
@@ -70,7 +73,10 @@ func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
 		}
 		s.Addr = c.ports.addr(loopback, i)
 		s.listens = []string{s.Addr, c.ports.addr(loopback, n+i)}
-		if err := kafkaConfigure(s, i+1, n, voters); err != nil {
+		if secrets != nil {
+			s.listens = append(s.listens, c.ports.addr(loopback, 2*n+i))
+		}
+		if err := kafkaConfigure(s, secrets, i+1, n, voters); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 		s.command = func([]*Server) (*exec.Cmd, error) {
@@ -83,8 +89,13 @@ func startKafka(ctx context.Context, n int, j *jvm) (*Cluster, error) {
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {
-			cmd := format.command(kafkaFlags(s, "-Xmx128m", "-XX:TieredStopAtLevel=1"),
-				"kafka.tools.StorageTool", "format", "-t", id, "-c", s.kafkaProperties())
+			args := []string{"kafka.tools.StorageTool", "format", "-t", id, "-c", s.kafkaProperties()}
+			if secrets != nil {
+				for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
+					args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, secrets.Username, secrets.Password))
+				}
+			}
+			cmd := format.command(kafkaFlags(s, "-Xmx128m", "-XX:TieredStopAtLevel=1"), args...)
 			_, err := runTool(ctx, cmd)
 			return err
 		})
@@ -107,14 +118,19 @@ var kafkaProperties = template.Must(template.ParseFS(files, "kafka/server.proper
 
 func (s *Server) kafkaProperties() string { return filepath.Join(s.dir, "server.properties") }
 
-func kafkaConfigure(s *Server, id, replicas int, voters []string) error {
+func kafkaConfigure(s *Server, secrets *Secrets, id, replicas int, voters []string) error {
 	var properties bytes.Buffer
+	internal := ""
+	if secrets != nil {
+		internal = s.listens[2]
+	}
 	err := kafkaProperties.Execute(&properties, struct {
-		ID, Replicas, MinISR           int
-		Voters, Addr, Controller, Data string
+		ID, Replicas, MinISR                     int
+		Voters, Addr, Controller, Internal, Data string
+		Secrets                                  *Secrets
 	}{
 		id, replicas, max(replicas-1, 1),
-		strings.Join(voters, ","), s.Addr, s.listens[1], filepath.Join(s.dir, "data"),
+		strings.Join(voters, ","), s.Addr, s.listens[1], internal, filepath.Join(s.dir, "data"), secrets,
 	})
 	if err != nil {
 		return err
@@ -140,11 +156,14 @@ func kafkaFlags(s *Server, more ...string) []string {
 //   - readyTopic, which has the given number of replicas, has at least as many
 //     in-sync replicas as addrs has brokers,
 //   - a write with acks=all succeeds.
-func kafkaReady(addrs []string, replicas int) error {
-	if err := kafkaListed(addrs); err != nil {
+func kafkaReady(secrets *Secrets, addrs []string, replicas int) error {
+	if err := kafkaListed(secrets, addrs); err != nil {
 		return err
 	}
 	cfg := kafkaClientConfig()
+	if err := secrets.kafka(cfg); err != nil {
+		return err
+	}
 	admin, err := sarama.NewClusterAdmin(addrs, cfg)
 	if err != nil {
 		return err
@@ -176,12 +195,16 @@ func kafkaReady(addrs []string, replicas int) error {
 // kafkaListed checks that each broker lists at least as many brokers as addrs
 // has. It compares counts, because brokers in containers advertise addresses
 // other than addrs.
-func kafkaListed(addrs []string) error {
+func kafkaListed(secrets *Secrets, addrs []string) error {
 	if err := dialAll(addrs); err != nil {
 		return err
 	}
+	cfg := kafkaClientConfig()
+	if err := secrets.kafka(cfg); err != nil {
+		return err
+	}
 	for _, addr := range addrs {
-		client, err := sarama.NewClient([]string{addr}, kafkaClientConfig())
+		client, err := sarama.NewClient([]string{addr}, cfg)
 		if err != nil {
 			return fmt.Errorf("%s: %w", addr, err)
 		}
@@ -205,4 +228,15 @@ func kafkaClientConfig() *sarama.Config {
 	cfg.Producer.Timeout = 5 * time.Second
 	cfg.Producer.Return.Successes = true
 	return cfg
+}
+
+// kafka adds s to the configuration of a client, unless s is nil.
+func (s *Secrets) kafka(cfg *sarama.Config) (err error) {
+	if s == nil {
+		return nil
+	}
+	cfg.Net.SASL.Enable, cfg.Net.SASL.User, cfg.Net.SASL.Password = true, s.Username, s.Password // PLAIN
+	cfg.Net.TLS.Enable = true
+	cfg.Net.TLS.Config, err = s.TLS()
+	return err
 }

@@ -32,7 +32,7 @@ type cqlTable struct {
 // newTable creates test.numbers through s.
 func newTable(t *testing.T, s *Server, replication string) cqlTable {
 	t.Helper()
-	session, err := nodeSession(s.Addr)
+	session, err := nodeSession(nil, s.Addr)
 	must(t, err)
 	t.Cleanup(session.Close)
 	must(t, session.Query("CREATE KEYSPACE test WITH replication = "+replication).Exec())
@@ -55,7 +55,7 @@ func (c cqlTable) write(from, to int, level gocql.Consistency) {
 // failure.
 func count(t *testing.T, s *Server, level gocql.Consistency) int {
 	t.Helper()
-	session, err := nodeSession(s.Addr)
+	session, err := nodeSession(nil, s.Addr)
 	must(t, err)
 	defer session.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -95,7 +95,7 @@ func TestCassandra(t *testing.T) {
 
 	t.Log("one node paused: it does not answer; a quorum continues")
 	must(t, c.Servers[1].Pause())
-	if session, err := nodeSession(c.Servers[1].Addr); err == nil {
+	if session, err := nodeSession(nil, c.Servers[1].Addr); err == nil {
 		session.Close()
 		t.Error("a paused node accepted a session")
 	}
@@ -110,7 +110,7 @@ func TestCassandra(t *testing.T) {
 	timed(t, "clean restart of one node", func() { must(t, c.Servers[0].Restart(t.Context())) })
 
 	t.Log("all nodes killed at once: no acknowledged write is lost")
-	session, err := nodeSession(c.Servers[1].Addr)
+	session, err := nodeSession(nil, c.Servers[1].Addr)
 	must(t, err)
 	cqlTable{t, session}.write(250, 300, gocql.All)
 	session.Close()

@@ -17,6 +17,9 @@ type RedisConfig struct {
 	// server then has its data, except perhaps the last second's. Without
 	// AppendOnly a restarted server is empty.
 	AppendOnly bool
+	// Secrets, unless nil, makes the server require TLS and a password. Only
+	// [StartRedis] supports it.
+	Secrets *Secrets
 }
 
 // StartRedis starts one Redis server and returns once it answers. The caller must
@@ -26,7 +29,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, addrs(live)) }
+	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, cfg.Secrets, addrs(live)) }
 	return c.begin(ctx)
 }
 
@@ -34,6 +37,9 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 // each. It returns once all slots are served and all replicas are in sync. The
 // caller must close the cluster.
 func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
+	if cfg.Secrets != nil {
+		return nil, errors.New("cluster: a Redis Cluster with TLS is not supported")
+	}
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	cli, err := find("redis-cli")
@@ -46,7 +52,7 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 		return nil, err
 	}
 	// Before the servers join, each is ready once it answers.
-	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, addrs(live)) }
+	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, nil, addrs(live)) }
 	if c, err = c.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -88,21 +94,33 @@ func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, er
 			s.listens = append(s.listens, bus)
 			args = append(args, "--cluster-port", port(bus))
 		}
+		if cfg.Secrets != nil {
+			args = append(args, cfg.Secrets.redisArgs(port(s.Addr))...)
+		}
 		args = append(args, more...)
 		s.command = func([]*Server) (*exec.Cmd, error) { return exec.Command(program, args...), nil }
 	}
 	return c, nil
 }
 
-// redisReady checks that each server answers and has loaded its data.
-func redisReady(ctx context.Context, addrs []string) error {
-	return eachRedis(addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
+// redisArgs returns the arguments with which a server listens with TLS on a port, and
+// knows one user. A later argument overrides an earlier one.
+func (s *Secrets) redisArgs(port string) []string {
+	return []string{
+		"--port", "0", "--tls-port", port, "--tls-ca-cert-file", s.CA, "--tls-cert-file", s.server.Cert, "--tls-key-file", s.server.Key,
+		"--user", "default", "off", "--user", s.Username, "on", ">" + s.Password, "~*", "&*", "+@all",
+	}
+}
+
+// redisReady checks that each server answers and has loaded its data. secrets may be nil.
+func redisReady(ctx context.Context, secrets *Secrets, addrs []string) error {
+	return eachRedis(secrets, addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
 }
 
 // redisClusterReady checks that each server reports all slots as served, and each
 // replica is connected to its master and in sync.
 func redisClusterReady(ctx context.Context, addrs []string) error {
-	return eachRedis(addrs, func(client *redis.Client) error {
+	return eachRedis(nil, addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()
 		if err != nil {
 			return err
@@ -121,9 +139,17 @@ func redisClusterReady(ctx context.Context, addrs []string) error {
 	})
 }
 
-func eachRedis(addrs []string, check func(*redis.Client) error) error {
+func eachRedis(secrets *Secrets, addrs []string, check func(*redis.Client) error) error {
 	for _, addr := range addrs {
-		client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second})
+		o := &redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second}
+		if secrets != nil {
+			var err error
+			if o.TLSConfig, err = secrets.TLS(); err != nil {
+				return err
+			}
+			o.Username, o.Password = secrets.Username, secrets.Password
+		}
+		client := redis.NewClient(o)
 		err := check(client)
 		_ = client.Close()
 		if err != nil {

@@ -49,14 +49,14 @@ var (
 		start: func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error) {
 			return StartKafka(ctx, KafkaConfig{Brokers: n, Logf: logf})
 		},
-		check: func(_ context.Context, addrs []string) error { return kafkaListed(addrs) },
+		check: func(_ context.Context, addrs []string) error { return kafkaListed(nil, addrs) },
 	}
 	redisKind = &kind{
 		env: EnvRedis,
 		start: func(ctx context.Context, _ int, _ func(string, ...any)) (*Cluster, error) {
 			return StartRedis(ctx, RedisConfig{})
 		},
-		check: redisReady,
+		check: func(ctx context.Context, addrs []string) error { return redisReady(ctx, nil, addrs) },
 	}
 	redisClusterKind = &kind{
 		env: EnvRedisCluster,

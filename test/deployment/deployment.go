@@ -61,6 +61,9 @@ type Options struct {
 	Partitions int
 	// Fresh gives the deployment an empty keyspace of its own.
 	Fresh bool
+	// Secrets are those of the servers, if they require TLS and passwords. All three
+	// kinds must require the same.
+	Secrets *cluster.Secrets
 }
 
 // Deployment is the service under test: its settings, and the processes that share
@@ -78,6 +81,8 @@ type Deployment struct {
 	Key string
 	// Config is the path of the settings file that all processes share.
 	Config string
+
+	secrets *cluster.Secrets
 }
 
 // New returns a deployment without processes. [Deployment.Serve] starts them.
@@ -87,7 +92,7 @@ func New(t testing.TB, o Options) *Deployment {
 	d := &Deployment{
 		Cassandra: o.Cassandra, Kafka: o.Kafka, Redis: o.Redis,
 		Group: id, TopicPrefix: id + "-", RedisPrefix: id + ":", Partitions: cmp.Or(o.Partitions, 4),
-		Key: "key of a deployment under test " + rand.Text(),
+		Key: "key of a deployment under test " + rand.Text(), secrets: o.Secrets,
 	}
 	if len(d.Cassandra) == 0 {
 		d.Cassandra = cluster.Cassandra(t, max(o.CassandraReplicas, 1))
@@ -99,7 +104,7 @@ func New(t testing.TB, o Options) *Deployment {
 		d.Redis = []string{cluster.Redis(t)}
 	}
 	if len(o.DataCenters) == 0 {
-		o.DataCenters = []string{dataCenter(t, d.Cassandra)}
+		o.DataCenters = []string{dataCenter(t, d.Cassandra, o.Secrets)}
 	}
 	d.DataCenter = o.DataCenters[0]
 	d.Config = filepath.Join(t.TempDir(), "leaderboard.yaml")
@@ -108,9 +113,9 @@ func New(t testing.TB, o Options) *Deployment {
 	return d
 }
 
-func dataCenter(t testing.TB, nodes []string) string {
+func dataCenter(t testing.TB, nodes []string, secrets *cluster.Secrets) string {
 	t.Helper()
-	session, err := connect(nodes, "", "")
+	session, err := connect(nodes, secrets, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +137,7 @@ var keyspaces struct {
 type keyspace struct {
 	name, nodes, replicas string
 	shared                bool
+	secrets               *cluster.Secrets
 }
 
 // ensureKeyspace finds or creates a keyspace for d, and writes d's settings.
@@ -143,7 +149,7 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 	for _, dc := range slices.Sorted(slices.Values(dataCenters)) {
 		each = append(each, fmt.Sprintf("%s=%d", dc, replicas))
 	}
-	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ","), !fresh}
+	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ","), !fresh, d.secrets}
 	for _, k := range keyspaces.created {
 		if !fresh && k.shared && k.nodes == want.nodes && k.replicas == want.replicas {
 			d.Keyspace = k.name
@@ -160,7 +166,7 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 // dropKeyspaces drops the keyspaces on nodes that still run.
 func dropKeyspaces() {
 	for _, k := range keyspaces.created {
-		if session, err := connect(strings.Split(k.nodes, ","), "", ""); err == nil {
+		if session, err := connect(strings.Split(k.nodes, ","), k.secrets, "", ""); err == nil {
 			if err := session.Query("DROP KEYSPACE " + k.name).Exec(); err != nil {
 				fmt.Fprintf(os.Stderr, "keyspace %s was not dropped: %v\n", k.name, err)
 			}
@@ -171,12 +177,16 @@ func dropKeyspaces() {
 
 // write writes the settings file.
 func (d *Deployment) write(t testing.TB) {
-	settings := map[string]any{
-		"cassandra": map[string]any{"hosts": d.Cassandra, "data_center": d.DataCenter, "keyspace": d.Keyspace, "buckets": 4},
-		"redis":     map[string]any{"addresses": d.Redis, "prefix": d.RedisPrefix},
-		"kafka":     map[string]any{"brokers": d.Kafka, "group": d.Group, "topic_prefix": d.TopicPrefix},
-		"admin_key": d.Key,
+	cassandra := map[string]any{"hosts": d.Cassandra, "data_center": d.DataCenter, "keyspace": d.Keyspace, "buckets": 4}
+	redis := map[string]any{"addresses": d.Redis, "prefix": d.RedisPrefix}
+	kafka := map[string]any{"brokers": d.Kafka, "group": d.Group, "topic_prefix": d.TopicPrefix}
+	if s := d.secrets; s != nil {
+		for _, group := range []map[string]any{cassandra, redis, kafka} {
+			group["username"], group["password"] = s.Username, s.Password
+			group["tls"] = map[string]any{"enabled": true, "ca": s.CA, "cert": s.Cert, "key": s.Key}
+		}
 	}
+	settings := map[string]any{"cassandra": cassandra, "redis": redis, "kafka": kafka, "admin_key": d.Key}
 	text, err := json.MarshalIndent(settings, "", "\t") // JSON is YAML too
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +200,7 @@ func (d *Deployment) write(t testing.TB) {
 // session is closed when t ends.
 func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	t.Helper()
-	session, err := connect(d.Cassandra, d.DataCenter, d.Keyspace)
+	session, err := connect(d.Cassandra, d.secrets, d.DataCenter, d.Keyspace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,10 +208,18 @@ func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	return session
 }
 
-// connect opens a session with the nodes of a data center, in a keyspace. An empty
-// dataCenter means all nodes, an empty keyspace means none.
-func connect(nodes []string, dataCenter, keyspace string) (*gocql.Session, error) {
+// connect opens a session with the nodes of a data center, in a keyspace. secrets may be
+// nil. An empty dataCenter means all nodes, an empty keyspace means none.
+func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(nodes...)
+	if secrets != nil {
+		tls, err := secrets.TLS()
+		if err != nil {
+			return nil, err
+		}
+		c.SslOpts = &gocql.SslOptions{Config: tls, EnableHostVerification: true}
+		c.Authenticator = gocql.PasswordAuthenticator{Username: secrets.Username, Password: secrets.Password}
+	}
 	if dataCenter != "" {
 		c.PoolConfig.HostSelectionPolicy = gocql.DCAwareRoundRobinPolicy(dataCenter)
 	}

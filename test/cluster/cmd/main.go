@@ -31,6 +31,7 @@ const usage = `usage:
 examples:
   cluster run -- go test ./...
   cluster up -d -cassandra 1 > env.sh && . ./env.sh
+  cluster up -d -cassandra 1 -secure > env.sh && . ./env.sh && leaderboard schema apply --replicas dc1=1
 
 flags of run and up:
 `
@@ -71,6 +72,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.BoolVar(&s.redis, "redis", true, "start one Redis server")
 	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
 	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that records the servers of up, so that down finds them")
+	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts no Redis Cluster")
 	detach := flags.Bool("d", false, "run in the background (up only)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -94,6 +96,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 type servers struct {
 	cassandra, kafka    int
 	redis, redisCluster bool
+	secure              bool
 	state               string
 }
 
@@ -101,6 +104,10 @@ type servers struct {
 // as NAME=value, and a function that stops them.
 func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
+	secrets, forget, err := s.secrets()
+	if err != nil {
+		return nil, nil, err
+	}
 	type part struct {
 		env   string
 		start func(context.Context) (*cluster.Cluster, error)
@@ -108,26 +115,26 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 	var parts []part
 	if s.cassandra > 0 {
 		parts = append(parts, part{cluster.EnvCassandra, func(ctx context.Context) (*cluster.Cluster, error) {
-			return cluster.StartCassandra(ctx, cluster.CassandraConfig{DataCenters: cluster.OneDC(s.cassandra), Logf: logf})
+			return cluster.StartCassandra(ctx, cluster.CassandraConfig{DataCenters: cluster.OneDC(s.cassandra), Secrets: secrets, Logf: logf})
 		}})
 	}
 	if s.kafka > 0 {
 		parts = append(parts, part{cluster.EnvKafka, func(ctx context.Context) (*cluster.Cluster, error) {
-			return cluster.StartKafka(ctx, cluster.KafkaConfig{Brokers: s.kafka, Logf: logf})
+			return cluster.StartKafka(ctx, cluster.KafkaConfig{Brokers: s.kafka, Secrets: secrets, Logf: logf})
 		}})
 	}
 	if s.redis {
 		parts = append(parts, part{cluster.EnvRedis, func(ctx context.Context) (*cluster.Cluster, error) {
-			return cluster.StartRedis(ctx, cluster.RedisConfig{})
+			return cluster.StartRedis(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
 	}
-	if s.redisCluster {
+	if s.redisCluster && !s.secure {
 		parts = append(parts, part{cluster.EnvRedisCluster, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{})
 		}})
 	}
 	if len(parts) == 0 {
-		return nil, nil, errors.New("no servers to start; the flags exclude all of them")
+		return nil, nil, errors.Join(errors.New("no servers to start; the flags exclude all of them"), forget())
 	}
 	logf("starting %d kinds of servers, which takes about half a minute", len(parts))
 	began := time.Now()
@@ -139,7 +146,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 				errs = append(errs, c.Close())
 			}
 		}
-		return errors.Join(errs...)
+		return errors.Join(append(errs, forget())...)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for i, p := range parts {
@@ -152,10 +159,45 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 		return nil, nil, errors.Join(err, stop())
 	}
 	for i, p := range parts {
+		if s.secure {
+			env = append(env, settings(p.env, clusters[i], secrets)...)
+			continue
+		}
 		env = append(env, p.env+"="+clusters[i].List())
 	}
 	logf("ready after %.0f s", time.Since(began).Seconds())
 	return env, stop, nil
+}
+
+// secrets returns the secrets of the servers, or nil if they are not secured, and a
+// function that removes them.
+func (s servers) secrets() (_ *cluster.Secrets, forget func() error, err error) {
+	if !s.secure {
+		return nil, func() error { return nil }, nil
+	}
+	dir, err := os.MkdirTemp("", "leaderboard-secrets-")
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets, err := cluster.NewSecrets(dir)
+	return secrets, func() error { return os.RemoveAll(dir) }, err
+}
+
+// settings returns the settings, NAME=value, with which the service connects to the
+// servers that a variable of the tests names.
+func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
+	names := map[string][2]string{
+		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},
+	}[env]
+	group := "LEADERBOARD_" + names[0] + "_"
+	list := []string{
+		group + names[1] + "=" + c.List(), group + "USERNAME=" + secrets.Username, group + "PASSWORD=" + secrets.Password,
+		group + "TLS_ENABLED=true", group + "TLS_CA=" + secrets.CA, group + "TLS_CERT=" + secrets.Cert, group + "TLS_KEY=" + secrets.Key,
+	}
+	if env == cluster.EnvCassandra {
+		list = append(list, group+"DATA_CENTER=dc1")
+	}
+	return list
 }
 
 // runWith starts servers, runs a command with the variables that name them, and

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/open-leaderboard/leaderboard/test/authority"
+)
+
+// Secrets are what clients need for servers that are started with TLS and passwords. The
+// servers require a client certificate, and know one user.
+type Secrets struct {
+	CA                 string // path of the authority of the servers' certificates
+	Cert, Key          string // paths of the certificate that clients must present
+	Username, Password string
+
+	server authority.Pair
+}
+
+// NewSecrets writes certificates for servers on loopback, and for clients, to files in
+// dir, which must exist as long as the servers run.
+func NewSecrets(dir string) (*Secrets, error) {
+	a, err := authority.New(dir, "ca")
+	if err != nil {
+		return nil, fmt.Errorf("cluster: certificates: %w", err)
+	}
+	hosts := []string{"localhost"}
+	for i := range blockSize {
+		hosts = append(hosts, fmt.Sprintf("127.0.0.%d", i+1))
+	}
+	s := &Secrets{CA: a.File, Username: "leaderboard", Password: rand.Text()}
+	if s.server, err = a.Issue("server", hosts...); err != nil {
+		return nil, fmt.Errorf("cluster: certificates: %w", err)
+	}
+	client, err := a.Issue("client")
+	if err != nil {
+		return nil, fmt.Errorf("cluster: certificates: %w", err)
+	}
+	s.Cert, s.Key = client.Cert, client.Key
+	return s, nil
+}
+
+// TLS returns the configuration of a client.
+func (s *Secrets) TLS() (*tls.Config, error) {
+	text, err := os.ReadFile(s.CA)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{pair}}
+	c.RootCAs.AppendCertsFromPEM(text)
+	return c, nil
+}
+
+// ServerPEM returns the path of the servers' private key and certificate.
+func (s *Secrets) ServerPEM() string { return s.server.Both }
