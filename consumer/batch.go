@@ -22,8 +22,8 @@ type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
 	record  *pb.MatchResultRecord
-	// boardSince is a time in this process. Unless it is zero, an older version of the
-	// board must not decide about the item.
+	// boardSince is a time by the clock of this process. If it is not zero, the item
+	// needs the board's version at that time, or a later version.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolved
 	missingAt  time.Time          // when the board was first found to be missing
@@ -50,7 +50,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		pending := slices.Clone(items[:n])
 		for len(pending) > 0 {
 			if err := c.retry(session, func(ctx context.Context) (err error) {
-				if err := c.resolve(ctx, pending); err != nil { // items whose board was deleted
+				if err := c.resolve(ctx, pending); err != nil { // resolves items again whose board was deleted
 					return err
 				}
 				pending = slices.DeleteFunc(pending, func(i *item) bool { return i.cause != "" })
@@ -62,22 +62,23 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		}
 		items = items[n:]
 		for _, i := range items {
-			i.board = nil // resolve the rest again, because the applied prefix may decide its season
+			i.board = nil // resolve the remaining items again: results that are now applied may decide their seasons
 		}
 	}
 	c.batchLimit.Store(min(2*c.batchLimit.Load(), int64(c.o.BatchResults)))
 	return nil
 }
 
-// prefixBeforeRetry returns how many of items can be applied now. The prefix ends
-// before the first repeated message whose season depends on an item of the prefix.
+// prefixBeforeRetry returns the length of the prefix of items that can be applied now.
+// The prefix ends before the first item that repeats a match of the prefix with another
+// season.
 //
-// A producer may send a result that has no time of its own in two messages. If a
-// season ends between the two messages, the times of the messages select different
-// seasons. The result belongs to the season of the first message. The service knows
-// that season once the first message is applied.
+// A result without a timestamp gets the time of its message. A producer that retries
+// sends such a result in two messages. If a season ends between the two messages, the
+// times of the messages select different seasons. The result belongs to the season of the
+// first message. The service knows that season once the first message is applied.
 func prefixBeforeRetry(items []*item) int {
-	first := map[leaderboard.ResultKey]leaderboard.SeasonID{} // the keys have no season
+	first := map[leaderboard.ResultKey]leaderboard.SeasonID{} // the season of each match; the keys have no season
 	for n, i := range items {
 		if i.cause != "" || !i.result.Assigned {
 			continue
@@ -112,9 +113,10 @@ func (c *Consumer) countMisplaced(i *item) {
 // each board once, and calls the service concurrently. Items that an earlier attempt
 // has resolved stay unchanged.
 //
-// A cached board may be old. If the cached version refuses a result, resolve asks again
-// for the version at the time when the message was read, or a later one. The result was
-// accepted before that time, so it was not accepted for a newer version.
+// The service may have cached an old version of a board. If that version refuses a
+// result, resolve requests the board's version at readAt, the time when the message was
+// read, or a later version. This is new enough: the result was sent before readAt, so its
+// sender saw no later version.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -136,7 +138,7 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	return err
 }
 
-// decode sets the record of i, or its cause.
+// decode sets i.record, or i.cause and i.detail if the message cannot be decoded.
 func (i *item) decode() {
 	record, err := decode(i.message)
 	if err == nil {
@@ -154,8 +156,8 @@ func (i *item) boardID() leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
 }
 
-// resolveBoards sets the boards and results, or the causes, of the decoded items that
-// have neither.
+// resolveBoards handles the decoded items that have neither a board nor a cause. It sets
+// their boards and results, or their causes.
 func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	type version struct {
 		id    leaderboard.BoardID
@@ -188,7 +190,7 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 			switch {
 			case err == nil:
 				found = append(found, onBoard{i, &board})
-			case errors.Is(err, leaderboard.ErrInvalid): // the id is not valid
+			case errors.Is(err, leaderboard.ErrInvalid): // the board id is not valid
 				i.cause, i.detail = causeBoard, err
 			case !i.fail(err):
 				return err
@@ -209,8 +211,8 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	return cmp.Or(boardErr, resultErr)
 }
 
-// result returns the complete result of i's record. It ignores the season that a
-// record names, unless the record is a retraction or a notification.
+// result returns the complete result of i's record. It uses the season that a retraction
+// or a notification names. The service determines the season of every other result.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
 	if err != nil {
@@ -228,14 +230,16 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	return r, err
 }
 
-// maxReceiveDelay is the longest time from the receipt of a result until the log has its
-// message. The clocks of producers and brokers may differ by a part of it.
+// maxReceiveDelay is the longest accepted time between the receipt of a result and the
+// time of its message. It includes the difference between the clocks of producers and
+// brokers.
 const maxReceiveDelay = 10 * time.Minute
 
-// receivedAt returns the ReceivedAt of a complete result whose message has the given
-// time. It is that of the result, unless the season has closed between the two times,
-// and they are too far apart. Otherwise a producer with a wrong clock could reopen the
-// season. It depends on the message only, so a replay gives the same time.
+// receivedAt returns the time at which r counts as received. This is r.ReceivedAt, with
+// one exception: if the season has closed by messageTime, and r.ReceivedAt is more than
+// maxReceiveDelay earlier, it is messageTime. Without the exception, a producer with a
+// wrong clock could add results to a closed season. The returned time depends only on the
+// message, so a replay gives the same time.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
 	season, err := b.Season.ByID(r.Season)
@@ -261,7 +265,7 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 	return append(pending, items[n:]...), err
 }
 
-// apply applies items. It returns the items to retry, and why.
+// apply applies items. It returns the items to retry and, if a call failed, an error.
 func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
 	var notifications []*item
@@ -281,8 +285,8 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 	return pending, err
 }
 
-// applyResults applies items that are results of one board. It returns the items to
-// retry, and why. If a user's stored data cannot be decoded, that user's
+// applyResults applies items that are results of one board. It returns the items to retry
+// and, if a call failed, an error. If a user's stored data cannot be decoded, that user's
 // items become dead letters; the others are applied.
 func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*item, err error) {
 	results := make([]leaderboard.MatchResult, len(items))
@@ -318,11 +322,13 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	return pending, err
 }
 
-// unlessPermanent returns items and err, so that the items are retried. If err is
-// permanent, it makes the items dead letters instead and returns nil.
+// unlessPermanent returns items and err, so that the caller retries the items. If err is
+// permanent, unlessPermanent makes the items dead letters and returns neither items nor
+// an error.
 //
-// If the board of items was deleted, a new board may have its id. unlessPermanent then
-// returns items without a board and without an error: they must be resolved again.
+// If err means that the board was deleted, unlessPermanent clears the board of each item
+// and returns the items without an error. The caller must resolve them again, because a
+// new board may have the same id.
 func unlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {
@@ -350,7 +356,7 @@ func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 }
 
 // applyEach applies groups of one board, each group in a separate call. It returns the
-// items to retry, and why.
+// items to retry and, if a call failed, an error.
 func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(groups, func(items []*item) error {
@@ -363,9 +369,9 @@ func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*
 	return pending, err
 }
 
-// refresh derives the entry that each notification names again from the store. It
-// derives each entry once, and several entries concurrently. It returns the
-// notifications to retry, and why.
+// refresh computes the entries that the notifications name again from the store. It
+// computes each entry once, and several entries concurrently. It returns the
+// notifications to retry and, if a call failed, an error.
 func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(slices.Collect(maps.Values(groupByEntry(notifications))), func(items []*item) error {
@@ -395,10 +401,10 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	return e.Key
 }
 
-// forEach calls f for every element, several concurrently. An error does not stop
-// the other calls. forEach returns the first error.
+// forEach calls f for every element, in several goroutines. An error does not stop the
+// other calls. forEach returns the first error.
 func forEach[T any](elements []T, f func(T) error) error {
-	const concurrency = 32 // each call sends one request to the store, or a few
+	const concurrency = 32 // each call sends one or a few requests to the store
 	var calls errgroup.Group
 	calls.SetLimit(concurrency)
 	for _, x := range elements {

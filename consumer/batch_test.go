@@ -97,9 +97,9 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 	return &item{message: &sarama.ConsumerMessage{Value: value}, readAt: time.Now(), record: r}
 }
 
-// The users of the notifications in a batch are refreshed concurrently, each once.
-// A notification whose store is unavailable stays pending. So does one whose board was
-// deleted, which is resolved again.
+// The users of the notifications in a batch are refreshed concurrently, each once. If the
+// store is unavailable, a notification stays pending. If its board was deleted, it stays
+// pending without a board, so that it is resolved again.
 func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -123,7 +123,7 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 		}
 		for _, i := range pending {
 			if resolved := i.board != nil; resolved != (i.result.User == "down") || !resolved && i.boardSince.IsZero() {
-				t.Errorf("an item of user %q is pending with board %v since %v", i.result.User, i.board, i.boardSince)
+				t.Errorf("the pending item of user %q: has a board: %v, boardSince: %v; want a board for \"down\", and no board but a time for \"gone\"", i.result.User, resolved, i.boardSince)
 			}
 		}
 		got := ""
@@ -132,14 +132,14 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 		}
 		want := "u0 false ; u1 false ; u2 false ; gone false ; down false ; u0 true ; u1 true ; u2 true ; gone false ; down false ; "
 		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
+			t.Errorf("user, covered and cause of each item:\ngot  %s\nwant %s", got, want)
 		}
 	})
 }
 
-// A batch loads each board once, even a board that does not exist, and completes its
-// results concurrently. The next attempt repeats only the calls that failed because the
-// store was unavailable.
+// resolve loads each board of a batch once, even a board that does not exist. It
+// completes the results concurrently. The next attempt repeats only the calls that failed
+// because the store was unavailable.
 func TestResolveLoadsEachBoardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -172,12 +172,12 @@ func TestResolveLoadsEachBoardOnce(t *testing.T) {
 			got += fmt.Sprintf("%s %s; ", board, i.cause)
 		}
 		if want := strings.Repeat("b ; none board; none ; ", 3) + "none form; "; got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
+			t.Errorf("board and cause of each item:\ngot  %s\nwant %s", got, want)
 		}
 	})
 }
 
-// amended is a service whose cached board has a smaller bound than the stored one.
+// amended is a service whose cached board has a smaller MaxScore than the stored board.
 type amended struct{ service }
 
 func (amended) Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error) {
@@ -192,9 +192,9 @@ func (amended) Complete(_ context.Context, _ *leaderboard.Board, r leaderboard.M
 	return r, nil
 }
 
-// A result that the cached board refuses gets the stored board. The others keep the
-// cached one.
-func TestResolveReadsABoardAgainThatRefuses(t *testing.T) {
+// If the cached board refuses a result, the result gets the stored board. Other results
+// keep the cached board.
+func TestResolveReloadsABoardThatRefusesAResult(t *testing.T) {
 	c := &Consumer{service: amended{}}
 	var items []*item
 	for n, score := range []int64{5, 50, 500} {
@@ -205,7 +205,7 @@ func TestResolveReadsABoardAgainThatRefuses(t *testing.T) {
 	}
 	for n, want := range []leaderboard.Score{10, 100, 100} {
 		if i := items[n]; i.cause != "" || *i.board.MaxScore != want {
-			t.Errorf("item %d: cause %q, board %+v, want the bound %d", n, i.cause, i.board, want)
+			t.Errorf("item %d: cause %q, board %+v, want no cause and MaxScore %d", n, i.cause, i.board, want)
 		}
 	}
 }

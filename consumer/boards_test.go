@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// outcomes returns "match status" of the first n updates, sorted.
+// outcomes returns the match id, the status and any reason of the first n updates,
+// sorted.
 func (c *cluster) outcomes(n int) []string {
 	c.t.Helper()
 	var got []string
@@ -28,14 +30,14 @@ func (c *cluster) outcomes(n int) []string {
 		if err := proto.Unmarshal(m.Value, u); err != nil {
 			c.t.Fatal(err)
 		}
-		got = append(got, u.GetMatchId()+" "+u.GetStatus().String()+u.GetReason())
+		got = append(got, strings.TrimSpace(u.GetMatchId()+" "+u.GetStatus().String()+" "+u.GetReason()))
 	}
 	slices.Sort(got)
 	return got
 }
 
-// nextMillisecond returns once a message, whose time is in whole milliseconds, has a later
-// time than everything so far.
+// nextMillisecond waits until the clock reaches another millisecond. Message times are in
+// whole milliseconds, so the next message has a later time than all earlier events.
 func nextMillisecond() {
 	for at := time.Now(); !time.Now().Truncate(time.Millisecond).After(at); {
 		runtime.Gosched()
@@ -70,8 +72,8 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 		change func(*testing.T, *ranking.Service)
 		record *pb.MatchResultRecord
 	}{
-		{"a greater bound", amend(func(b *leaderboard.Board) { b.MaxScore = new(leaderboard.Score(100)) }), at(50, 0)},
-		{"a new window", amend(func(b *leaderboard.Board) {
+		{"a higher MaxScore", amend(func(b *leaderboard.Board) { b.MaxScore = new(leaderboard.Score(100)) }), at(50, 0)},
+		{"a new season", amend(func(b *leaderboard.Board) {
 			b.Season.Windows = append([]leaderboard.Season{window("before", now.Year()-1)}, b.Season.Windows...)
 			b.Season.Grace = 5 * 365 * 24 * time.Hour
 		}), at(1, 1)},
@@ -95,13 +97,13 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 			c.consume(ranking.New(store, index, ranking.Options{BoardTTL: time.Hour}))
 			c.send(message(points("u", "first", 1)))
 			if diff := cmp.Diff([]string{"first APPLIED"}, c.outcomes(1)); diff != "" {
-				t.Fatal(diff)
+				t.Fatalf("outcomes (-want +got):\n%s", diff)
 			}
 			tt.change(t, admin)
 			c.send(message(tt.record))
 			eventually(t, "commit of both messages", func() bool { return c.allCommitted() == 2 })
 			if n := c.newest(c.topics.DeadLetters()); n > 0 {
-				t.Fatalf("dead letter: %v", headers(c.read(c.topics.DeadLetters(), 1)[0]))
+				t.Fatalf("there is a dead letter, want none; its headers are %v", headers(c.read(c.topics.DeadLetters(), 1)[0]))
 			}
 			if diff := cmp.Diff([]string{"first APPLIED", "second APPLIED"}, c.outcomes(2)); diff != "" {
 				t.Errorf("outcomes (-want +got):\n%s", diff)
@@ -110,9 +112,9 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	}
 }
 
-// Results that arrive before their board wait for it, and are then applied in their
-// order. Results of other boards are applied meanwhile. No waiting result is committed,
-// so a consumer that takes over applies it.
+// Results that arrive before their board wait until the board is created, and are then
+// applied in order. Results of other boards do not wait. The offset of a waiting result
+// is not committed, so the next consumer reads the result again.
 func TestResultsWaitForTheirBoard(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -124,16 +126,16 @@ func TestResultsWaitForTheirBoard(t *testing.T) {
 	c.send(message(early("m0", 5)), message(points("u", "other0", 1)), message(early("m1", -3)))
 	first := c.join(s, consumer.Options{BoardWait: time.Hour})
 	if diff := cmp.Diff([]string{"other0 APPLIED"}, c.outcomes(1)); diff != "" {
-		t.Fatal(diff)
+		t.Fatalf("outcomes (-want +got):\n%s", diff)
 	}
 	first.stop()
 	if n := c.allCommitted(); n != 0 {
-		t.Fatalf("%d messages are committed, want none from the first waiting one on", n)
+		t.Fatalf("the committed offsets add up to %d, want 0, because the first message waits", n)
 	}
 	c.join(s, consumer.Options{BoardWait: time.Hour})
 	c.send(message(points("u", "other1", 1)), message(early("m2", -4)))
 	if diff := cmp.Diff([]string{"other0 APPLIED", "other0 DUPLICATE", "other1 APPLIED"}, c.outcomes(3)); diff != "" {
-		t.Fatal(diff)
+		t.Fatalf("outcomes (-want +got):\n%s", diff)
 	}
 	floor := leaderboard.Score(0)
 	if _, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "early", Policy: leaderboard.Sum, Floor: &floor}); err != nil {
@@ -141,17 +143,18 @@ func TestResultsWaitForTheirBoard(t *testing.T) {
 	}
 	c.send(message(early("m3", 1)))
 	eventually(t, "commit of every message", func() bool { return c.allCommitted() == 6 })
-	want := []string{"m0 APPLIED", "m1 APPLIED", "m2 REJECTEDFLOOR", "m3 APPLIED", "other0 APPLIED", "other0 DUPLICATE", "other1 APPLIED"}
+	want := []string{"m0 APPLIED", "m1 APPLIED", "m2 REJECTED FLOOR", "m3 APPLIED", "other0 APPLIED", "other0 DUPLICATE", "other1 APPLIED"}
 	if diff := cmp.Diff(want, c.outcomes(7)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 	if n := c.newest(c.topics.DeadLetters()); n > 0 {
-		t.Errorf("%d dead letters", n)
+		t.Errorf("%d dead letters, want none", n)
 	}
 }
 
-// A result of a board that does not appear becomes a dead letter after BoardWait. If
-// more results wait than a partition may hold, the next ones are read later.
+// If its board is not created within BoardWait, a result becomes a dead letter. While
+// MaxWaiting results of a partition wait, the consumer reads no other results of the
+// partition.
 func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -173,9 +176,9 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// A log that is read again from its start does not fill a board that was deleted and
-// created again. Results that were received after the deletion count, also those from
-// before the creation.
+// A board is deleted and created again, and the log is read again from its start. Results
+// received before the deletion do not count. Results received after it count, even if
+// they were received before the new board was created.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -187,7 +190,7 @@ func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c.send(message(points("u", "old", 7)))
 	first := c.consume(s)
 	if diff := cmp.Diff([]string{"old APPLIED"}, c.outcomes(1)); diff != "" {
-		t.Fatal(diff)
+		t.Fatalf("outcomes (-want +got):\n%s", diff)
 	}
 	first()
 	nextMillisecond()
@@ -204,7 +207,7 @@ func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	again := c.topics.Prefix + "again"
 	m := c.join(ranking.New(store, index, ranking.Options{}), consumer.Options{Group: again})
 	defer m.stop()
-	want := []string{"before the creation APPLIED", "new APPLIED", "old APPLIED", "old REJECTEDDELETED"}
+	want := []string{"before the creation APPLIED", "new APPLIED", "old APPLIED", "old REJECTED DELETED"}
 	if diff := cmp.Diff(want, c.outcomes(4)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}

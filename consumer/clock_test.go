@@ -47,7 +47,7 @@ func TestReceivedAtIsBoundedByTheMessage(t *testing.T) {
 	send("erased", "received after it was sent", now.Add(time.Hour), before)
 	c.consume(s)
 	want := []string{
-		"in time APPLIED", "received after it was sent REJECTEDUSER_ERASED", "received long before it was sent REJECTEDSEASON_CLOSED",
+		"in time APPLIED", "received after it was sent REJECTED USER_ERASED", "received long before it was sent REJECTED SEASON_CLOSED",
 		"sent a little later APPLIED",
 	}
 	if diff := cmp.Diff(want, c.outcomes(4)); diff != "" {

@@ -1,26 +1,27 @@
-// Package consumer reads match results from Kafka and applies them through the
-// ranking service. It also follows the updates that consumers publish.
+// Package consumer reads match results from Kafka and applies them through the ranking
+// service. It also follows the updates that consumers publish. An update is a message
+// that reports the outcome of a result. A message that is not a valid result is copied to
+// the dead-letter topic; the copy is a dead letter.
 //
-// A consumer applies the messages of a partition in batches, one after another. A
-// batch is all messages that have arrived since the batch before it, up to a
-// limit. The service applies results of different users in parallel, those of one
-// user in order, and several of one user as one change. While the outcomes of one
-// batch are reported, the next batch is applied.
+// A consumer applies the messages of a partition in batches, one after another. A batch
+// contains the messages that have arrived since the previous batch, up to a limit. The
+// service applies results of different users in parallel. It applies the results of one
+// user in order, as one change of the user's entry. While the consumer reports the
+// outcomes of one batch, it applies the next batch.
 //
 // # When an offset is committed
 //
-// The consumer marks the offset of a message for commit only after three conditions
-// hold for this and every earlier message of the partition:
+// The consumer marks the offset of a message for commit once three conditions are true
+// for this message and for every earlier message of its partition:
 //
 //  1. Its result is durable in the store. A message that is not a valid result needs
 //     no write.
-//  2. Its outcome is reported: Kafka has acknowledged the update, or the dead letter
-//     of a message that is not a valid result.
+//  2. Its outcome is reported: Kafka has acknowledged the update, or the dead letter.
 //  3. The rank index is synced, as Synced of [leaderboard.Index] defines it.
 //
-// If a consumer stops before it commits, the next owner of the partition reads the
-// same messages again. So a message may be applied more than once, which changes
-// nothing, but it is never skipped.
+// If a consumer stops before it commits, the next owner of the partition reads the same
+// messages again. So a message may be applied more than once, but it is never skipped.
+// Applying it again changes nothing.
 package consumer
 
 import (
@@ -66,7 +67,7 @@ type Consumer struct {
 	metrics metrics
 
 	deadLetterLog deadLetterLog
-	batchLimit    atomic.Int64 // the most items to apply at once; applyLimited lowers it for a slow store
+	batchLimit    atomic.Int64 // largest number of items in one call of apply; applyLimited lowers it for a slow store
 	joined        atomic.Bool
 	unreachable   atomic.Bool
 }
@@ -79,13 +80,13 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
 	c := o.Connection.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	c.Consumer.Group.ResetInvalidOffsets = false // sarama would not log a reset; resetInvalidOffsets does
+	c.Consumer.Group.ResetInvalidOffsets = false // sarama would reset offsets without a log line; resetInvalidOffsets logs each reset
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
 	c.Consumer.Group.Session.Timeout = o.SessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4
 	c.Consumer.Group.InstanceId = o.InstanceID
-	// The range strategy assigns partition n of every topic to the same member, so
-	// that one process applies a user's results of all regions.
+	// The range strategy assigns partition n of every topic to the same member, so that
+	// one process applies a user's results from all regions.
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	c.Consumer.Return.Errors = true
 	c.ChannelBufferSize = o.BatchResults
@@ -98,9 +99,9 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	return con, nil
 }
 
-// Joined reports whether the consumer has ever joined its group and received its
-// share of the partitions, which may be empty. The metric
-// leaderboard_consumer_partitions has the current share.
+// Joined reports whether the consumer has joined its group at least once. The group may
+// have assigned no partition to it. The metric leaderboard_consumer_partitions has the
+// number of partitions that the consumer has now.
 func (c *Consumer) Joined() bool { return c.joined.Load() }
 
 // Unreachable reports whether Run has tried to connect and has not reached a
@@ -120,7 +121,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			started := time.Now()
 			err := c.consume(ctx, &logging)
 			if time.Since(started) > 2*intervals.MaxInterval {
-				intervals.Reset() // the consumer worked for a while: wait a short time again
+				intervals.Reset() // the consumer worked for a while, so the next wait is short again
 			}
 			return struct{}{}, err
 		}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, in time.Duration) {
@@ -135,7 +136,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return err
 }
 
-// consume connects if necessary, and consumes for one session.
+// consume connects if necessary, and consumes for one session of the consumer group.
 func (c *Consumer) consume(ctx context.Context, logging *sync.WaitGroup) error {
 	if err := c.connect(logging); err != nil {
 		return err
@@ -147,8 +148,8 @@ func (c *Consumer) consume(ctx context.Context, logging *sync.WaitGroup) error {
 	return c.session(ctx, topics)
 }
 
-// connect connects to the brokers, unless the consumer is connected already. It
-// adds a goroutine to logging, which logs the group's errors until the group is closed.
+// connect connects to the brokers, unless the consumer is connected already. A goroutine
+// of logging logs the group's errors until the group is closed.
 func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	if c.group != nil {
 		return nil

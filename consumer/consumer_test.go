@@ -161,16 +161,16 @@ func TestEveryKindOfMessage(t *testing.T) {
 		reported = reported || u.GetUserId() == "eve" && u.GetSeason() == "all" && u.GetMatchId() == "" && u.GetStatus() == pb.Outcome_APPLIED && u.GetNewScore() == 9
 	}
 	if !reported {
-		t.Error("no update reports on the notification")
+		t.Error("no update reports the entry of user eve, who was notified about, with the score 9")
 	}
 	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, board(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 
-// flaky is a service whose first calls of Apply, as many as down, fail as if the store
-// was unavailable. Later calls report that error for single results at random. flaky
-// records the matches that it applied.
+// flaky is a service whose store seems to be unavailable at times. The next down calls of
+// Apply fail. Later calls apply all results, but report an error for some results, chosen
+// at random. The field applied has the matches that were applied.
 type flaky struct {
 	*ranking.Service
 	mu      sync.Mutex
@@ -243,7 +243,7 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	stop()
 	for _, line := range board(t, s) {
 		if !strings.HasSuffix(line, " 10") {
-			t.Errorf("%s, want a score of 10", line)
+			t.Errorf("line %q, want the score 10", line)
 		}
 	}
 	if got := len(board(t, s)); got != 50 {

@@ -29,17 +29,17 @@ const (
 
 const (
 	// maxDeadLetterBytes bounds a whole dead letter. By default, producers and brokers
-	// accept 1 MiB, which includes a small overhead of Kafka.
+	// accept messages of 1 MiB, including Kafka's own small overhead.
 	maxDeadLetterBytes = 1_000_000
 	// minDeadLetterBytes is the smallest limit that sendOneByOne tries.
 	minDeadLetterBytes = 4 << 10
-	// maxPartBytes bounds the key of a dead letter, and separately the sum of the
-	// headers copied from the message. So most of the space remains for the value. A
-	// dead letter with a low limit has a smaller bound: the limit divided by
-	// partsPerLimit.
+	// maxPartBytes bounds the key of a dead letter. It also bounds the total size of the
+	// headers copied from the message. So most of a dead letter remains for the value. If
+	// the limit of the dead letter is low, the limit divided by partsPerLimit is the
+	// bound instead.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
-	// maxDetailBytes bounds the description of a fault, which may quote the message.
+	// maxDetailBytes bounds the description of an error, which may quote the message.
 	maxDetailBytes = 4 << 10
 )
 

@@ -178,7 +178,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 		return err != nil
 	})
 	var messages []*sarama.ProducerMessage
-	for i := range 20 { // the limit is lower than each large message, and than all messages together
+	for i := range 20 { // the limit is lower than the size of a large message, and than the total size
 		n := 1000
 		if i%5 == 0 {
 			n = 100_000

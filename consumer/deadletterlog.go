@@ -9,8 +9,8 @@ import (
 // deadLetterLogInterval is the shortest time between two log lines about dead letters.
 const deadLetterLogInterval = 10 * time.Second
 
-// deadLetterLog logs dead letters at a limited rate. Each line is about the last dead
-// letter, with the number of dead letters since the line before.
+// deadLetterLog logs dead letters at a limited rate. Each line describes the latest dead
+// letter, and has the number of dead letters since the previous line.
 type deadLetterLog struct {
 	log *slog.Logger
 
@@ -20,8 +20,8 @@ type deadLetterLog struct {
 	nextAt time.Time
 }
 
-// add counts i, and logs a line. If the last line is too recent, the first flush after the
-// interval logs the line instead.
+// add counts i, and logs a line. If deadLetterLogInterval has not passed since the last
+// line, a later flush logs the line instead.
 func (l *deadLetterLog) add(i *item) {
 	l.mu.Lock()
 	l.count++
@@ -30,8 +30,8 @@ func (l *deadLetterLog) add(i *item) {
 	l.flush()
 }
 
-// flush logs the dead letters that are not logged yet, unless the last line is too
-// recent.
+// flush logs the dead letters that are not logged yet, if deadLetterLogInterval has
+// passed since the last line.
 func (l *deadLetterLog) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

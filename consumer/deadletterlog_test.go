@@ -13,7 +13,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Dead letters are logged at most once per interval, each time with their number.
+// In each interval, at most one line logs dead letters. It has the number of dead letters
+// since the previous line.
 func TestDeadLettersAreLoggedAtARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

@@ -50,8 +50,8 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	return record, nil
 }
 
-// checkNumbers returns a [leaderboard.FieldError] if the metadata of a record in
-// JSON has a number that protojson cannot keep exactly. The API makes the same check.
+// checkNumbers returns a [leaderboard.FieldError] if the metadata of a record in JSON has
+// a number that protojson cannot represent exactly. The API makes the same check.
 func checkNumbers(value []byte) error {
 	var record struct {
 		Result struct{ Metadata json.RawMessage }
@@ -84,8 +84,9 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	// A result cannot be received after its message was written. A later time would undo
-	// an erasure. Message times are in whole milliseconds.
+	// A result cannot be received after its message was written. Without this bound, a
+	// received_at in the future would undo an erasure. Message times are in whole
+	// milliseconds.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Any bytes are either rejected or decoded to a result with valid ids. The rules of
-// every board can decide about such a result, and a store can keep it unchanged.
+// The consumer rejects arbitrary bytes, or decodes them to a result with valid ids. Any
+// board can merge such a result without a panic. The result stays the same if it is
+// encoded for a store and decoded again.
 func FuzzMessage(f *testing.F) {
 	score := int64(7)
 	for _, r := range []*pb.MatchResultRecord{
@@ -70,7 +71,7 @@ func FuzzMessage(f *testing.F) {
 			}
 			back, err := leaderboard.DecodePayload(d.Put.ResultKey, d.Put.Revision, d.Put.AppendPayload(nil))
 			if err != nil || back.ContentID() != d.Put.ContentID() {
-				t.Errorf("%+v decodes from its payload as %+v, %v", d.Put, back, err)
+				t.Errorf("the payload of %+v decodes to %+v, error %v; want the same content", d.Put, back, err)
 			}
 		}
 	})

@@ -40,7 +40,8 @@ type cluster struct {
 	*producer.Producer
 }
 
-// start starts an in-process cluster with the service's topics and others.
+// start starts an in-process cluster, and creates the service's topics and the given
+// other topics.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
@@ -51,14 +52,14 @@ func start(t *testing.T, topics ...string) *cluster {
 	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
 }
 
-// startReal creates topics with a prefix of their own on a real Kafka cluster. The
-// test skips if there is none.
+// startReal creates the service's topics, with a unique prefix, on a real Kafka cluster.
+// If there is no such cluster, the test skips.
 func startReal(t *testing.T) *cluster {
 	t.Helper()
 	return startOn(t, realcluster.Kafka(t, 1), kafka.Topics{Prefix: "consumer-" + rand.Text() + "-"})
 }
 
-// startOn creates the service's topics and others on brokers.
+// startOn creates the service's topics and the given other topics on brokers.
 func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, brokers: brokers, topics: names}
@@ -129,7 +130,7 @@ func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
 		case m := <-all:
 			messages = append(messages, m)
 		case <-deadline:
-			c.t.Fatalf("%s has %d messages, want %d", topic, len(messages), n)
+			c.t.Fatalf("topic %s: read %d messages within 5 minutes, want %d", topic, len(messages), n)
 		}
 	}
 	close(stop)
@@ -176,8 +177,8 @@ func (c *cluster) committed() [partitions]int64 {
 	return offsets
 }
 
-// allCommitted returns the sum of the group's committed offsets: the number of
-// messages committed, in topics that start at offset 0.
+// allCommitted returns the sum of the group's committed offsets. If the topic starts at
+// offset 0, this is the number of committed messages.
 func (c *cluster) allCommitted() int {
 	c.t.Helper()
 	sum := int64(0)
@@ -187,9 +188,9 @@ func (c *cluster) allCommitted() int {
 	return int(sum)
 }
 
-// results returns one message for each match with a number from the parameter from to
-// to-1. Each result has one point, and the results are spread over the given number
-// of users.
+// results returns one message for each match "m<i>", for i from parameter from to
+// parameter to - 1. Each result has one point. The results belong to the given number of
+// users in turn.
 func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	var messages []*sarama.ProducerMessage
 	for i := from; i < to; i++ {
@@ -325,8 +326,9 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate is a service that calls its function before every Apply, fails with the
-// function's error, and records the matches that it applied.
+// gate is a service whose Apply first calls the function before. If before returns an
+// error, Apply applies nothing and returns this error. The field applied counts how often
+// each match was applied.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error

@@ -17,8 +17,8 @@ import (
 )
 
 // Follower reads the updates that consumers publish on every partition, including
-// partitions that are added while it runs. It starts at the newest update and
-// commits no offset: it never reads updates from before its start.
+// partitions that are added while it runs. It starts after the newest update and commits
+// no offset, so it never reads updates from before its start.
 type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string

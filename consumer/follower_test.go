@@ -76,7 +76,7 @@ func (f *followed) send(partition int32, matches ...string) {
 	}
 	conf := kafka.Config("test")
 	conf.Producer.Partitioner = sarama.NewManualPartitioner
-	p, err := producer.New(f.brokers, conf) // a new one, which has not cached a deleted topic
+	p, err := producer.New(f.brokers, conf) // a new producer has no deleted topic in its cache
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	before[len(before)-1] = "last"
 	f.send(0, before...)
 	if !f.wait("last") {
-		t.Fatal("the updates were not delivered")
+		t.Fatal("the last of 1000 updates was not delivered within 10s")
 	}
 	if err := f.admin.DeleteTopic(updatesTopic); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		sessions: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "sessions_total",
 			Help: "Sessions of the consumer group that this consumer has joined; each rebalance starts one."}),
 		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
-			Help: "Messages on another partition than the one that the murmur2 hash of their user selects. Their producer partitions differently."}),
+			Help: "Messages that are not on the partition that the murmur2 hash of their user id selects. Their producer uses another partitioner."}),
 		offsetResets: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "offset_resets_total",
 			Help: "Partitions whose offset was reset to the oldest message because the committed offset had expired or the topic was recreated."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",

@@ -22,9 +22,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A committed offset is reset to the oldest message if its message has expired, or if
-// it is beyond the end of the log. The reset is logged as an error, and other
-// partitions continue at their offsets.
+// A committed offset is reset to the oldest message if the message at that offset has
+// expired, or if the offset is beyond the end of the log. The reset is logged as an
+// error, and other partitions continue at their offsets.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })
@@ -35,7 +35,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	var want []string
 	messages := c.results(0, 40, 40)
 	c.send(messages...)
-	const expired, beyond = 1, 2 // partitions
+	const expired, beyond = 1, 2 // partitions whose committed offset has expired, or is beyond the end
 	for i, m := range messages {
 		if m.Partition != expired || m.Offset >= 3 {
 			want = append(want, fmt.Sprintf("u%d 1", i))
@@ -106,7 +106,7 @@ func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 
 func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	s, _ := newService(t, ranking.Options{})
-	// The consumer must not look for the change before the recreated topic has results.
+	// The interval is long, so that the consumer notices the change only after the recreated topic has results.
 	c.join(s, consumer.Options{}.WithTopicPoll(5*time.Second))
 	c.send(c.results(0, 40, 40)...)
 	eventually(t, "all results are applied", func() bool { return len(board(t, s)) == 40 })
@@ -116,7 +116,7 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	eventually(t, "the topic is recreated", func() bool {
 		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
 	})
-	p, err := producer.New(c.brokers, kafka.Config("test")) // a new one, which has not cached the deleted topic
+	p, err := producer.New(c.brokers, kafka.Config("test")) // a new producer has no deleted topic in its cache
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestSessionsArePaced(t *testing.T) {
 	m := c.join(s, consumer.Options{})
 	eventually(t, "the consumer has joined 5 times", func() bool { return m.count("sessions_total") >= 5 })
 	if took := time.Since(started); took < 1500*time.Millisecond {
-		t.Errorf("5 sessions within %v: the consumer rejoined without pauses", took)
+		t.Errorf("the consumer joined 5 sessions within %v, want at least 1.5s, with waits between the sessions", took)
 	}
 	healthy.Store(true)
 	eventually(t, "the result is applied", func() bool { return len(board(t, s)) == 1 })

@@ -20,8 +20,8 @@ type damaged struct{ leaderboard.Store }
 
 var errDamaged = fmt.Errorf("cql: account: %w", leaderboard.ErrFormat)
 
-// Apply fails for the users called "bad" as the Cassandra store does: by their
-// outcomes, or as a whole if no result was applied.
+// Apply fails for users called "bad" as the Cassandra store does. Their outcomes have the
+// error. If there are no other users in results, Apply itself returns the error.
 func (d damaged) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	var good []leaderboard.MatchResult
 	var at []int

@@ -16,8 +16,8 @@ import (
 )
 
 // report publishes the outcomes of items: an update for each applied item, and a dead
-// letter for each item with a cause. It returns nil once Kafka
-// has acknowledged all of them. It retries as applyBatch does.
+// letter for each item with a cause. It returns nil once Kafka has acknowledged all of
+// them. It retries while a server is unavailable.
 func (c *Consumer) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
 	if err := c.retry(session, func(ctx context.Context) (err error) {
@@ -92,8 +92,8 @@ func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 	return u
 }
 
-// bandsOf holds the rank band of each rank key, by season. A rank band is a rounded
-// rank, as bandOf returns it. A band of 0 is unknown.
+// bandsOf holds the rank band of each rank key, by season. A rank band is a rounded rank,
+// as bandOf returns it; 0 means unknown.
 type bandsOf map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
 // bands returns the rank bands of all scores in a batch. It sends one request per

@@ -127,9 +127,9 @@ func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 	return items
 }
 
-// nextBatch waits for a message, and returns it together with the other messages
-// that have arrived. It returns no message when it is time to look for missing boards.
-// It returns false when ctx is done or the claim has ended.
+// nextBatch waits for a message, and returns it together with the other messages that
+// have arrived. If the time to look for missing boards comes before a message, it returns
+// an empty batch. It returns false when ctx is done or the claim has ended.
 func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waiting) (batch []*sarama.ConsumerMessage, ok bool) {
 	messages := claim.Messages()
 	if waits.full() {
@@ -165,9 +165,9 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 	return batch, true
 }
 
-// progress is what a batch has achieved.
+// progress describes a batch that applyBatch has handled.
 type progress struct {
-	items []*item // done, but not reported
+	items []*item // items to report; items that wait for their boards are not among them
 	next  int64   // the offset to commit once items are reported
 }
 
@@ -185,7 +185,7 @@ const syncPoll = 100 * time.Millisecond
 // reportAndMark marks the offset of the last reported batch, which covers every batch
 // before it.
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
-	unmarked := int64(-1) // the offset of the last reported batch, until it is marked
+	unmarked := int64(-1) // offset to commit for the last reported batch; -1 once it is marked
 	mark := func() {
 		if unmarked >= 0 && h.service.Synced() {
 			s.MarkOffset(claim.Topic(), claim.Partition(), unmarked, h.topics[claim.Topic()])

@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// At any time, all messages before a committed offset are applied, although batches
-// fail at random. Later batches of the partition wait for a failed one.
+// At any time, all messages before a committed offset are applied, although batches fail
+// at random. If a batch fails, later batches of its partition wait until it succeeds.
 func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	t.Parallel()
 	c := startReal(t)
@@ -65,7 +65,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 		return all == n
 	})
 	if len(seen) < 3 {
-		t.Errorf("the test saw the sums %v of committed offsets, want at least 3 different ones, so that it checks offsets before the last commit", seen)
+		t.Errorf("the sum of the committed offsets had %d values, want at least 3: the test must check commits before the last one", len(seen))
 	}
 }
 
@@ -86,10 +86,10 @@ func TestNothingIsCommittedWhileTheIndexIsNotSynced(t *testing.T) {
 	stop := c.consume(first)
 	c.send(c.results(0, 40, 10)...)
 	eventually(t, "all results are applied", func() bool { return first.count() == 40 })
-	time.Sleep(3 * time.Second) // longer than the interval of automatic commits, which commit offsets that are marked
+	time.Sleep(3 * time.Second) // longer than the interval at which sarama commits marked offsets
 	stop()
 	if c.committed() != [partitions]int64{} {
-		t.Errorf("offsets %v are committed although the index is not synced", c.committed())
+		t.Errorf("offsets %v are committed, want none while the index is not synced", c.committed())
 	}
 	second := &withSync{gate: newGate(s, pass)}
 	c.consume(second)
@@ -102,8 +102,8 @@ func TestNothingIsCommittedWhileTheIndexIsNotSynced(t *testing.T) {
 }
 
 // While the store is unavailable, for longer than SessionTimeout and StuckAfter, a
-// consumer keeps its partitions and commits nothing. It continues where it was once
-// the store is back.
+// consumer keeps its partitions and commits nothing. Once the store is available again,
+// the consumer continues where it stopped.
 func TestOutageKeepsMembership(t *testing.T) {
 	t.Parallel() // the test waits most of the time
 	c := startReal(t)
@@ -124,7 +124,7 @@ func TestOutageKeepsMembership(t *testing.T) {
 	eventually(t, "the consumer has joined with all partitions", func() bool { return m.Joined() && m.count("partitions") == partitions })
 	eventually(t, "the consumer retries", func() bool { return m.count("retries_total") > 3 })
 	if g.count() == 0 && c.committed() != [partitions]int64{} {
-		t.Errorf("offsets %v are committed, but nothing is applied", c.committed())
+		t.Errorf("offsets %v are committed, want none before a result is applied", c.committed())
 	}
 	eventually(t, "all results are applied", func() bool { return g.count() == 100 })
 	if diff := gocmp.Diff(before, c.members()); diff != "" {
@@ -233,7 +233,7 @@ func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	stop()
 	for _, m := range second.applied {
 		if slices.Contains(first.applied, m) {
-			t.Errorf("%s was applied by the first consumer, but was also delivered to the second", m)
+			t.Errorf("match %s was delivered to both consumers, want only to the first", m)
 		}
 	}
 
@@ -269,7 +269,7 @@ func TestAnInstanceIDKeepsPartitionsAcrossARestart(t *testing.T) {
 	c.join(g, consumer.Options{InstanceID: "b", SessionTimeout: 30 * time.Second})
 	eventually(t, "all results are applied", func() bool { return g.count() == 400 })
 	if n := staying.count("sessions_total"); n != sessions {
-		t.Errorf("the other member had %d sessions before the restart and %d after it, want no new one", sessions, n)
+		t.Errorf("the other member had %d sessions before the restart and %d after it, want the same number", sessions, n)
 	}
 	for m, times := range g.applied {
 		if times != 1 {

@@ -113,8 +113,8 @@ func TestProcessStartsBeforeKafka(t *testing.T) {
 	})
 }
 
-// Accept returns the status Accepted once Kafka has the result, without a consumer.
-// A consumer that starts later applies it.
+// Accept needs no consumer: it returns the status Accepted once Kafka has the result. A
+// consumer that starts later applies the result.
 func TestAcceptDoesNotWait(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, time.Hour)

@@ -21,8 +21,8 @@ const (
 // order of their offsets. A result may arrive before its board, because the log and
 // the store are copied between regions separately.
 //
-// The results of other boards are applied meanwhile. But no offset from the first
-// waiting item on is committed, so a crash loses no waiting item.
+// The results of other boards are applied meanwhile. No offset beyond the first waiting
+// item is committed, so a crash loses no waiting item.
 type waiting struct {
 	items []*item
 	bytes int
@@ -40,10 +40,10 @@ func (w *waiting) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit returns the items to apply now, given the new items, which are decoded. If it
-// is time to look for the missing boards, these include all waiting items. Otherwise
-// new items for missing boards join the waiting items, which keeps their order and costs
-// no read.
+// admit takes the decoded items of a new batch, and returns the items to apply now. Once
+// dueAt has passed, it returns all waiting items, followed by batch. Before dueAt, the
+// items of batch whose boards are missing join the waiting items. This keeps their order
+// and saves a read of the store.
 func (w *waiting) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
@@ -73,9 +73,10 @@ func (w *waiting) add(i *item) {
 	w.bytes += len(i.message.Value)
 }
 
-// keep takes the items that wait further for their board, and returns the others. An
-// item waits until its board has been missing for the given time. The time in which
-// the store does not answer does not count.
+// keep adds the items that must still wait for their boards to w, and returns the others.
+// An item stops waiting if its board is still missing when wait has passed since the
+// board was first found to be missing. While the store does not answer, the item keeps
+// waiting.
 func (w *waiting) keep(items []*item, wait time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
@@ -99,8 +100,8 @@ func (w *waiting) keep(items []*item, wait time.Duration) (done []*item) {
 	return done
 }
 
-// next returns the offset up to which all messages are done, if last is the offset of
-// the last message that was read.
+// next returns the offset to commit: all messages before it are done. Parameter last is
+// the offset of the last message that was read.
 func (w *waiting) next(last int64) int64 {
 	if len(w.items) > 0 {
 		return w.items[0].message.Offset

@@ -25,9 +25,9 @@ type Producer struct {
 	err   error                // the last failure to connect
 }
 
-// New connects to the brokers. If none answers, the producer retries in the
-// background until Close, and Send fails until the producer is connected.
-// Errors: [kafka.ErrRejected], and any that a retry cannot fix.
+// New connects to the brokers. If none answers, the producer retries in the background
+// until Close, and Send fails until the producer is connected. Errors:
+// [kafka.ErrRejected], and any other error that a retry cannot fix.
 func New(brokers []string, c *sarama.Config) (*Producer, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Producer{stop: stop}
@@ -84,12 +84,11 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// Send publishes messages, and returns nil once Kafka has acknowledged all of them.
-// It then has set the Partition and Offset of each message. After an error, some
+// Send publishes messages, and returns nil once Kafka has acknowledged all of them. On
+// success, it sets the Partition and Offset of each message. After an error, some
 // messages may have been published. A retry may publish them twice, so readers must
-// deduplicate.
-// Errors: [leaderboard.ErrUnavailable] if a retry may succeed. Any other error is
-// final, such as for a message that is too large.
+// deduplicate. Errors: [leaderboard.ErrUnavailable] if a retry may succeed. Any other
+// error is permanent, such as the error for a message that is too large.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
 	async, err := p.connected()
 	if err != nil {

@@ -27,7 +27,8 @@ type Submitter struct {
 	waiting map[revision][]waiter
 }
 
-// revision identifies the results of one match and revision. Their contents may differ.
+// revision identifies the results with the same key and revision number. Their contents
+// may differ.
 type revision struct {
 	key leaderboard.ResultKey
 	n   int64
@@ -119,10 +120,11 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 	}
 }
 
-// Deliver passes the outcome in an update to the Submit call that waits for it.
-// If the same content was sent more than once, several calls wait for it. Each update
-// then answers one call, in the order of the calls. An update of an older consumer names
-// no content. It answers a call only if all calls wait for one content.
+// Deliver passes the outcome in an update to the Submit call that waits for it. If the
+// same content was sent more than once, several calls wait for it. Each update then
+// answers one call, in the order of the calls. An update from a consumer of an older
+// version does not identify the content. Such an update answers a call only if all
+// waiting calls have the same content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
