@@ -3,6 +3,8 @@ package consumer
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
 type metrics struct {
@@ -38,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		offsetResets: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "offset_resets_total",
 			Help: "Partitions whose offset was reset to the oldest message because the committed offset had expired or the topic was recreated."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
-			Help: "Time from reading a batch until its outcomes are reported.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16)}),
+			Help: "Time from reading a batch until its outcomes are reported.", Buckets: observe.SecondsBuckets()}),
 		batch: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "batch_results",
 			Help: "Messages in a batch.", Buckets: prometheus.ExponentialBuckets(1, 2, 12)}),
 		delay: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "delay_seconds",

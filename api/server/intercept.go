@@ -20,6 +20,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
 // interceptors returns the interceptors that every call of gRPC and REST passes, the
@@ -193,7 +194,7 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger) *metrics {
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "call_seconds",
 			Help:    "Time to answer a call over gRPC or REST, by method and code.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13), // 0.1 ms to 6 s
+			Buckets: observe.SecondsBuckets(),
 		}, []string{"method", "code"}),
 		running: f.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "running_calls",

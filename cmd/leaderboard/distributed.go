@@ -11,6 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/producer"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
@@ -40,7 +41,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.store = store
+	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
 	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix})
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	}
 	s.closeLater(index.Close)
 
-	return s.openLog(index)
+	return s.openLog(observe.Index(index, s.metrics))
 }
 
 // openLog connects to Kafka, and opens the service, which writes to Kafka or consumes

@@ -24,6 +24,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
@@ -108,12 +109,12 @@ func (s *server) openEmbedded() error {
 	if err != nil {
 		return fmt.Errorf("%w; --data names the folder", err)
 	}
-	s.store = store
+	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
 	s.warnOfWide(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
 	s.backup = s.backups.make
-	s.service = ranking.New(store, memory.New(), ranking.Options{Log: s.log})
+	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log})
 	s.closeLater(s.finishWrites)
 	return nil
 }

@@ -69,6 +69,23 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 	contains(t, again.ok(t, "top"), "ada")
 }
 
+// A submit and a read are measured in the store and in the rank index.
+func TestStoreAndIndexAreMeasured(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	s.ok(t, "top")
+	_, metrics := get(t, http.DefaultClient, "http://"+s.http+"/metrics")
+	for _, want := range []string{
+		`leaderboard_store_call_seconds_count{method="Apply",outcome="ok"} 1`,
+		`leaderboard_index_call_seconds_count{method="Update",outcome="ok"} 1`,
+		`leaderboard_index_call_seconds_bucket{method="Page",outcome="ok",le="0.05"} 1`,
+		`leaderboard_store_running_calls{method="Apply"} 0`,
+		`leaderboard_index_running_calls{method="Page"} 0`,
+	} {
+		contains(t, metrics, want)
+	}
+}
+
 // A server that accepts calls from other machines without TLS logs one warning when
 // it starts.
 func TestPlaintextAddressesAreWarnedAbout(t *testing.T) {

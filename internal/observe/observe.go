@@ -1,0 +1,105 @@
+// Package observe measures the calls of a [leaderboard.Store] and a
+// [leaderboard.Index]. Its decorators keep the contract of what they wrap.
+package observe
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const namespace = "leaderboard"
+
+// SecondsBuckets returns the boundaries of histograms of durations, in seconds: 0.1 ms
+// to 10 s. One boundary is 50 ms, the target for the 95th percentile.
+func SecondsBuckets() []float64 {
+	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+}
+
+// These are the values of the label outcome.
+const (
+	ok          = "ok"
+	refused     = "refused"     // the answer is an error of the domain, such as ErrEntryNotFound
+	canceled    = "canceled"    // the caller stopped waiting
+	timeout     = "timeout"     // the caller's deadline passed
+	unavailable = "unavailable" // ErrUnavailable or ErrRankUnavailable
+	failed      = "failed"      // any other error
+)
+
+// outcome returns the label of an error. An error that is both, a timeout and
+// unavailable, is a timeout.
+func outcome(err error) string {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case err == nil:
+		return ok
+	case is(context.Canceled):
+		return canceled
+	case is(context.DeadlineExceeded):
+		return timeout
+	case is(leaderboard.ErrUnavailable), is(leaderboard.ErrRankUnavailable):
+		return unavailable
+	case slices.ContainsFunc([]error{
+		leaderboard.ErrInvalid, leaderboard.ErrBoardNotFound, leaderboard.ErrBoardExists, leaderboard.ErrEntryNotFound,
+		leaderboard.ErrResultNotFound, leaderboard.ErrNotSealed, leaderboard.ErrAPIKeyNotFound,
+	}, is):
+		return refused
+	}
+	return failed
+}
+
+// calls measures the calls of one contract.
+type calls struct {
+	seconds *prometheus.HistogramVec
+	running *prometheus.GaugeVec
+}
+
+func newCalls(reg prometheus.Registerer, subsystem, contract string) calls {
+	f := promauto.With(reg)
+	return calls{
+		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "call_seconds",
+			Help:    "Time of a call of the " + contract + ", by method and outcome. A call that returns a sequence lasts until its caller has read it.",
+			Buckets: SecondsBuckets(),
+		}, []string{"method", "outcome"}),
+		running: f.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "running_calls",
+			Help: "Calls of the " + contract + " in progress, by method.",
+		}, []string{"method"}),
+	}
+}
+
+// measure begins a call. The caller must call the returned function when the call ends,
+// with a pointer to its error.
+func (c calls) measure(method string) func(*error) {
+	running := c.running.WithLabelValues(method)
+	running.Inc()
+	begun := time.Now()
+	return func(err *error) {
+		running.Dec()
+		c.seconds.WithLabelValues(method, outcome(*err)).Observe(time.Since(begun).Seconds())
+	}
+}
+
+// sequence returns seq as a call that begins when its caller begins to read.
+func sequence[T any](c calls, method string, seq iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var err error
+		defer c.measure(method)(&err)
+		for v, e := range seq {
+			if e != nil {
+				err = e
+			}
+			if !yield(v, e) {
+				return
+			}
+		}
+	}
+}
