@@ -169,8 +169,7 @@ func pretty(answer string) string {
 	}
 	short := regexp.MustCompile(`\{[^{}\[\]]*\}|\[[^{}\[\]]*\]`) // the innermost lists and objects stay on one line
 	return short.ReplaceAllStringFunc(out.String(), func(s string) string {
-		line := regexp.MustCompile(`\n\s*`).ReplaceAllString(s, " ")
-		line = strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(line)
+		line := oneLine(s)
 		if len(line) > 150 {
 			return s
 		}
@@ -179,12 +178,18 @@ func pretty(answer string) string {
 }
 
 // agrees reports whether the text matches the pattern, in which … stands for any text.
+// Spaces and line breaks are equal.
 func agrees(pattern, text string) bool {
-	parts := strings.Split(pattern, "…")
+	parts := strings.Split(oneLine(pattern), "…")
 	for i := range parts {
 		parts[i] = regexp.QuoteMeta(parts[i])
 	}
-	return regexp.MustCompile("^" + strings.Join(parts, "(?s:.*?)") + "$").MatchString(text)
+	return regexp.MustCompile("^" + strings.Join(parts, ".*?") + "$").MatchString(oneLine(text))
+}
+
+// oneLine returns the text in one line, without spaces inside of brackets.
+func oneLine(text string) string {
+	return strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(strings.Join(strings.Fields(text), " "))
 }
 
 // vary replaces the parts of an answer that differ in each run by ….
