@@ -9,14 +9,14 @@ import (
 // keys if Algorithm is set.
 type JWT struct {
 	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of accepted tokens. If empty, the server accepts API keys only."`
-	Secret      Secret        `key:"secret" unit:"text" help:"Secret for tokens with algorithm HS256, HS384 or HS512, at least 32 bytes long."`
-	PublicKey   string        `key:"public_key" unit:"path" help:"Public key or certificate, in PEM format, for tokens with an algorithm other than HS256, HS384 and HS512."`
+	Secret      Secret        `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes long."`
+	PublicKey   string        `key:"public_key" unit:"path" help:"Public key or certificate for the other algorithms."`
 	JWKS        string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set with the public keys, instead of jwt.public_key."`
 	Issuer      string        `key:"issuer" unit:"text" help:"Required value of the claim iss; required with jwt.algorithm."`
 	Audience    string        `key:"audience" unit:"text" help:"Required value of the claim aud; required with jwt.algorithm."`
 	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference between the clocks of the issuer and this server."`
 	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks."`
-	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or from now if there is none, to the claim exp. 0 is unlimited."`
+	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or from now without it, to the claim exp. 0 is unlimited."`
 }
 
 // Limits holds the limits for callers. Each pair of a rate and a burst is a token
@@ -28,10 +28,10 @@ type Limits struct {
 	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user at once, above the rate. 0 is one second of the rate."`
 	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address. 0 is unlimited."`
 	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials of an address at once, above the rate. 0 is one second of the rate."`
-	Connections    int     `key:"connections" unit:"connections" help:"Maximum number of connections of each listener. Further ones wait."`
-	Streams        int     `key:"streams" unit:"calls" help:"Maximum number of concurrent calls on one gRPC or HTTP/2 connection."`
-	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking."`
-	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum number of concurrent calls that watch a ranking with one key, or from one address without a key."`
+	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further ones wait."`
+	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on one gRPC or HTTP/2 connection."`
+	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch a ranking."`
+	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"The same for one key, or one address without a key."`
 }
 
 func (j *JWT) validate(v *validator) {

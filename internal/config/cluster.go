@@ -8,10 +8,10 @@ import (
 
 // ClientTLS holds the settings of TLS on the connections to servers of one kind.
 type ClientTLS struct {
-	Enabled    bool   `key:"enabled" unit:"true or false" help:"Connect with TLS. The certificates of the servers are always verified."`
-	CA         string `key:"ca" unit:"path" help:"Authorities that sign the certificates of the servers, in PEM format. If empty, those of the system. A changed file is read again."`
-	Cert       string `key:"cert" unit:"path" help:"Certificate chain for servers that require one, in PEM format. A changed file is read again."`
-	Key        string `key:"key" unit:"path" help:"Private key of cert, in PEM format. A changed file is read again."`
+	Enabled    bool   `key:"enabled" unit:"boolean" help:"Connect with TLS. The certificates of the servers are always verified."`
+	CA         string `key:"ca" unit:"path" help:"Authorities that sign the certificates of the servers. If empty, those of the system."`
+	Cert       string `key:"cert" unit:"path" help:"Certificate chain for servers that require one."`
+	Key        string `key:"key" unit:"path" help:"Private key of cert."`
 	ServerName string `key:"server_name" unit:"name" help:"Name that the certificates must have. If empty, the name or IP address that is dialed."`
 }
 
@@ -20,43 +20,43 @@ type Cassandra struct {
 	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed."`
 	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
 	Keyspace       string        `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
-	Username       string        `key:"username" unit:"text" help:"User name, if the nodes require authentication."`
-	Password       Secret        `key:"password" unit:"text" help:"Password, if the nodes require authentication."`
+	Username       string        `key:"username" unit:"text" help:"User name."`
+	Password       Secret        `key:"password" unit:"text" help:"Password."`
 	TLS            ClientTLS     `key:"tls"`
 	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first, and other nodes of the data center if they do not answer."`
-	Connections    int           `key:"connections" unit:"connections" help:"Number of connections to each node."`
-	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"How long connecting to a node may take."`
-	Timeout        time.Duration `key:"timeout" unit:"duration" help:"How long to wait for an answer. The timeouts of the nodes must be shorter."`
-	Buckets        int           `key:"buckets" unit:"count" help:"Number of partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created; 64 are enough for 25 million users."`
+	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node."`
+	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a node."`
+	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer. The timeouts of the nodes must be shorter."`
+	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created. 64 are enough for 25 million users."`
 }
 
 // Redis holds the settings of the rank index of a distributed server.
 type Redis struct {
 	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
 	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel. If set, redis.addresses must be addresses of Sentinel."`
-	Username         string        `key:"username" unit:"text" help:"User name, if the server requires authentication."`
-	Password         Secret        `key:"password" unit:"text" help:"Password, if the server requires authentication."`
-	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel, if Sentinel requires authentication."`
-	SentinelPassword Secret        `key:"sentinel_password" unit:"text" help:"Password for Sentinel, if Sentinel requires authentication."`
+	Username         string        `key:"username" unit:"text" help:"User name."`
+	Password         Secret        `key:"password" unit:"text" help:"Password."`
+	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel."`
+	SentinelPassword Secret        `key:"sentinel_password" unit:"text" help:"Password for Sentinel."`
 	TLS              ClientTLS     `key:"tls"`
 	Connections      int           `key:"connections" unit:"connections" help:"Maximum number of connections to each server. 0 means 10 for each processor."`
-	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"How long connecting to a server may take."`
-	Timeout          time.Duration `key:"timeout" unit:"duration" help:"How long to wait for an answer."`
+	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a server."`
+	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server. It must not contain braces."`
-	Shards           int           `key:"shards" unit:"count" help:"Number of shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
+	Shards           int           `key:"shards" unit:"count" help:"Shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 
 // Kafka holds the settings of the log of a distributed server.
 type Kafka struct {
 	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
-	Username       string        `key:"username" unit:"text" help:"User name, if the brokers require authentication (SASL)."`
-	Password       Secret        `key:"password" unit:"text" help:"Password, if the brokers require authentication."`
+	Username       string        `key:"username" unit:"text" help:"User name (SASL)."`
+	Password       Secret        `key:"password" unit:"text" help:"Password."`
 	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism of kafka.username. PLAIN sends the password, so use it with TLS only."`
 	TLS            ClientTLS     `key:"tls"`
 	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from a replica of this rack if replica.selector.class of the brokers allows it."`
-	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"How long connecting to a broker may take."`
-	Timeout        time.Duration `key:"timeout" unit:"duration" help:"How long to wait for an answer."`
-	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The command \"leaderboard topics\" creates topics with it, and the server warns of shorter ones."`
+	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a broker."`
+	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
+	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The command \"leaderboard topics\" creates topics with it. The server warns of shorter ones."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
 	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region, so each region reads all results."`
 	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with it within kafka.session_timeout keeps its partitions."`

@@ -21,17 +21,17 @@ import (
 // from this struct. To add a setting, add a field with tags, and a default to [Default].
 // To add a group, add a field whose type is a struct of such fields.
 type Config struct {
-	Data         string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it if it does not exist, for its own user only."`
-	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 takes any free port."`
-	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 takes any free port."`
+	Data         string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it, for its own user only."`
+	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 is any free port."`
+	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 is any free port."`
 	Admin        string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
-	Insecure     bool   `key:"insecure" unit:"true or false" help:"Serve without keys: every caller may do everything. Only with loopback addresses in http, grpc and admin. Servers that require keys refuse the keys that it creates."`
-	PublicRead   bool   `key:"public_read" unit:"true or false" help:"Allow callers without a key to read ranks, except on private boards."`
-	Reflection   bool   `key:"grpc_reflection" unit:"true or false" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one. If it is empty and the store has no valid admin key, the start creates one and shows it once."`
-	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that the first start creates, if standard output is no terminal. If empty, the file admin-key inside data. Only the server's user can read it."`
+	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Servers that require keys reject the keys that it creates."`
+	PublicRead   bool   `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
+	Reflection   bool   `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
+	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key. If it is empty and the store has no valid admin key, the start creates one and shows it once."`
+	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data. Only the server's user can read it."`
 
-	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy, over REST and gRPC. The header of other callers is ignored."`
+	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy. The header of other callers is ignored."`
 	Web            Web      `key:"web"`
 
 	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers callers, consumer applies results from Kafka."`
@@ -45,28 +45,28 @@ type Config struct {
 	Limits Limits `key:"limits"`
 	Log    Log    `key:"log"`
 
-	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call. There is no limit for watching, exporting, verifying and rebuilding."`
+	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except to watch, export, verify or rebuild."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
 	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. Choose more time than load balancers take to notice. A second signal stops the server at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
-	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Memory of the block cache of the embedded store, without the rank index."`
+	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Block cache of the embedded store, without the rank index."`
 	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often the server backs up the embedded store and checks the copy. 0 is never."`
 	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep. The server deletes older ones once a new one is checked, and never those of leaderboard backup."`
-	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups. If empty, the folder backups inside data. A backup is fast on the file system of data."`
+	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, the folder backups inside data."`
 }
 
 // TLS holds the settings of transport security, for both listeners.
 type TLS struct {
-	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server, in PEM format. Together with tls.key it enables TLS for HTTP and gRPC."`
-	Key      string `key:"key" unit:"path" help:"Private key of tls.cert, in PEM format."`
-	ClientCA string `key:"client_ca" unit:"path" help:"Certificate authorities, in PEM format. If set, every client must present a certificate signed by one of them."`
+	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server. Together with tls.key it enables TLS for HTTP and gRPC."`
+	Key      string `key:"key" unit:"path" help:"Private key of tls.cert."`
+	ClientCA string `key:"client_ca" unit:"path" help:"Certificate authorities. If set, every client must present a certificate that one of them signed."`
 }
 
 // Log holds the settings of the log, which goes to standard error.
 type Log struct {
-	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest level of logged messages."`
-	Format string `key:"format" unit:"auto, text or json" help:"Format of the log. The format auto is text on a terminal and JSON elsewhere."`
+	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
+	Format string `key:"format" unit:"auto, text or json" help:"Format of the log: auto is text on a terminal and JSON elsewhere."`
 }
 
 // Default returns the default of every setting.

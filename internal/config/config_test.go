@@ -269,41 +269,49 @@ func TestDocumentationMatchesTheStruct(t *testing.T) {
 
 func documentation() string {
 	var b strings.Builder
-	b.WriteString(strings.ReplaceAll(`# Configuration
+	defaults := Default()
+	all := defaults.Settings()
+	named := all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "cassandra.data_center" })]
+	b.WriteString(strings.NewReplacer("~", "`", "{FLAG}", "--"+named.Flag, "{ENV}", named.Env).Replace(`# Configuration
 
 <!-- Generated from internal/config by: go test ./internal/config -update -->
 
-For operators: every setting of the server, and how to set it. The server takes each setting from the first of these sources that has it:
+For operators: every setting of the server. The server takes each setting from the first of these sources that has it:
 
-1. a flag: ~leaderboard serve --http 127.0.0.1:9000~. The flag of ~cassandra.data_center~ is ~--cassandra-data-center~. Secrets have no
-   flag, because every user of a machine can see the flags of its processes.
-2. the environment: ~LEADERBOARD_HTTP=127.0.0.1:9000~. An empty variable is ignored.
-3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~. Keys with a dot may be nested, as below.
-4. the default
+1. a flag: ~leaderboard serve {FLAG} dc1~. Secrets have no flag, because every user of a machine can see the flags of its
+   processes.
+2. the environment: ~{ENV}=dc1~. An empty variable is ignored.
+3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~, with the keys below. Keys with a dot may be nested:
 
 ~~~yaml
 data: /var/lib/leaderboard
-tls:
-  cert: /etc/leaderboard/cert.pem
-  key: /etc/leaderboard/key.pem
+cassandra:
+  data_center: dc1
 log.level: warn
 ~~~
 
-~leaderboard config~ takes the same flags and prints every value with its source, without secrets. The server does not start
-with an unknown key, an unknown variable that begins with LEADERBOARD_, or an invalid value; it reports all errors at once. It ignores the variables that Kubernetes
-sets for a service called leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
+Otherwise it takes the default. ~leaderboard config~ takes the same flags and prints every value with its source, without secrets. The server does not start
+with an unknown key, an unknown variable that begins with LEADERBOARD_, or an invalid value. It reports all errors at once. It ignores the
+variables that Kubernetes sets for a service called leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
 
 ## Settings
 
-Each line has the key, the environment variable, the unit, the default if it is not empty, and the meaning.
-`, "~", "`"))
-	defaults := Default()
+Each line has the key, the unit, the default if it is not empty, and the meaning. Files of certificates and keys are in PEM format. If a file of
+~cassandra.tls~, ~redis.tls~ or ~kafka.tls~ changes, the server reads it again.
+`))
 	var groups []string
 	lines := map[string]string{}
-	for _, s := range defaults.Settings() {
-		group, _, ok := strings.Cut(s.Key, ".")
+	for _, s := range all {
+		key := "`" + s.Key + "`"
+		group, rest, ok := strings.Cut(s.Key, ".")
 		if !ok {
 			group = "General"
+		}
+		if _, name, ok := strings.Cut(rest, "."); ok { // the settings of TLS are the same for each kind of server
+			if group != "cassandra" {
+				continue
+			}
+			group, key = "cassandra.tls, redis.tls and kafka.tls", fmt.Sprintf("`cassandra.tls.%[1]s`, `redis.tls.%[1]s`, `kafka.tls.%[1]s`", name)
 		}
 		if !slices.Contains(groups, group) {
 			groups = append(groups, group)
@@ -314,7 +322,7 @@ Each line has the key, the environment variable, the unit, the default if it is 
 		} else if s.String() != "" {
 			note = "; `" + s.String() + "`"
 		}
-		lines[group] += fmt.Sprintf("- `%s` (`%s`; %s%s): %s\n", s.Key, s.Env, s.Unit, note, s.Help)
+		lines[group] += fmt.Sprintf("- %s (%s%s): %s\n", key, s.Unit, note, s.Help)
 	}
 	for _, group := range groups {
 		fmt.Fprintf(&b, "\n### %s\n\n%s", group, lines[group])
@@ -326,7 +334,7 @@ Each line has the key, the environment variable, the unit, the default if it is 
 | --- | --- | --- |
 | ~LEADERBOARD_SERVER~ | ~--server~ | host:port of the server's gRPC; by default ~%s~ |
 | ~LEADERBOARD_KEY~ | ~--key~ | API key or JWT |
-| ~LEADERBOARD_CA~ | ~--ca~ | file of the certificate authorities that may sign the server's certificate, in PEM format; by default the system's |
+| ~LEADERBOARD_CA~ | ~--ca~ | certificate authorities that may sign the server's certificate; by default the system's |
 `, "~", "`"), defaults.GRPC)
 	return b.String()
 }

@@ -64,7 +64,7 @@ type flagValue struct{ text, unit string }
 func (v *flagValue) String() string     { return v.text }
 func (v *flagValue) Set(s string) error { v.text = s; return nil }
 func (v *flagValue) Type() string {
-	if strings.Contains(v.unit, ",") || strings.Contains(v.unit, " or ") && v.unit != "true or false" {
+	if strings.Contains(v.unit, ",") || strings.Contains(v.unit, " or ") {
 		return "value" // the help lists the values
 	}
 	return strings.ReplaceAll(v.unit, " ", "-")
