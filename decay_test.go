@@ -343,7 +343,7 @@ func TestDecayLimit(t *testing.T) {
 func TestDecayOrder(t *testing.T) {
 	rng := newRand(t)
 	near := 0
-	const rounds = 1500
+	const rounds = 400
 	for range rounds {
 		h := randomHalfLife(rng)
 		at := randomMoment(rng)
@@ -389,7 +389,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 	rng := newRand(t)
 	half := newFloat().SetFloat64(0.5)
 	near, inside := 0, 0
-	const rounds = 2000
+	const rounds = 600
 	for range rounds {
 		h := randomHalfLife(rng)
 		at := randomMoment(rng)

@@ -294,10 +294,11 @@ func TestSeasonInvariants(t *testing.T) {
 	}
 }
 
-// TestSeasonAgainstTheClock observes a clock around every change of offset of every odd
-// zone, each minute near midnight. The season must be that of the latest date shown.
+// TestSeasonAgainstTheClock observes a clock around changes of offset of every odd zone,
+// each minute near midnight. The season must be that of the latest date shown. A run
+// selects a quarter of the changes at random.
 func TestSeasonAgainstTheClock(t *testing.T) {
-	ticks := 0
+	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {
 		loc, err := location(zone)
 		if err != nil {
@@ -305,6 +306,9 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 		}
 		daily := Schedule{Kind: Daily, TimeZone: zone}
 		for _, at := range transitions(loc) {
+			if rng.IntN(4) > 0 {
+				continue
+			}
 			latest, season, seasonDate := 0, Season{}, 0
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
@@ -330,7 +334,7 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			}
 		}
 	}
-	if ticks < 1_000_000 {
+	if ticks < 200_000 {
 		t.Errorf("the clocks ticked only %d times", ticks)
 	}
 }

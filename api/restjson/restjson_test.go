@@ -211,7 +211,7 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	refused := 0
-	for range 20_000 {
+	for range 5_000 {
 		var m proto.Message = &pb.Board{}
 		if rng.IntN(2) == 0 {
 			m = &pb.Result{}
@@ -229,8 +229,8 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if refused < 2000 {
-		t.Errorf("Decode refused %d bodies, want at least 2000", refused)
+	if refused < 500 {
+		t.Errorf("Decode refused %d bodies, want at least 500", refused)
 	}
 }
 

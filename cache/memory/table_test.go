@@ -158,7 +158,7 @@ func (t *table) fill() float64 {
 }
 
 func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
-	const n = 100_000
+	const n = 20_000
 	rng := random(t)
 	random := rng.Perm(n)
 	for _, c := range []struct {

@@ -186,7 +186,7 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestReadersTakeConstantMemory(t *testing.T) {
-	const size = 24 << 20
+	const size = 12 << 20
 	for name, line := range map[string]string{
 		"rows": "ada,3,\"x\"\"y\"\n", "one line": "no end ", "one field": "\"no end ", "open quotes": "\"a\n" + strings.Repeat("b", 1000) + ",",
 	} {

@@ -159,7 +159,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 // After a crash that loses unsynced data, every acknowledged result is stored, and
 // every user's rows agree.
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
-	seeds(t, 12, func(t *testing.T, rng *rand.Rand) {
+	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		l := newLog()
 		s := mustOpen(t, "data", Options{FS: fs})
@@ -212,7 +212,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 // A seal that a crash interrupts leaves the previous final standings unchanged.
 func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 	const n = 3000
-	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
+	seeds(t, 3, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		s := mustOpen(t, "data", Options{FS: fs})
 		b := testBoard()

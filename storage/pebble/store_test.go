@@ -21,7 +21,7 @@ func openMem(t testing.TB) leaderboard.Store {
 }
 
 func TestHistories(t *testing.T) {
-	storagetest.RunHistories(t, openMem, storagetest.Sizes{})
+	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: 20})
 }
 
 func TestContract(t *testing.T) {
