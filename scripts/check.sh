@@ -46,7 +46,7 @@ go -C test/page test -count=1 -shuffle=on ./... # builds the service itself, so 
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # make slow runs the skipped tests, which take as long as all others together.
 go run ./test/cluster/cmd run -- go test -race -shuffle=on -timeout 30m \
-  -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$|^Test(Cassandra|CassandraTwoDataCenters|Kafka)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestModelOf' \
+  -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestModelOf' \
   $(go list ./... | grep -v /test/faults)
 # These tests run one step of one goroutine after another, so they need no race detector,
 # which would slow them down six times.
