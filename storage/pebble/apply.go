@@ -10,8 +10,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// chunkResults is the greatest number of results in one batch. The results of one
-// user are never split, so a user with more results makes a larger batch.
+// chunkResults bounds the number of results in one batch. All results of one user are in
+// the same batch. So if one user has more than chunkResults results, the batch is larger.
 const chunkResults = 1024
 
 // Apply implements [leaderboard.Store].
@@ -22,7 +22,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	if err := s.failure(); err != nil {
 		return leaderboard.ApplyReport{}, err
 	}
-	var users []leaderboard.UserID // in the order of their first results
+	var users []leaderboard.UserID // ordered by the position of their first result
 	byUser := map[leaderboard.UserID][]int{}
 	for i := range results {
 		r := &results[i]
@@ -79,13 +79,13 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 type chunk struct {
 	users   []leaderboard.UserID
 	changes []leaderboard.Change
-	done    <-chan error // receives the result of the write; nil if no write was started
+	done    <-chan error // receives the error of the write, or nil; the channel is nil if no write was started
 	err     error        // set only if done is nil
 }
 
-// applyChunk decides the outcomes of the results of c's users, and starts to write
-// the results as one batch. The end of the write is sent to c.done. If the rows of a
-// user cannot be read, only the outcomes of that user get an Err.
+// applyChunk decides the outcomes of the results of c's users, and starts to write the
+// results as one batch. When the write ends, c.done receives its error. If the rows of a
+// user cannot be read, applyChunk sets Err in the outcomes of that user only.
 func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, byUser map[leaderboard.UserID][]int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) error {
@@ -120,9 +120,9 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	return nil
 }
 
-// applyUser decides the outcomes of one user's results, which are at the indexes
-// idx of results, and adds the user's changed rows to batch. If it returns an
-// error, batch is unchanged.
+// applyUser decides the outcomes of one user's results, and adds the user's changed rows
+// to batch. idx contains the indexes of these results in results. If applyUser returns an
+// error, it has not changed batch.
 func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, idx []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {

@@ -11,14 +11,16 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// appendActKey appends the place of an act in the log. Newer acts have smaller keys.
+// appendActKey appends the key of an act in the audit log, without the key's kind. Newer
+// acts have smaller keys.
 func appendActKey(dst []byte, k leaderboard.ActKey) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, ^(uint64(k.At.UnixMicro())^1<<63)), k.ID...)
 }
 
 func actKey(k leaderboard.ActKey) []byte { return appendActKey([]byte{kindAct}, k) }
 
-// actsOf returns the prefix of the notes of the acts that concern a user.
+// actsOf returns the prefix of the rows of kind kindUserAct of a user. Each of them names
+// one act that concerns the user.
 func actsOf(user leaderboard.UserID) []byte {
 	hash := hashOf(user)
 	return append([]byte{kindUserAct}, hash[:]...)
@@ -27,7 +29,8 @@ func actsOf(user leaderboard.UserID) []byte {
 // AppendAct implements [leaderboard.Store].
 func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	a.At = leaderboard.Truncate(a.At)
-	// The lock of the user keeps an erasure from passing between its check and the write.
+	// While the user is locked, no Erase of the user can run between appendAct's check
+	// for an erasure and the commit.
 	unlock, err := s.lockUser(ctx, a.User)
 	if err != nil {
 		return err
@@ -55,7 +58,8 @@ func (s *Store) appendAct(batch *pebble.Batch, a leaderboard.Act) error {
 	return setJSON(batch, actKey(a.Key()), &a)
 }
 
-// eraseActs adds to batch the redaction of the acts that concern a user.
+// eraseActs adds to batch the writes that remove the details of all acts that concern a
+// user.
 func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID) error {
 	prefix := actsOf(user)
 	if err := s.scan(ctx, prefix, after(prefix), func(key, _ []byte) (bool, error) {

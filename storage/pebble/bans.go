@@ -15,8 +15,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decodeBans decodes the value of a ban row. A row of format 1 holds the ban on every
-// board alone, and exists only while the user is banned.
+// decodeBans decodes the value of a ban row. In format 1, the value is a single ban, that
+// on every board; a lifted ban had no row.
 func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	if len(b) > 0 && b[0] == '{' {
 		bans = make([]leaderboard.Ban, 1)
@@ -72,17 +72,18 @@ func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[lea
 	}
 }
 
-// banEndsBefore returns the least key of the ends of bans at a time or later.
+// banEndsBefore returns the upper bound of the keys of bans that end before t. It is also
+// the first part of the key of a ban that ends at t.
 func banEndsBefore(t time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kindBanEnd}, uint64(t.UnixMicro())^1<<63)
 }
 
-// banEndKey returns the key that leads to a ban from the time of its end.
+// banEndKey returns the key under which a scan by the time of the end finds a ban.
 func banEndKey(b *leaderboard.Ban) []byte {
 	return append(appendString(banEndsBefore(b.Until), b.User), b.Board...)
 }
 
-// ends reports whether a ban has a row under its end.
+// ends reports whether a ban has an end, and so a row with the key banEndKey.
 func ends(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
 
 // BansEnding implements [leaderboard.Store].
@@ -92,12 +93,12 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 			d := decoder{b: key[len(banEndsBefore(before)):]}
 			user := leaderboard.UserID(d.string())
 			if d.bad {
-				return false, errFormat("end of a ban")
+				return false, errFormat("key of a ban's end")
 			}
 			bans, err := s.bansOf(user)
 			i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == leaderboard.BoardID(d.b) })
 			if err != nil || i < 0 {
-				return true, err // the user was erased since the scan began
+				return true, err // no such ban: the user was erased after the scan began
 			}
 			return !ends(&bans[i]) || !bans[i].Until.Before(before) || yield(bans[i], nil), nil
 		})
@@ -170,7 +171,8 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, next leaderboar
 	return s.hide(ctx, batch, next.User, bans)
 }
 
-// hide adds to batch the changes of a user's entries that follow from bans.
+// hide adds to batch the writes that hide or show the user's entries, as bans requires.
+// It returns the changed entries.
 func (s *Store) hide(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban) ([]leaderboard.Change, error) {
 	states, dangling, err := s.userStates(ctx, user)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// against measures b.N calls of op and then b.N calls of floor. It reports the cost of
-// op as a multiple of floor's. floor does the least possible work for the same
-// outcome, in most cases the same reads or writes by Pebble without the store. workers
-// is the number of concurrent callers.
+// against measures b.N calls of op and then b.N calls of floor. It reports the time of op
+// divided by the time of floor. floor is the lower bound: it does the least possible work
+// with the same outcome. In most cases it calls Pebble directly, with the reads or writes
+// that op needs. workers is the number of concurrent callers.
 func against(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -54,8 +54,8 @@ func against(b *testing.B, workers int, op, floor func(i int) error) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
-// processTime returns the processor time of the process. Other work on the machine
-// affects it less than elapsed time.
+// processTime returns the processor time of the process. Other programs on the machine
+// affect processor time less than elapsed time.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -138,8 +138,8 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// BenchmarkStore loads a board and compares each operation with Pebble alone. The
-// floor of a write runs on a copy of the store.
+// BenchmarkStore loads a board and compares each operation with Pebble alone. For writes,
+// Pebble alone writes to a copy of the store.
 func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
@@ -150,7 +150,7 @@ func BenchmarkStore(b *testing.B) {
 			wall, cpu := time.Since(start), processTime(b)-used
 			fillRows(b, s, applied, n)
 			b.Run("load", func(b *testing.B) {
-				for b.Loop() { // the load was measured before
+				for b.Loop() { // empty: the load was measured above
 				}
 				b.ReportMetric(float64(cpu.Nanoseconds())/float64(applied), "cpu-ns/entry")
 				b.ReportMetric(wall.Seconds(), "s")
@@ -174,8 +174,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// benchMatch counts the match numbers that benchmarkApply has used, so that each run
-// takes new ones. fill uses the numbers below the number of users.
+// benchMatch counts the match numbers that benchmarkApply has used, so that each run uses
+// new ones. fill uses the numbers from 0 to the number of users minus 1.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -193,9 +193,9 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
 }
 
-// BenchmarkApplyToUserWith measures Apply for a user with 10 and with 10,000 results.
-// The cost of a result must not depend on that number. The stores are in memory, to
-// exclude the disk.
+// BenchmarkApplyToUserWith measures Apply for a user with 10 and with 10,000 results. The
+// cost of one more result must be the same for both. The stores are in memory, so the
+// benchmark does not measure the disk.
 func BenchmarkApplyToUserWith(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -230,8 +230,9 @@ func fill(b *testing.B, s *Store, n int) {
 	}
 }
 
-// fillRows writes the rows of users from to n-1 directly, which is faster than
-// Apply. In a large store, all entries after the first million are written this way.
+// fillRows writes the rows of the users with the numbers from up to n-1. It writes them
+// with Pebble directly, which is faster than Apply. BenchmarkStore uses it for all users
+// after the first million.
 func fillRows(b *testing.B, s *Store, from, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
@@ -264,8 +265,8 @@ func benchmarkEntry(b *testing.B, s *Store, users int) {
 	})
 }
 
-// BenchmarkEntryOfUnknownUser measures Entry for ids that the store does not hold. Most
-// of these reads end at Pebble's bloom filters, without a read of a block.
+// BenchmarkEntryOfUnknownUser measures Entry for users that the store does not have.
+// Pebble's bloom filters answer most of these reads, without a read of a block.
 func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	s := openBench(b, nil)
 	fill(b, s, 200_000)
@@ -324,10 +325,10 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 		func(i int) error { return pageFloor(s, append(prefix[:len(prefix):len(prefix)], at(i)...)) })
 }
 
-// BenchmarkTop100After10000Improvements compares the first page of a ladder in
-// which one user improved 10,000 times with the same page in a ladder without these
-// improvements. Each improvement leaves a tombstone, the mark of a deleted row, near
-// the top.
+// BenchmarkTop100After10000Improvements measures the first page of a ladder after one
+// user improved 10,000 times. It compares this time with that of a ladder without these
+// improvements. Each improvement deletes a row near the top, and Pebble keeps a mark (a
+// tombstone) of each deleted row.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
 	fill(b, s, 10_000)

@@ -16,7 +16,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// board is a stored board. It is immutable: AmendBoard replaces it.
+// board is a stored board. It is immutable: AmendBoard stores a new one.
 type board struct {
 	leaderboard.Board
 	number  uint32
@@ -69,10 +69,10 @@ func (s *Store) loadBoards() error {
 // board returns the board with an id, or nil.
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
-// live returns the stored board of which b is a copy. If that board was deleted, it
-// returns [leaderboard.ErrBoardNotFound], even if a new board has the id. While the
-// caller holds a stripe (see [stripes]) or the board's sealing gate, the board cannot
-// be deleted.
+// live returns the stored board with b's id and time of creation. If this board was
+// deleted, live returns [leaderboard.ErrBoardNotFound], even if a new board has the id.
+// While the caller holds a stripe (see [stripes]) or the board's sealing gate, no other
+// caller can delete the board.
 func (s *Store) live(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -229,10 +229,10 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	})
 }
 
-// remove commits batch together with the removal of all data of bd under prefix. It
-// holds all stripes until the removal is visible, so no concurrent Apply leaves rows
-// behind. It calls visible, and then done, once the removal is visible. If the commit was
-// not started, it calls done only.
+// remove commits batch together with the removal of all data of bd under prefix. It holds
+// all stripes until readers see the removal, so no concurrent Apply leaves rows behind.
+// It then calls visible, and after that done. If remove returns before the commit starts,
+// it calls done only.
 func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, visible, done func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -258,15 +258,15 @@ func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, pref
 		return err
 	}
 	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers
-	// ignore a note without a user row, and SetBan and Erase delete it. So an
-	// incomplete sweep is harmless, and its error is not reported.
+	// ignore a note without a user row, and SetBan and Erase delete it. Therefore a
+	// failed sweep is harmless, and remove ignores its error.
 	_ = s.sweep(ctx, before, bd, prefix)
 	return nil
 }
 
-// sweep removes the season notes of all users who have a row under prefix in the
-// given snapshot, which is from before the removal. If a user has a row again by now,
-// sweep keeps the note.
+// sweep removes the season notes of all users who have a row under prefix in snapshot.
+// The snapshot was taken before the removal of these rows. If a user has a new row since
+// then, sweep keeps the user's note.
 func (s *Store) sweep(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// ChecksumsFile is the name of a file of backups. It has the SHA-256 of the files that
-// have no checksums of their own that show every damage: a log with a damaged end looks
-// like the log of a process that was killed. The command sha256sum -c reads the file.
+// ChecksumsFile is the name of a file that every backup contains. It lists the SHA-256 of
+// each file except the tables (.sst), in the format of the command sha256sum -c. Pebble's
+// own checksums show every damage to a table, but not to other files: a log with a
+// damaged end looks like the log of a process that was killed.
 const ChecksumsFile = "checksums.sha256"
 
 func writeChecksums(fs vfs.FS, dir string) error {
@@ -59,8 +60,9 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// compareChecksums returns an error unless the files that [ChecksumsFile] names have
-// their sums. A folder without the file is older or no backup, and has nothing to compare.
+// compareChecksums returns an error if a file differs from its checksum in
+// [ChecksumsFile]. It returns nil if dir has no ChecksumsFile: dir is then not a backup,
+// or an older version made the backup.
 func compareChecksums(fs vfs.FS, dir string) error {
 	f, err := fs.Open(fs.PathJoin(dir, ChecksumsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,10 +88,10 @@ func compareChecksums(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// Check reads every row of the store in dir and compares the checksums of its blocks, and
-// those of [ChecksumsFile] if dir is a backup. It
-// writes nothing but a lock file. It returns the number of rows, or an error if dir holds
-// no store, a damaged one, or one in use.
+// Check reads every row of the store in dir and verifies the checksums of its blocks. If
+// dir is a backup, Check also verifies the checksums in [ChecksumsFile]. It writes only a
+// lock file. Check returns the number of rows. It returns an error if dir contains no
+// store, if the store is damaged, or if a process has opened it.
 func Check(ctx context.Context, dir string) (rows int64, err error) {
 	if err := compareChecksums(vfs.Default, dir); err != nil {
 		return 0, fmt.Errorf("pebble: check %q: %w", dir, err)
@@ -112,8 +114,8 @@ func Check(ctx context.Context, dir string) (rows int64, err error) {
 	return rows, err
 }
 
-// Lock keeps other processes from opening a store in dir until the result is closed. It
-// returns an error if one has opened it.
+// Lock prevents other processes from opening the store in dir. The caller unlocks dir by
+// closing the returned Closer. Lock returns an error if a process has opened the store.
 func Lock(dir string) (io.Closer, error) {
 	return pebble.LockDirectory(dir, vfs.Default)
 }

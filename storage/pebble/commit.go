@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A gate is a lock whose callers stop waiting when a context is done or the store has
-// failed. The gate is free while the channel is empty.
+// A gate is a lock. A caller stops waiting for the gate if its context is done or if the
+// store has failed. The gate is unlocked while the channel is empty.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -34,10 +34,10 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 	}
 }
 
-// stripes is the number of locks that users share; each of these locks is a stripe. A
-// change of a user holds the stripe of that user. Three operations affect the rows of
-// every user, and hold all stripes: the removal of a board or season, the start of a
-// seal, and the end of a seal.
+// stripes is the number of locks that users share. Each of these locks is a stripe, and
+// each user belongs to one stripe. An operation that changes a user holds the user's
+// stripe. Three operations concern all users and hold all stripes: the removal of a board
+// or season, the start of a seal, and the end of a seal.
 //
 // To prevent deadlocks, locks are taken in this order: the board's sealing gate,
 // the admin gate, then stripes by ascending number.
@@ -89,19 +89,17 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 	return s.admin.unlock, nil
 }
 
-// commit makes b durable. Once b is visible, commit calls applied, which releases
-// locks. If the store fails before b is visible, applied is never called. Callers that
-// wait for these locks then return the failure. If the store fails, or ctx is done
-// before b is durable, commit returns [leaderboard.ErrUnavailable], and b may or may
-// not be applied.
-//
-// A separate goroutine writes, because the engine blocks forever while it cannot
-// write (see guardFS).
+// commit writes b and returns nil once b is durable. As soon as readers see b, commit
+// calls applied, which releases the locks of the caller. If the store fails earlier,
+// commit never calls applied; callers that wait for these locks then return the error of
+// the failure. If the store fails, or if ctx is done before b is durable, commit returns
+// [leaderboard.ErrUnavailable]. Then b may or may not be applied. The write runs in a
+// separate goroutine, because a failed write blocks its goroutine forever (see guardFS).
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
 	return s.wait(ctx, s.start(b, applied))
 }
 
-// start begins a commit without waiting for it. The caller passes the returned
+// start begins a commit and does not wait for its end. The caller passes the returned
 // channel to wait.
 func (s *Store) start(b *pebble.Batch, applied func()) <-chan error {
 	done := make(chan error, 1)
@@ -133,7 +131,7 @@ func (s *Store) write(b *pebble.Batch, applied func()) (err error) {
 	s.unsynced.Add(1)
 	err = s.db.ApplyNoSyncWait(b, pebble.Sync)
 	if failure := s.failure(); failure != nil {
-		return failure // the engine may have returned nil after a fatal error
+		return failure // after a fatal error, the engine may return nil
 	}
 	if err != nil {
 		return s.fail(err)
@@ -146,9 +144,9 @@ func (s *Store) write(b *pebble.Batch, applied func()) (err error) {
 	return b.Close()
 }
 
-// syncVisible makes every visible write durable. A method that finds its data already
-// stored must call syncVisible before it returns nil. Otherwise the write that stored
-// the data may be visible but not durable.
+// syncVisible makes every visible write durable. If a method finds its data already
+// stored, it must call syncVisible before it returns nil, because the earlier write of
+// these data may be visible but not yet durable.
 func (s *Store) syncVisible(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return err
@@ -163,9 +161,9 @@ func (s *Store) syncVisible(ctx context.Context) error {
 	return s.commit(ctx, b, func() {})
 }
 
-// fail makes the store reject all further writes. Once a write to the store's files
-// has failed, memory and disk may differ. Only opening the store again shows which
-// writes are on disk.
+// fail makes the store reject all further writes, and returns the error with which it
+// rejects them. After a failed write to the store's files, memory and disk may differ. To
+// learn which writes are on disk, the operator must open the store again.
 func (s *Store) fail(err error) error {
 	s.failOnce.Do(func() {
 		s.failErr = fmt.Errorf("pebble: a write to the data directory failed, and the store accepts no more writes; free disk space or repair the disk, then restart: %w: %w",
@@ -192,9 +190,9 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("pebble: %s: %w: %w", what, leaderboard.ErrUnavailable, err)
 }
 
-// quiet is the engine's logger. It discards messages, because stores do not log.
-// An error that the engine considers fatal makes the store fail instead of ending
-// the process.
+// quiet is the engine's logger. It discards messages, because stores do not log. On an
+// error that the engine considers fatal, it makes the store fail and does not end the
+// process.
 type quiet struct{ fail func(error) error }
 
 func (quiet) Infof(string, ...any)  {}

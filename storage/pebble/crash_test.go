@@ -22,7 +22,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-var crashSeed = flag.Uint64("crashseed", 0, "the `seed` of the one crash test to repeat; 0 runs several new seeds")
+var crashSeed = flag.Uint64("crashseed", 0, "the `seed` of the crash test to repeat; 0 runs each test with several new seeds")
 
 // seeds runs test with n new seeds, or with the seed of -crashseed only.
 func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
@@ -40,8 +40,8 @@ func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	}
 }
 
-// log records the results that writers sent, and those that the store acknowledged:
-// Apply returned nil.
+// log records the results that a test sent to the store, and those that the store
+// acknowledged. A result is acknowledged if Apply returned no error for it.
 type log struct {
 	mu    sync.Mutex
 	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
@@ -62,7 +62,7 @@ func (l *log) send(results []leaderboard.MatchResult) {
 	l.last = results
 }
 
-// inFlight returns the batch that was sent last, by any of the writers.
+// inFlight returns the batch that a writer sent last, whichever writer it was.
 func (l *log) inFlight() []leaderboard.MatchResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +87,9 @@ func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
 	return maps.Clone(l.acked)
 }
 
-// load applies random batches, some of them duplicates and corrections, until
-// Apply returns an error.
+// load applies random batches until Apply returns an error, and returns that error. Some
+// results are duplicates or corrections. writer is a part of the match ids, so no two
+// writers create the same match. load calls after whenever Apply succeeds.
 func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, after func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {
@@ -107,7 +108,7 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, af
 		}
 		before = append(before, batch...)
 		if again := l.inFlight(); len(again) > 0 && rng.IntN(3) == 0 {
-			batch = again // duplicates of a batch that another writer may be waiting for
+			batch = again // duplicates, perhaps while the first write of this batch is in progress
 		}
 		l.send(batch)
 		report, err := s.Apply(ctx, testBoard(), batch)
@@ -156,8 +157,8 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 	wholeLadders(t, s, users)
 }
 
-// After a crash that loses unsynced data, every acknowledged result is stored, and
-// every user's rows agree.
+// After a crash that loses unsynced data, the store still has every acknowledged result,
+// and every user's entry and ladder rows follow from the user's results.
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
@@ -183,13 +184,14 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 						}
 					})
 					if !errors.Is(err, context.Canceled) {
-						t.Errorf("Apply: %v", err)
+						t.Errorf("Apply: error %v, want context.Canceled", err)
 					}
 				})
 			}
 			<-enough
 			if rng.IntN(3) == 0 {
-				// After a flush the crash affects Pebble's tables as well as its log.
+				// Flush, so that the crash also affects Pebble's tables and not only its
+				// log.
 				if _, err := s.db.AsyncFlush(); err != nil {
 					t.Fatal(err)
 				}
@@ -203,7 +205,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			fs = crashed
 			s = mustOpen(t, "data", Options{FS: fs})
 			l.verify(t, s, acked)
-			l.acked = acked // later results were acknowledged by the store that the crash discarded
+			l.acked = acked // the crash discarded results that were acknowledged after acked was read
 		}
 		mustClose(t, s)
 	})
@@ -240,7 +242,8 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 		apply(2)
 		done := make(chan error, 1)
 		go func() { done <- seal(2) }()
-		// Crash after a random number of the seal's batches.
+		// Crash during the seal. Each syncVisible waits for a write, so the seal writes
+		// some of its batches during this loop.
 		commits := rng.IntN(12)
 		for range commits {
 			if err := s.syncVisible(t.Context()); err != nil {
@@ -274,7 +277,7 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 			scores[b.ScoreOf(st.Key, testEpoch)]++
 		}
 		if len(scores) != 1 || sealed && scores[2] != n {
-			t.Fatalf("final standings have the scores %v (score: users); want one score, and 2 if the second Seal returned: %v", scores, sealed)
+			t.Fatalf("the numbers of final standings by score are %v; want one score only, and score 2 if the second seal ended before the crash (ended: %v)", scores, sealed)
 		}
 		// The next seal removes the rows of the interrupted one.
 		if err := seal(3); err != nil {
@@ -288,15 +291,16 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if want := 2 * (2*n + 1); rows != want { // for the overall ladder and one division: n by position, n by user, 1 count
+		if want := 2 * (2*n + 1); rows != want { // for each of two ladders: n rows by position, n by user, and 1 with their number
 			t.Fatalf("%d rows of final standings, want %d", rows, want)
 		}
 		mustClose(t, s)
 	})
 }
 
-// Any single write may fail, or all writes from one on. Every acknowledged result is
-// stored, and after the first error no write is acknowledged.
+// If a write to a file fails, the store acknowledges no later write, and has every result
+// that it acknowledged before. In some runs only one write fails, in others also every
+// later one.
 func TestFailedWriteStopsTheStore(t *testing.T) {
 	seeds(t, 40, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
@@ -333,7 +337,8 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 				n := 0
 				err := l.load(t.Context(), s, own, w, func() {
 					if n++; n%10 == 0 && w == 0 {
-						// With flushes, writes to Pebble's tables can fail as well as writes to its log.
+						// Flush, so that also writes to Pebble's tables can fail and not
+						// only writes to its log.
 						go func() {
 							defer func() { _ = recover() }() // Pebble may panic after a failure
 							_, _ = s.db.AsyncFlush()
@@ -341,7 +346,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 					}
 				})
 				if !errors.Is(err, leaderboard.ErrUnavailable) {
-					t.Errorf("Apply: %v", err)
+					t.Errorf("Apply: error %v, want ErrUnavailable", err)
 				}
 			})
 		}
@@ -367,7 +372,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 		l.verify(t, again, acked)
 		mustClose(t, again)
 		mu.Lock()
-		armed = false // lets goroutines of the failed store that still retry end
+		armed = false // goroutines of the failed store may still retry; let them succeed and end
 		mu.Unlock()
 	})
 }
@@ -403,8 +408,8 @@ func TestFailedFlushStopsTheStore(t *testing.T) {
 	}
 }
 
-// killDir is the environment variable that names the store's directory to
-// TestKillChild.
+// killDir is the environment variable from which TestKillChild reads the store's
+// directory.
 const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
 
 // TestKillChild is the process that TestKillKeepsAcknowledgedResults kills. It
@@ -412,7 +417,7 @@ const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
 func TestKillChild(t *testing.T) {
 	dir := os.Getenv(killDir)
 	if dir == "" {
-		return // this process is not the child
+		return // this process is not the child of TestKillKeepsAcknowledgedResults
 	}
 	s := mustOpen(t, dir, Options{})
 	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
@@ -475,7 +480,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error only states that the process was killed
 	}
 	acked := l.acknowledged()
 	if len(acked) < 4*50 {

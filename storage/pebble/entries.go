@@ -27,8 +27,9 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return leaderboard.Entry{}, fmt.Errorf("pebble: user %q: %w", user, leaderboard.ErrEntryNotFound)
 }
 
-// slot returns the slot of a division's ladder: the part of a key that names the
-// ladder within its season. It returns false if bd has no division by the attribute.
+// slot returns the slot of a division's ladder: the part of a row key that names the
+// ladder within its season. It returns false if bd has no divisions by the attribute of
+// d.
 func (bd *board) slot(d leaderboard.Division) ([]byte, bool) {
 	if d.Overall() {
 		return []byte{slotOverall}, true
@@ -60,8 +61,9 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, from leaderbo
 	})
 }
 
-// Scan implements [leaderboard.Store]. It yields the hidden entries, then the entries
-// of the overall ladder, from one consistent state of the store.
+// Scan implements [leaderboard.Store]. It yields first the hidden entries, then the
+// entries of the overall ladder. It reads all of them from one consistent state of the
+// store.
 func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {

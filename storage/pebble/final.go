@@ -110,10 +110,9 @@ func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user le
 	return standing, nil
 }
 
-// eraseFinal adds to batch the removal of a user's final standings in a season. The
-// other standings keep their ranks. Each seal numbers its set of final standings; this
-// number is the generation. If a seal is in progress, eraseFinal leaves the removal
-// from that generation to endSeal.
+// eraseFinal adds to batch the removal of a user's final standings in a season, from
+// every generation. The other standings keep their ranks. If a seal is in progress,
+// eraseFinal skips the generation that the seal writes; endSeal removes the user from it.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 	var inProgress uint32 // the generation of the seal in progress; 0 if there is none
@@ -147,8 +146,9 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 }
 
 // eraseGeneration adds to batch the removal of a user's final standings in one
-// generation, and the new number of standings of each ladder concerned. counts maps
-// the key of each number that batch already changes to its new value.
+// generation. It also adds the reduced number of standings of each of the user's ladders.
+// One batch may reduce the same number several times, so counts keeps the latest value by
+// row key.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, after(prefix), func(key, value []byte) (bool, error) {

@@ -43,14 +43,14 @@ func mustClose(t testing.TB, s *Store) {
 	}
 }
 
-// wholeLadders checks that every entry follows from its results, that the season
-// has no orphan rows, and that the overall ladder has n rows.
+// wholeLadders checks the test season: every entry follows from its user's results, no
+// row is an orphan row, and the overall ladder has n rows.
 func wholeLadders(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for user := range s.Users(t.Context(), testSeason) {
 		c, err := s.Recount(t.Context(), testBoard(), testSeason.Season, user)
 		if err != nil || c.Before.Version != c.After.Version {
-			t.Fatalf("Recount changed user %q: %+v, error %v", user, c, err)
+			t.Fatalf("Recount of user %q returned the change %+v, error %v; want no change", user, c, err)
 		}
 	}
 	found, err := s.findOrphanRows(t.Context(), s.board("b"), testSeason.Season)
@@ -65,7 +65,7 @@ func wholeLadders(t *testing.T, s *Store, n int) {
 		rows++
 	}
 	if rows != n {
-		t.Fatalf("%d rows in the ladder, want %d", rows, n)
+		t.Fatalf("the overall ladder has %d rows, want %d", rows, n)
 	}
 }
 

@@ -8,21 +8,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardFS is the file system below an open store. If a write in the store's directory
-// fails, guardFS makes the store fail, and never returns from the write. If the engine
-// received the error, it would, depending on the file, panic with locks held, end the
-// process, or retry immediately and forever.
-//
-// The goroutine that stays blocked belongs to the engine or to a commit. Once the
-// store has failed, no caller waits for such a goroutine. Reads continue, because the
-// engine does not hold a lock that reads need while it writes.
+// guardFS is the file system that an open store uses. If a write in the store's directory
+// fails, guardFS makes the store fail, and the write never returns. If the write returned
+// the error, the engine would panic with locks held, end the process, or retry forever
+// without delay, depending on the file. The blocked goroutine belongs to the engine or to
+// a commit. Once the store has failed, no caller waits for this goroutine. Reads
+// continue, because the engine holds no lock that reads need while it writes.
 //
 // On a real disk, guardFS also creates files and directories that only their owner may
 // read. The engine itself would let everybody read them.
 type guardFS struct {
 	vfs.FS
-	dir   string      // the store's directory, as PathDir returns it for a file in it
-	disk  bool        // the file system is the machine's, not one in memory
+	dir   string      // the store's directory, in the form that PathDir returns for its files
+	disk  bool        // the files are on a real disk, not in memory
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error)
 }
@@ -31,8 +29,9 @@ func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
 	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail}
 }
 
-// hide lets only the owner read and write a new file. It ignores errors: some file
-// systems have no permissions, and the directory is private anyway.
+// hide sets the permissions of a new file: only its owner may read and write it. It
+// ignores errors, because some file systems have no permissions, and only the owner may
+// read the directory anyway.
 func (g *guardFS) hide(name string) {
 	if g.disk {
 		_ = os.Chmod(name, 0o600)

@@ -6,45 +6,47 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The layout of keys and values, version [formatVersion]. A string "with length" is its
-// length as a uvarint, then its bytes. A "raw" string is its bytes alone, at the end of
-// a key. Therefore the keys of one object, and no others, have the object's prefix,
-// whatever bytes the ids have. Keys that end in a raw id sort by that id.
+// The layout of keys and values, version [formatVersion]. Each line shows a key and its
+// value. The parts of a key follow each other without separators.
+//
+// A string "with length" is its length as a uvarint and its bytes. A "raw" string is its
+// bytes alone, and is the last part of a key. Therefore an object's prefix begins the
+// keys of this object only, even if the ids contain arbitrary bytes. Keys that end with a
+// raw id sort by this id.
 //
 //	mformat                                    format version, uvarint
 //	mboards                                    number of the newest board, uvarint
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
 //	k  API key id, raw                         the key as JSON
 //	h  hash, 32 bytes; API key id, raw         nothing
-//	n  user id, raw                            the bans as a JSON array; in format 1 the ban on every board, while it is in force
-//	t  end of a ban, 8; user id with length; board id, raw   nothing
-//	a  negated time of an act, 8; act id, raw    the act as JSON
-//	w  SHA-256 of a user id; the rest of an act's key    nothing; a note: the act concerns the user
-//	x  board id with length; season, raw       time of the deletion of the season, in microseconds, 8 bytes; of the board if the season is empty
-//	e  SHA-256 of a user id                    time of the erasure, and the version that later entries continue from
-//	u  user id with length; season              nothing; a season note: the user may have a user row in this season
+//	n  user id, raw                            the bans as a JSON array; in format 1, the ban on every board as a JSON object, while the user is banned
+//	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
+//	a  complement of the time of an act, 8 bytes; act id, raw    the act as JSON
+//	w  SHA-256 of a user id; the rest of an act's key    nothing; the row means that the act concerns the user
+//	x  board id with length; season, raw       time of the deletion of the season, in Unix microseconds, 8 bytes; if the season is empty, of the deletion of the board
+//	e  SHA-256 of a user id                    time of the erasure, and the version from which later entries of the user continue
+//	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
 //	d  season; s                                the seal as JSON
-//	d  season; u; user id, raw                  user row: version, hidden, erased at, tally
+//	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, tally
 //	d  season; r; user id with length; match id, raw   the record: the result that stands, refusals
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //	d  season; f; generation, 4; n; slot        number of final standings of a ladder, uvarint
 //	d  season; f; generation, 4; p; slot; position, 8   final standing
 //	d  season; f; generation, 4; u; user id with length; slot   position, uvarint
 //
-// A season is the board's number, 4 bytes, then the season id with length. The number
-// of a board is never reused, so a board that is created with the id of a deleted board
-// starts empty. A generation is the number of a seal of the season, 4 bytes. A slot
-// names one ladder of a season, or its hidden entries:
+// A "season" is the board's number, 4 bytes, and the season id with length. A board's
+// number is never reused. Therefore a new board that has the id of a deleted board starts
+// empty. A "generation" is the number of a seal of the season, 4 bytes. A "slot" names
+// one ladder of a season, or the season's hidden entries:
 //
 //	0  the hidden entries
 //	1  the overall ladder
-//	2  a division: the index of its attribute in the board's list, 1 byte; the value with length
+//	2  a division: the index of its attribute in Board.Divisions, 1 byte; the value with length
 //
-// Integers of fixed width are big-endian.
-//
-// All data of a board is one range of keys, so one range tombstone removes it. The same
-// holds for a season, for a user's records in a season, and for a generation. A ladder
-// is a range in standing order. Slots 0 and 1 are adjacent, so Scan reads one range.
+// Integers of fixed width are big-endian. All data of a board are in one range of keys,
+// so one DeleteRange removes them. The same is true of a season, of a user's records in a
+// season, and of a generation. The rows of a ladder are in one range, in standing order.
+// Slots 0 and 1 are adjacent, so Scan reads one range.
 const (
 	kindBoard    = 'b'
 	kindAPIKey   = 'k'
@@ -120,8 +122,8 @@ func boardPrefix(board uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kindData}, board)
 }
 
-// A seasonRowKey is the prefix of all rows of a season. It has no spare capacity,
-// so appending to it copies it.
+// A seasonRowKey is the prefix of all rows of a season. The slice has no spare capacity,
+// so append copies it.
 type seasonRowKey []byte
 
 func makeSeasonRowKey(board uint32, season leaderboard.SeasonID) seasonRowKey {
@@ -172,7 +174,7 @@ func divisionSlot(attribute int, value string) []byte {
 	return appendString([]byte{slotDivision, byte(attribute)}, value)
 }
 
-// cutSlot splits b into the slot that it begins with and the rest.
+// cutSlot splits b into the slot at its beginning and the rest.
 func cutSlot(b []byte) (slot, rest []byte, ok bool) {
 	d := decoder{b: b}
 	if d.byte() == slotDivision {
@@ -190,5 +192,5 @@ func after(prefix []byte) []byte {
 			return end[:i+1]
 		}
 	}
-	panic("pebble: a prefix of 0xff bytes only") // the first byte of a key, its kind, is never 0xff
+	panic("pebble: a prefix of 0xff bytes only") // cannot happen: a key begins with its kind, which is never 0xff
 }

@@ -23,7 +23,7 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 		s.orphanMu.Lock()
 		found, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
 		if err == nil {
-			s.orphans[seasonKey] = found // Recount uses the rows that the latest search found
+			s.orphans[seasonKey] = found // Recount removes the orphan rows of the latest search
 		}
 		s.orphanMu.Unlock()
 		if err != nil {
@@ -51,17 +51,19 @@ func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 	}
 	i, value := int(d.byte()), d.string()
 	if i >= len(bd.Divisions) {
-		return leaderboard.Division{Value: value} // the row is damaged: bd has no such attribute
+		return leaderboard.Division{Value: value} // the row is damaged: its index is out of range
 	}
 	return leaderboard.Division{Attribute: bd.Divisions[i], Value: value}
 }
 
-// orphans holds, by user, the ladder rows that the user's row does not imply.
+// orphans maps each user to the user's orphan rows: the ladder rows that do not follow
+// from the user's row.
 type orphans map[leaderboard.UserID][]placement
 
-// orphanRowsOf returns the orphan rows of a user. Every batch changes an entry's ladder
-// rows and the user's row together. So orphan rows come only from damage, or from a bug
-// of another version. One search per season is therefore enough while the process runs.
+// orphanRowsOf returns the orphan rows of a user. The first call for a season searches
+// the whole season; later calls use the result of this search. One search is enough:
+// every batch changes a user's ladder rows and user row together, so this process cannot
+// create orphan rows. They come from damage, or from a bug in another version.
 func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) ([]placement, error) {
 	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
 	s.orphanMu.Lock()
@@ -169,7 +171,8 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 		return leaderboard.Change{}, err
 	}
 
-	// The records decide whether the user has an entry, even if the user's row is missing.
+	// The user has an entry only if the user has records. The user's row does not matter:
+	// it may be missing.
 	prefix := st.rowKey.records(user)
 	var hasRecords bool
 	if err := s.scan(ctx, prefix, after(prefix), func(_, _ []byte) (bool, error) {

@@ -11,8 +11,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// OrphanRows yields ladder rows that differ from their entries, and Recount removes
-// them.
+// OrphanRows yields the ladder rows that do not follow from a user row, and Recount
+// removes them.
 func TestRecountRemovesOrphanRows(t *testing.T) {
 	s := openTest(t)
 	r := testResult("u", "m", 0, 5)
@@ -87,8 +87,8 @@ func TestRecountRegistersUsers(t *testing.T) {
 	wholeLadders(t, s, 3)
 }
 
-// Recount repairs damage to any row that follows from a user's records. If records are
-// missing, it removes what followed from them.
+// Recount repairs damage to any row that follows from a user's records. If the records
+// are missing, Recount removes the other rows of the user.
 func TestRecountRepairs(t *testing.T) {
 	set := func(t *testing.T, s *Store, key, value []byte) {
 		t.Helper()
@@ -154,7 +154,7 @@ func TestRecountRepairs(t *testing.T) {
 			}
 			set(t, s, rowKey.user("u"), value)
 		}},
-		{"the note that the user has results in the season is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
+		{"the season note of the user is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
 		{"the records are missing", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) {
 			del(t, s, rowKey.record("u", "1"))
 			del(t, s, rowKey.record("u", "2"))
@@ -173,7 +173,7 @@ func TestRecountRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.After.Version <= want.Version {
-				t.Errorf("the version went from %d to %d, want growth", want.Version, c.After.Version)
+				t.Errorf("the version is %d before Recount and %d after it, want a higher one after it", want.Version, c.After.Version)
 			}
 			want.Version = c.After.Version
 			users, rows := []leaderboard.UserID{"u", "v"}, 2

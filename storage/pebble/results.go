@@ -86,9 +86,9 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 	}
 }
 
-// unregisteredIn yields the unregistered users of one season: those with a record but
-// without a user row. It reads only the first record of each user. stopped is true if
-// yield returned false.
+// unregisteredIn yields the unregistered users of one season. An unregistered user has a
+// record but no user row. unregisteredIn reads only the first record of each user.
+// stopped reports whether yield returned false.
 func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.SeasonKey, yield func(leaderboard.EntryKey, error) bool) (stopped bool, err error) {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
@@ -119,7 +119,8 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 	}
 }
 
-// none returns an empty sequence. If ctx is done, the sequence yields the error of ctx.
+// none returns an empty sequence. If ctx is done, the sequence yields only the error of
+// ctx.
 func none[T any](ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := ctx.Err(); err != nil {

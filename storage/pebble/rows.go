@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decoder reads the fields of a row. If a read fails, it sets bad, and every
-// later read returns zero.
+// decoder reads the fields of a row. If a read fails, the decoder sets bad, and every
+// later read returns a zero value.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -92,11 +92,11 @@ const (
 	flagErased
 )
 
-// userRow is the state of a user in a season, from which the entry follows. It is
-// derived from the user's records, ban and erasure.
+// userRow is the state of a user in a season. It follows from the user's records, bans
+// and erasure. The user's entry follows from it.
 type userRow struct {
 	version  uint64    // the version of the entry
-	hidden   bool      // the user is banned
+	hidden   bool      // a ban hides the user on the board
 	erasedAt time.Time // the time of the user's latest erasure; zero if there was none
 	tally    leaderboard.Tally
 }
@@ -131,7 +131,7 @@ func (r *userRow) decode(b []byte) error {
 	return nil
 }
 
-// erasure is the data that remains of an erased user.
+// erasure contains the data that the store keeps of an erased user.
 type erasure struct {
 	at      time.Time
 	version uint64 // the version from which new entries of the user continue
@@ -155,9 +155,12 @@ func (e *erasure) decode(b []byte) error {
 	return nil
 }
 
-// appendRecord appends a record to dst. The fields are the format; a 1, the result's
-// revision and the payload with its length, or only a 0 if no result stands; the number
-// of refusals; and each refusal.
+// appendRecord appends a record to dst. The fields are, in this order:
+//
+//   - rowFormat
+//   - 1 if a result stands, else 0
+//   - if a result stands: its revision, and its payload with length
+//   - the number of refusals, and each refusal
 func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 	dst = append(dst, rowFormat)
 	if r.Result == nil {
@@ -217,9 +220,10 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 // A placement is one ladder row of an entry.
 type placement struct{ key, value []byte }
 
-// placements returns the ladder rows of an entry: one in the overall ladder and one per
-// division. A hidden entry has instead one row in the slot of hidden entries. The value
-// of a row holds the fields of the entry that the sort key does not hold.
+// placements returns the ladder rows of an entry: one row in the overall ladder and one
+// for each of the entry's divisions. A hidden entry has only one row, in the slot of
+// hidden entries. The sort key in a row's key contains some fields of the entry. The
+// row's value contains the others.
 func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil

@@ -18,8 +18,8 @@ func rowBoard() *board {
 	return &board{Board: b, number: 7}
 }
 
-// Each fuzz test checks that a decoder does not panic, and that a decoded value is
-// equal after it is encoded and decoded again.
+// Each fuzz test checks two properties of a decoder: it does not panic, and if a decoded
+// value is encoded and decoded again, the result equals that value.
 
 func FuzzUserRow(f *testing.F) {
 	bd := rowBoard()
@@ -44,7 +44,7 @@ func FuzzUserRow(f *testing.F) {
 			t.Fatal(err)
 		}
 		if err := again.decode(b); err != nil || !reflect.DeepEqual(row, again) {
-			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", row, again, err)
+			t.Fatalf("the value %+v, encoded and decoded again, is %+v, error %v; want equal values", row, again, err)
 		}
 	})
 }
@@ -62,7 +62,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again, err := decodeRecord(r.ResultKey, appendRecord(nil, &rec))
 		if err != nil || !reflect.DeepEqual(rec, again) {
-			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", rec, again, err)
+			t.Fatalf("the value %+v, encoded and decoded again, is %+v, error %v; want equal values", rec, again, err)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func FuzzErasure(f *testing.F) {
 			return
 		}
 		if err := again.decode(e.append(nil)); err != nil || e != again {
-			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", e, again, err)
+			t.Fatalf("the value %+v, encoded and decoded again, is %+v, error %v; want equal values", e, again, err)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func FuzzLadderRow(f *testing.F) {
 		slot, sortKey, ok = cutSlot(p.key[len(rowKey)+1:])
 		again, err := bd.decodeEntry("all", slot, sortKey, p.value)
 		if d := cmp.Diff(e, again); d != "" || err != nil || !ok {
-			t.Fatalf("the entry, encoded and decoded again, differs, error %v (-first +again):\n%s", err, d)
+			t.Fatalf("an entry differs after it is encoded and decoded again, error %v (-first +again):\n%s", err, d)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func FuzzStanding(f *testing.F) {
 		}
 		again, err := bd.decodeStanding(4, appendStanding(nil, &st))
 		if err != nil || st != again {
-			t.Fatalf("%+v, encoded again, is decoded as %+v, error %v", st, again, err)
+			t.Fatalf("the value %+v, encoded and decoded again, is %+v, error %v; want equal values", st, again, err)
 		}
 	})
 }
@@ -136,13 +136,13 @@ func FuzzSeasonKey(f *testing.F) {
 		}
 		number2, season2, rest2, ok := parseSeasonKey(append(appendSeasonKey(nil, number, season), rest...))
 		if !ok || number != number2 || season != season2 || !bytes.Equal(rest, rest2) {
-			t.Fatalf("number %d, season %q and rest %q, encoded again, are parsed as %d, %q and %q", number, season, rest, number2, season2, rest2)
+			t.Fatalf("number %d, season %q and rest %q, encoded and parsed again, are %d, %q and %q; want equal values", number, season, rest, number2, season2, rest2)
 		}
 	})
 }
 
-// No key of one object has the prefix of another object, such as a user's records or a
-// ladder. Keys sort as keys.go states.
+// Every object, such as the records of a user or a ladder, has a prefix that begins no
+// key of another object. Keys sort as keys.go states.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}
@@ -150,19 +150,19 @@ func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	for _, x := range ids {
 		for _, y := range ids {
 			if x != y && bytes.HasPrefix(rowKey.records(y), rowKey.records(x)) {
-				t.Errorf("the prefix of records of %q covers those of %q", x, y)
+				t.Errorf("the prefix of the records of %q begins the prefix of the records of %q", x, y)
 			}
 			if x != y && bytes.HasPrefix(seasonsPrefix(y), seasonsPrefix(x)) {
-				t.Errorf("the prefix of season notes of %q covers those of %q", x, y)
+				t.Errorf("the prefix of the season notes of %q begins the prefix of the season notes of %q", x, y)
 			}
 			sx, sy := divisionSlot(0, string(x)), divisionSlot(0, string(y))
 			if x != y && bytes.HasPrefix(rowKey.ladder(sy), rowKey.ladder(sx)) {
-				t.Errorf("the prefix of the ladder of %q covers that of %q", x, y)
+				t.Errorf("the prefix of the ladder of %q begins the prefix of the ladder of %q", x, y)
 			}
 		}
 	}
 	if bytes.HasPrefix(makeSeasonRowKey(1, "s10"), makeSeasonRowKey(1, "s1")) {
-		t.Error("the prefix of season s1 covers season s10")
+		t.Error("the prefix of season s1 begins the prefix of season s10")
 	}
 	for _, tt := range []struct{ prefix, want []byte }{
 		{[]byte{1}, []byte{2}}, {[]byte{1, 0xff}, []byte{2}}, {[]byte{1, 2, 0xff, 0xff}, []byte{1, 3}},
@@ -172,9 +172,9 @@ func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 		}
 	}
 	if x, y := rowKey.finalPlace(1, []byte{slotOverall}, 255), rowKey.finalPlace(1, []byte{slotOverall}, 256); bytes.Compare(x, y) >= 0 {
-		t.Errorf("the key of position 255, %x, does not sort before that of 256, %x", x, y)
+		t.Errorf("the key of position 255, %x, does not sort before the key of position 256, %x", x, y)
 	}
 	if _, _, ok := cutSlot([]byte{slotDivision, 0, 5, 'a'}); ok {
-		t.Error("cutSlot accepts a slot that ends early")
+		t.Error("cutSlot accepts a slot whose value is shorter than its length, want an error")
 	}
 }

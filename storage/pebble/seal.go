@@ -15,9 +15,9 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// sealRow marks a season as sealed. Each seal of the season writes a complete set of
-// final standings under a number, its generation, from 1. Generation is the one that
-// readers use.
+// sealRow marks a season as sealed. Each seal writes a complete set of final standings,
+// and numbers it: 1 for the first seal, 2 for the second. This number is the generation
+// of the set. Readers use only the set with the number in Generation.
 type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
@@ -31,7 +31,7 @@ func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
 // seal is a seal in progress.
 type seal struct {
 	generation uint32
-	erased     []leaderboard.UserID // the users who were erased since the seal started
+	erased     []leaderboard.UserID // the users who were erased after the seal started
 }
 
 // Seal implements [leaderboard.Store].
@@ -40,8 +40,8 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 }
 
 // Amend implements [leaderboard.Store]. If a Seal of the season is in progress, Amend
-// waits until it ends, because that Seal may have read the season before the caller's
-// change. Amend then writes the final standings anew.
+// waits for its end, because this Seal may have read the entries before the caller
+// changed them. Amend then computes and writes the final standings again.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	record, err := s.makeFinal(ctx, b, season, a, true)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -50,13 +50,12 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return record, err
 }
 
-// makeFinal computes and writes the final standings of a season. If mustBeSealed is
-// true and the season is not sealed, it returns [leaderboard.ErrNotSealed].
-//
-// makeFinal writes the standings of one snapshot as a new generation, in many batches,
-// so memory is bounded. The last batch sets the season's generation to the new one and
+// makeFinal computes and writes the final standings of a season. If mustBeSealed is true
+// and the season is not sealed, it returns [leaderboard.ErrNotSealed]. makeFinal reads
+// one snapshot and writes its standings as a new generation. To bound memory, it writes
+// them in many batches. The last batch sets the season's generation to the new one and
 // removes the previous one. Therefore readers see exactly one of the two generations,
-// also after a crash.
+// even after a crash.
 func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, mustBeSealed bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
@@ -70,14 +69,14 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return fail(err)
 	}
 	defer bd.sealing.unlock()
-	if bd, err = s.live(b); err != nil { // the board was deleted during the wait; from here on the gate prevents that
+	if bd, err = s.live(b); err != nil { // another caller deleted the board before this one got the gate
 		return fail(err)
 	}
 	rowKey := makeSeasonRowKey(bd.number, season)
 	var row sealRow
 	found, err := s.getJSON(rowKey.kind(dataSeal), &row)
 	if err == nil {
-		err = s.failure() // if an earlier seal failed, the generation that was read may not be on disk
+		err = s.failure() // if the store has failed, the generation that was read may not be on disk
 	}
 	if err == nil && mustBeSealed && !found {
 		err = notSealed(seasonKey)
@@ -111,9 +110,10 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	return row.record(seasonKey), nil
 }
 
-// beginSeal registers a seal in s.seals, and returns the snapshot from which the final
-// standings are computed. It holds all stripes while it does both. So each erasure
-// either ends before the snapshot, or starts later and finds the registered seal.
+// beginSeal registers a seal in s.seals, and returns the snapshot from which makeFinal
+// computes the final standings. It holds all stripes during both steps. Therefore each
+// erasure either is complete in the snapshot, or starts later and finds the registered
+// seal.
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return s.db.NewSnapshot(), nil
 }
 
-// endSeal stores row, so that readers use its generation. It first removes from this
-// generation the users who were erased since the seal started.
+// endSeal stores row, so that readers use its generation. In the same batch, it removes
+// from this generation the users who were erased after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -156,16 +156,16 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		unlock()
 		return err
 	}
-	// The commit does not stop when ctx is done. So the next holder of the sealing gate
-	// finds that the season is sealed or that the store has failed.
+	// The commit continues even if ctx is done. Therefore the next holder of the sealing
+	// gate finds either a sealed season or a failed store.
 	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 
-// abandonSeal removes the rows of a generation that readers will never use.
+// abandonSeal ends a failed seal and removes the rows of its generation.
 func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, generation uint32) {
 	batch := s.db.NewBatch()
 	if batch.DeleteRange(rowKey.final(generation), after(rowKey.kind(dataFinal)), nil) == nil {
-		// If the commit fails, the next seal removes the rows first.
+		// If the commit fails, the rows remain until the next seal removes them.
 		_ = s.commit(context.Background(), batch, func() {})
 	}
 	s.sealMu.Lock()
@@ -200,7 +200,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	if err != nil {
 		return unavailable("read", err)
 	}
-	defer func() { _ = it.Close() }() // it.Error returns the same error below
+	defer func() { _ = it.Close() }() // it.Error below returns the same error
 	for ok := it.First(); ok; ok = it.Valid() {
 		slot, _, ok := cutSlot(bytes.Clone(it.Key()[len(ladders):]))
 		if !ok {
@@ -230,8 +230,8 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	return s.commit(ctx, batch, func() {})
 }
 
-// ladderRows yields the entries in a slot. It starts at the iterator's present row, and
-// leaves the iterator at the first row after the slot.
+// ladderRows yields the entries in a slot. It starts at the current row of the iterator.
+// At its end, the iterator is at the first row after the slot.
 func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		prefix := append(bytes.Clone(ladders), slot...)

@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// seasonsUnder returns the seasons that have rows under prefix: the prefix of a board,
-// or of one season.
+// seasonsUnder returns the seasons that have rows under prefix, ordered by id. prefix is
+// the prefix of a board or of one season.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := after(prefix)
 	for next := prefix; next != nil; {
@@ -92,8 +92,9 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.remove(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), known, func() {})
 }
 
-// setDeleted adds the time of a deletion to batch, unless at is zero or a later time is
-// stored. The caller must call known once batch is visible.
+// setDeleted adds the write of the time of a deletion to batch. If at is zero, or if the
+// stored time is not earlier than at, it adds nothing. The caller must call known as soon
+// as readers see batch.
 func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (known func(), err error) {
 	at = leaderboard.Truncate(at)
 	if at.UnixMicro() <= 0 || !at.After(s.deletionOf(seasonKey)) {

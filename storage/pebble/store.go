@@ -40,24 +40,24 @@ type Options struct {
 	// CacheBytes bounds the memory for cached blocks. The default is 64 MiB.
 	CacheBytes int64
 
-	readOnly bool // nothing is written, not even by compactions; a missing store is an error
+	readOnly bool // the store writes nothing, and Open does not create a missing store
 }
 
-// Store is a [leaderboard.Store] in a directory that no other process uses.
+// Store is a [leaderboard.Store] in a directory. Only one process can open the directory.
 //
-// If a write to its files, a flush or a compaction fails, the store stops
-// writing. From then on every write returns [leaderboard.ErrUnavailable] until
-// the store is opened again. Reads continue.
+// If a write to the store's files, a flush or a compaction fails, the store has failed:
+// from then on, every write returns [leaderboard.ErrUnavailable]. Reads continue. To
+// write again, restart the process.
 type Store struct {
 	db *pebble.DB
 	fs vfs.FS
 
-	boards  atomic.Pointer[catalog] // set while admin is held; to remove a board, all stripes are held too
-	admin   gate                    // held while boards or API keys change or a user is erased
-	stripes [stripes]gate           // each is held while one of its users changes
+	boards  atomic.Pointer[catalog] // set only while admin is held; removing a board also needs all stripes
+	admin   gate                    // held during a change of boards or API keys, and during an erasure
+	stripes [stripes]gate           // each is held during a change of one of its users
 
-	commits  sync.WaitGroup // the goroutines that write batches
-	unsynced atomic.Int64   // writes that may be visible but not yet durable
+	commits  sync.WaitGroup // counts the goroutines that write batches
+	unsynced atomic.Int64   // number of writes that may be visible but not yet durable
 	failOnce sync.Once
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
@@ -65,19 +65,19 @@ type Store struct {
 	sealMu sync.Mutex
 	seals  map[leaderboard.SeasonKey]*seal // seals in progress
 
-	// deleted has the time of the last deletion of each season, and with an empty season,
-	// of each board: SeasonKey -> time.Time.
+	// deleted maps each SeasonKey to the time.Time of the season's last deletion. A key
+	// with an empty season maps to the time of the board's last deletion.
 	deleted sync.Map
 
 	orphanMu sync.Mutex
-	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that was searched
+	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that orphanRowsOf or OrphanRows has searched
 }
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open opens the store in dir. If dir is empty or missing, Open creates the
-// store. It returns [leaderboard.ErrFormat] if a newer version wrote the store or
-// if dir holds another database, and another error if dir is in use.
+// Open opens the store in dir. If dir is empty or missing, Open creates the store. If a
+// newer version wrote the store, or if dir contains another database, Open returns
+// [leaderboard.ErrFormat]. If dir is in use, Open returns another error.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("pebble: open: the name of the directory is empty: %w", leaderboard.ErrInvalid)
@@ -130,14 +130,14 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 		MemTableStopWritesThreshold: 4,
 		EventListener: &pebble.EventListener{
 			CompactionEnd: func(info pebble.CompactionInfo) {
-				// guardFS detects failed writes only. A compaction may also fail
-				// because it cannot read, for example from a damaged file.
+				// guardFS detects only failed writes. A compaction can also fail because
+				// a read fails, for example in a damaged file.
 				if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
 					_ = s.fail(fmt.Errorf("compaction: %w", info.Err)) // the next write returns this error
 				}
 			},
-			// A read of damaged data returns an error. If DataCorruption were nil, the
-			// engine would also call Fatalf.
+			// If DataCorruption is nil, the engine calls Fatalf on a read of damaged
+			// data. The error that the read returns is enough.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
 		},
 	}
@@ -151,7 +151,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 	return db, s.failure()
 }
 
-// openError adds to an error of opening dir how the operator can solve the problem.
+// openError adds advice for the operator to an error of opening dir.
 func openError(dir string, fs vfs.FS, err error) error {
 	if strings.Contains(err.Error(), "unknown format major version") {
 		return fmt.Errorf("a newer version of this program wrote the directory; start that version or a later one: %w: %w",
@@ -162,13 +162,14 @@ func openError(dir string, fs vfs.FS, err error) error {
 	}
 	lock, lockErr := pebble.LockDirectory(dir, fs)
 	if lockErr != nil {
-		return fmt.Errorf("another process uses it, or this process may not write to it; stop the other process or name another directory: %w", lockErr)
+		return fmt.Errorf("another process uses it, or this process has no permission to write to it; stop the other process, grant the permission, or name another directory: %w", lockErr)
 	}
 	return errors.Join(err, lock.Close())
 }
 
-// load reads the format version and the boards. If the store is empty or older, load
-// writes the format version. If it may not write, it returns an error for an empty store.
+// load reads the format version, the boards and the times of deletions. If the store is
+// empty or has an older format, load writes the format version. If readOnly is true, load
+// writes nothing, and an empty store is an error.
 func (s *Store) load(readOnly bool) error {
 	var version uint64
 	found, err := s.get(keyFormat, func(b []byte) (err error) {
@@ -208,8 +209,9 @@ func (s *Store) load(readOnly bool) error {
 	return errors.Join(s.loadBoards(), s.loadDeletions())
 }
 
-// Close releases the directory. If the store has failed, the directory stays locked
-// until the process ends, because a failed engine cannot always be closed.
+// Close closes the store and unlocks the directory. If the store has failed, the
+// directory stays locked until the process ends, because a failed engine cannot always be
+// closed.
 func (s *Store) Close() error {
 	if err := s.failure(); err != nil {
 		return err
@@ -230,10 +232,10 @@ func (s *Store) Close() error {
 	}
 }
 
-// Backup copies the store to dir, which must not exist. The copy has every write that
-// was durable when Backup was called. A write that runs at the same time is in the copy
-// completely or not at all. Where possible, Backup makes hard links instead of copies
-// of files. The copy can be opened like any store. It has the file [ChecksumsFile].
+// Backup copies the store to dir, which must not exist. The copy contains every write
+// that was durable at the call of Backup. It contains each concurrent write completely or
+// not at all. Where possible, Backup makes hard links of files instead of copies. [Open]
+// can open the copy. Backup also writes the file [ChecksumsFile] to dir.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -292,7 +294,7 @@ func setJSON(b *pebble.Batch, key []byte, src any) error {
 	return b.Set(key, value, nil)
 }
 
-// ctxRows is the number of rows that are read between two checks of the context.
+// ctxRows is the number of rows that a scan reads between two checks of its context.
 const ctxRows = 256
 
 // scan calls visit with each row in [lower, upper) until visit returns false or
@@ -330,8 +332,8 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	return nil
 }
 
-// rows yields the decoded rows in [lower, upper), from one consistent state of the
-// store. It skips the rows for which decode returns false as ok.
+// rows yields the decoded rows in [lower, upper), from one consistent state of the store.
+// If decode returns ok as false, rows skips the row.
 func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false
@@ -350,11 +352,13 @@ func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func
 	}
 }
 
+// firstPage and lastPage are the numbers of rows in the first and the largest page of
+// [pages].
 const firstPage, lastPage = 32, 1024
 
-// pages yields the decoded rows in [lower, upper). Unlike rows, it does not keep one
-// state of the store for the whole sequence: it reads a page of rows, yields them, and
-// reads the next page from the newest state.
+// pages yields the decoded rows in [lower, upper). It reads a page of rows, yields them,
+// and then reads the next page from the state that the store has at that time. So, unlike
+// rows, it keeps no iterator open while the caller works.
 func pages[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var page []T

@@ -58,7 +58,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustClose(t, s)
-		for range 2 { // the first, rejected Open must release the directory
+		for range 2 { // the first Open is rejected, and must release the directory
 			if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "start a newer version") {
 				t.Errorf("Open of a newer storage format: error %v, want ErrFormat with advice to start a newer version", err)
 			}
@@ -91,7 +91,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "a database of another program") {
-			t.Errorf("Open of another program's database: error %v, want ErrFormat that says so", err)
+			t.Errorf("Open of another program's database: error %v, want ErrFormat that names a database of another program", err)
 		}
 	})
 	t.Run("a directory that cannot be created is an error", func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// A backup holds the data as they were when Backup started. It can be opened and written
-// like any store.
+// A backup contains the data that the store had when Backup started. Open opens it like
+// any store, and callers can write to it.
 func TestBackup(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, "data", Options{FS: fs})
@@ -145,7 +145,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	seal()
 	seal()
-	// Write a row such as an interrupted seal can leave behind.
+	// Write a row that an interrupted seal could have left behind.
 	orphan := makeSeasonRowKey(1, "all").finalUser(9, user)
 	if err := s.db.Set(append(orphan, slotOverall), []byte{1}, pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -156,13 +156,13 @@ func TestEraseLeavesNoID(t *testing.T) {
 	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	// DeleteSeason must leave no row of the season either.
+	// The scan below also checks that DeleteSeason leaves no row of the season.
 	if err := s.DeleteSeason(t.Context(), testSeason, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.scan(t.Context(), nil, nil, func(key, value []byte) (bool, error) {
 		if strings.Contains(string(key)+string(value), user) || key[0] == kindSeasons || key[0] == kindData {
-			t.Errorf("after Erase and DeleteSeason the row %q: %q remains", key, value)
+			t.Errorf("after Erase and DeleteSeason the row with key %q and value %q remains, want it removed", key, value)
 		}
 		return true, nil
 	}); err != nil {
@@ -170,7 +170,8 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 }
 
-// After its consumer stops early or panics, a sequence keeps no iterator open.
+// A sequence closes its iterator even if its consumer stops early or panics. Entries has
+// no open iterator while its consumer works.
 func TestSequencesReleaseIterators(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 6), testResult("w", "1", 0, 7))

@@ -13,13 +13,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// storedSample was written by commit c7bc028: data/ is a store's folder after
-// storagetest.WriteSample, partly in tables and partly in the log; answers.jsonl
-// holds the lines of DescribeSample, ExtendSample and DescribeSample again.
+// storedSample is an archive that commit c7bc028 wrote. Its folder data is the directory
+// of a store that contains the sample of storagetest.WriteSample, partly in Pebble's
+// tables and partly in its log. Its file answers.jsonl has the answers of that commit to
+// DescribeSample, ExtendSample, and DescribeSample again.
 const storedSample = "testdata/format1.zip"
 
-// TestStoredDataOpensUnchanged checks that today's code reads a folder written by
-// an earlier commit and goes on writing to it with the same answers.
+// TestStoredDataOpensUnchanged checks that the current code can read and write the
+// directory that an earlier commit wrote, and that it gives the same answers.
 func TestStoredDataOpensUnchanged(t *testing.T) {
 	folder, answers := unzipSample(t)
 	store, err := pebble.Open("data", pebble.Options{FS: folder})
@@ -29,9 +30,9 @@ func TestStoredDataOpensUnchanged(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// TestSampleGivesStoredAnswers checks that the sample, written by today's code,
-// gives the stored answers. Therefore a failure of TestStoredDataOpensUnchanged
-// alone means that today's code reads the stored folder differently.
+// TestSampleGivesStoredAnswers writes the sample with the current code, and checks that
+// the answers equal the stored ones. If only TestStoredDataOpensUnchanged fails, the
+// current code reads the stored directory incorrectly.
 func TestSampleGivesStoredAnswers(t *testing.T) {
 	_, answers := unzipSample(t)
 	store := openMem(t)

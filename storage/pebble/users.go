@@ -15,10 +15,11 @@ import (
 
 func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
 
-// userStates returns the state of a user in each season in which the user has a row,
-// ordered by board and season. It finds the seasons by the user's season notes (see
-// keys.go). dangling are the keys of notes without a user row, for example because the
-// season was deleted. A caller that changes the user must hold the user's stripe.
+// userStates returns the state of a user in each season in which the user has a user row,
+// ordered by board and season. It finds the seasons by the user's season notes
+// (kindSeasons in keys.go). dangling contains the keys of the notes without a user row,
+// for example after the season was deleted. A caller that changes the user must hold the
+// user's stripe.
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, dangling [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)
@@ -61,8 +62,9 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 
 // Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	// The admin gate makes erasures run one after another, because each may decrement
-	// the number of final standings of a ladder.
+	// The admin gate makes erasures run one after another. Two concurrent erasures could
+	// read the same number of final standings of a ladder, and one decrement would be
+	// lost.
 	unlockAdmin, err := s.lockAdmin(ctx)
 	if err != nil {
 		return nil, err
@@ -77,7 +79,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	changes, err := s.erase(ctx, batch, user, leaderboard.Truncate(at))
 	if err != nil {
 		unlock()
-		return nil, fmt.Errorf("erase of a user: %w", err)
+		return nil, fmt.Errorf("erasure of a user: %w", err)
 	}
 	if err := s.commit(ctx, batch, unlock); err != nil {
 		return nil, err

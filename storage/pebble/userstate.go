@@ -12,7 +12,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// userState is the state of one user in one season during a change of the user.
+// userState is the state of one user in one season while an operation changes it.
 type userState struct {
 	s      *Store
 	bd     *board
@@ -21,13 +21,13 @@ type userState struct {
 	rowKey seasonRowKey
 
 	row    userRow
-	exists bool // row is in the store
+	exists bool // the store has a user row of the user
 	before leaderboard.Entry
 	after  leaderboard.Entry
 
 	records map[leaderboard.MatchID]*leaderboard.Record // the records read so far
 	changed map[leaderboard.MatchID]bool                // the records to write
-	put     bool                                        // a result is new or replaced, so the version grows
+	put     bool                                        // a result is new or replaced, so the entry's version must grow
 	stale   bool                                        // the tally must be computed from all results
 }
 
@@ -48,7 +48,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	return st, nil
 }
 
-// newUserRow returns the row of a user who has no results in a season of a board.
+// newUserRow returns the user row of a user who has no records in a season of a board.
 func (s *Store) newUserRow(board leaderboard.BoardID, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
@@ -64,7 +64,7 @@ func (s *Store) newUserRow(board leaderboard.BoardID, user leaderboard.UserID) (
 	return row, err
 }
 
-// entry returns the entry that follows from the row.
+// entry returns the entry that follows from st.row.
 func (st *userState) entry() leaderboard.Entry {
 	e := st.bd.Entry(&st.row.tally, st.season, st.user)
 	e.Hidden, e.Version = st.row.hidden, st.row.version
@@ -89,7 +89,7 @@ func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, err
 	return rec, nil
 }
 
-// merge merges r into the state and returns its outcome, without the entry.
+// merge merges r into the state and returns the outcome of r, without Outcome.Entry.
 func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.Outcome, error) {
 	rec, err := st.record(r.Match)
 	if err != nil {
@@ -109,8 +109,8 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 		st.put = true
 		st.row.tally = d.Tally
 		st.stale = st.stale || d.Recount
-		// On boards that add up, the next Merge needs the tally. On other boards one
-		// recount in finish is enough for all replaced results.
+		// If the board adds up scores or tie-breakers, the next Merge needs the tally. On
+		// other boards, one recount in finish is enough for all replaced results.
 		if st.stale && st.bd.AddsUp() {
 			if err := st.recount(ctx); err != nil {
 				return leaderboard.Outcome{}, err
@@ -149,8 +149,8 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 	}
 }
 
-// finish computes the entry. It returns the change and a function that adds the
-// changed rows to batch.
+// finish computes the entry after all merges. It returns the change of the entry, and a
+// function that adds the changed rows to batch.
 func (st *userState) finish(ctx context.Context, batch *pebble.Batch) (leaderboard.Change, func() error, error) {
 	if st.stale {
 		if err := st.recount(ctx); err != nil {
@@ -184,8 +184,8 @@ func (st *userState) write(batch *pebble.Batch) error {
 	return nil
 }
 
-// writeEntry adds to batch the write of the user's row, and the change of the ladder
-// rows from those of st.before to those of st.after.
+// writeEntry adds to batch the write of the user row. It also replaces the ladder rows of
+// st.before by those of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {

@@ -25,7 +25,7 @@ var apiKeyTests = []test{
 		f.ok("APIKey", err)
 		f.equal("APIKey", next, got)
 	}},
-	{"PutAPIKey keeps the boards of a key, and whether it was made without credentials", func(f *fixture) {
+	{"PutAPIKey keeps the boards of a key and its Insecure flag", func(f *fixture) {
 		old := leaderboard.APIKey{ID: "k", Hash: [32]byte{1}, Scopes: []string{"admin"}, CreatedAt: epoch}
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
 		bound := old

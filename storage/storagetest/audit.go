@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// act appends an act that concerns a user, or no user.
+// act appends an act that concerns a user. If user is empty, the act concerns no user.
 func (f *fixture) act(id string, at time.Time, user leaderboard.UserID) leaderboard.Act {
 	f.Helper()
 	a := leaderboard.Act{
@@ -28,7 +28,7 @@ func (f *fixture) acts(after leaderboard.ActKey) []leaderboard.Act {
 }
 
 var auditTests = []test{
-	{"Acts yields the acts, the newest first, and begins after a key", func(f *fixture) {
+	{"Acts yields the acts after a key, the newest first", func(f *fixture) {
 		f.equal("acts of a new store", 0, len(f.acts(leaderboard.ActKey{})))
 		var want []leaderboard.Act
 		for i, after := range []time.Duration{0, time.Microsecond, time.Hour, 24 * time.Hour, 24 * time.Hour, 400 * 24 * time.Hour, -1} {
@@ -69,7 +69,7 @@ var auditTests = []test{
 			f.equal("Acts", []leaderboard.Act{without, other, redacted}, f.acts(leaderboard.ActKey{}))
 		}
 	}},
-	{"after Erase an act of the time of the erasure or earlier is kept without its detail", func(f *fixture) {
+	{"after Erase, AppendAct keeps an act of the time of the erasure or earlier without its detail", func(f *fixture) {
 		f.erase("u", epoch.Add(time.Minute))
 		earlier := f.act("1", epoch.Add(time.Minute), "u")
 		later := f.act("2", epoch.Add(time.Minute+time.Microsecond), "u")

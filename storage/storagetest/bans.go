@@ -8,7 +8,7 @@ import (
 )
 
 var banTests = []test{
-	{"UserBans returns the bans of a user, first that on every board", func(f *fixture) {
+	{"UserBans returns the bans of a user, first the ban on every board", func(f *fixture) {
 		bans, err := f.UserBans(f.ctx, "u")
 		f.ok("UserBans", err)
 		f.equal("bans of an unknown user", 0, len(bans))
@@ -39,7 +39,7 @@ var banTests = []test{
 		f.equal("ladder after the ban", users("u", "v"), f.ladder(firstSeason(a), ""))
 		f.equal("later season after the ban", users("u"), f.ladder(secondSeason(a), ""))
 	}},
-	{"a user is hidden while the ban on the board or that on every board stands", func(f *fixture) {
+	{"a user is hidden while a ban on the board, or the ban on every board, is in force", func(f *fixture) {
 		a, b := f.create(bestBoard("a")), f.create(sumBoard("b"))
 		f.apply(a, f.result(a, "u", "m", 0, 5))
 		f.apply(b, f.result(b, "u", "m", 0, 7))
@@ -60,7 +60,7 @@ var banTests = []test{
 			f.equal("ladder of the other board", step.on, f.ladder(firstSeason(b), ""))
 		}
 	}},
-	{"SetBan leads to the same bans in any order of their states", func(f *fixture) {
+	{"SetBan leads to the same bans, whatever the order of the states", func(f *fixture) {
 		var states []leaderboard.Ban
 		for i, banned := range []bool{true, false, true, false} {
 			states = append(states, leaderboard.Ban{User: "u", Board: "b", Revision: int64(1 + i/2), Banned: banned, At: epoch.Add(time.Duration(i))},
@@ -90,7 +90,7 @@ var banTests = []test{
 		}
 		f.equal("ban", unban, f.standingBan("u", ""))
 	}},
-	{"SetBan assigns a revision after the one that stands", func(f *fixture) {
+	{"SetBan assigns a revision that is higher than the stored one", func(f *fixture) {
 		f.set(leaderboard.Ban{User: "u", Revision: 1 << 52, Banned: true, At: epoch})
 		f.set(leaderboard.Ban{User: "u", At: epoch})
 		f.equal("lifted", leaderboard.Ban{User: "u", Revision: 1<<52 + 1, At: epoch}, f.standingBan("u", ""))
@@ -99,9 +99,9 @@ var banTests = []test{
 		f.set(leaderboard.Ban{User: "w", At: epoch})
 		bans, err := f.UserBans(f.ctx, "w")
 		f.ok("UserBans", err)
-		f.equal("bans after lifting none", 0, len(bans))
+		f.equal("bans after lifting a ban that does not exist", 0, len(bans))
 	}},
-	{"after Erase a ban that was made earlier has no effect", func(f *fixture) {
+	{"after Erase, SetBan with a ban from before the erasure has no effect", func(f *fixture) {
 		ban := leaderboard.Ban{User: "u", Board: "b", Revision: 5, Banned: true, Until: banEnd(1), At: f.clock}
 		f.set(ban)
 		f.erase("u", f.clock)

@@ -32,10 +32,10 @@ var boardTests = []test{
 		f.apply(b, f.result(b, "u", "m", 0, 1))
 		same := *b
 		same.CreatedAt = epoch.AddDate(0, 0, 1)
-		f.ok("CreateBoard of the same", f.CreateBoard(f.ctx, same))
+		f.ok("CreateBoard of the same board", f.CreateBoard(f.ctx, same))
 		other := *b
 		other.Policy = leaderboard.Best
-		f.is("CreateBoard of another", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
+		f.is("CreateBoard of a board with the same id and other rules", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
 		f.equal("Board", *b, got)
@@ -101,8 +101,9 @@ var boardTests = []test{
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		before := *f.create(sumBoard("b"))
 		const each = 5
-		// Each setting has one writer. Each amendment by a writer must find the writer's
-		// previous amendment. An amendment may be applied twice, as after a lost answer.
+		// Each setting has one writer. When a writer amends the board, the board must
+		// contain the writer's previous amendment. It may also contain the present one,
+		// because a store may apply an amendment twice, for example after a lost answer.
 		settings := []struct {
 			get func(*leaderboard.Board) string
 			set func(*leaderboard.Board, int)
@@ -121,7 +122,7 @@ var boardTests = []test{
 					next := setting.get(&made)
 					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
 						if have := setting.get(b); have != last && have != next {
-							f.Errorf("AmendBoard passes a board with %q, want the writer's previous amendment, %q", have, last)
+							f.Errorf("AmendBoard called change with the setting %q, want %q, the value of the writer's previous amendment", have, last)
 						}
 						setting.set(b, i+1)
 						return nil
@@ -189,7 +190,7 @@ var boardTests = []test{
 		f.ok("SetBan", err)
 		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
 	}},
-	{"results received until a deletion are rejected after it", func(f *fixture) {
+	{"after a deletion, the store rejects results that were received at its time or earlier", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		other := f.create(bestBoard("b2"))
 		old := []leaderboard.MatchResult{
@@ -220,14 +221,14 @@ var boardTests = []test{
 		f.equal("ladder", users("u"), f.ladder(s1, ""))
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", at))
 		again := bestBoard("b")
-		again.CreatedAt = at.Add(-time.Minute) // a creation refuses nothing, whatever its time
+		again.CreatedAt = at.Add(-time.Minute) // the time of a creation must not cause rejections
 		b = f.create(again)
 		check("after the deletion of a board", b, "s1", "s2", "s3")
 		f.keepsNothing(again)
 		f.apply(b, late)
 		f.equal("ladder of the new board", users("u"), f.ladder(s1, ""))
 		check("of another board", other)
-		f.ok("DeleteSeason of no board", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "s1"}, f.clock))
+		f.ok("DeleteSeason of an unknown board", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "s1"}, f.clock))
 		none := bestBoard("none")
 		check("of a board created after the deletion of one of its seasons", f.create(none))
 	}},

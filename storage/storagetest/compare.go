@@ -17,7 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// results compares results field by field, because MatchResult.Equal does not accept nil.
+// results makes go-cmp compare results field by field. Without it, go-cmp would call
+// MatchResult.Equal, which does not accept nil.
 var results = gocmp.FilterPath(func(p gocmp.Path) bool {
 	return p.Last().Type() == reflect.TypeFor[*leaderboard.MatchResult]()
 }, gocmp.Transformer("Fields", func(r *leaderboard.MatchResult) []leaderboard.MatchResult {
@@ -46,8 +47,8 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// checkEntry compares e, the store's entry of a user, with the model's. If the user has
-// no entry, e.Key is empty.
+// checkEntry compares e, the store's entry of a user, with the entry in the model. An
+// empty e.Key means that the store has no entry of the user.
 func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
 	b := p.model.boards[s.Board]
 	want := p.model.line(s, user)
@@ -67,8 +68,9 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
 			at := micros(epoch.Add(after))
 			score, exact := b.ScoreOf(e.Key, at), want.scoreAt(at, b.HalfLife)
-			// The difference is at most 1/2, plus a little for rounding near the half and for
-			// terms that are too old to count.
+			// The score is rounded, so it differs from the exact one by at most 1/2.
+			// slack allows for errors of the computation before the rounding, and for
+			// terms that are too old to affect the score.
 			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
 			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
 			limit := slack.Add(slack, newFloat().SetFloat64(0.5))
@@ -92,12 +94,13 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 		return fmt.Errorf("version of %q went back from %d to %d", user, prev.Version, e.Version)
 	}
 	if prev.Version == e.Version {
-		return diff("entries with the same version, the earlier one as want", prev, e)
+		return diff("two entries of a user have the same version but differ; want is the earlier one", prev, e)
 	}
 	return nil
 }
 
-// compareAll asks the store every question and compares the answers with the model.
+// compareAll calls every reading method of the store and compares the answers with the
+// model.
 func (p *replay) compareAll() error {
 	boards, err := p.store.Boards(p.ctx)
 	if err != nil {
@@ -154,8 +157,8 @@ func (p *replay) compareAll() error {
 	return nil
 }
 
-// compareBans compares the lists of all bans with the model: whole, from the middle, and
-// by end.
+// compareBans compares the sequences of Bans and BansEnding with the model. It calls Bans
+// from the beginning, and after the key of each ban.
 func (p *replay) compareBans() error {
 	all, err := collect(p.store.Bans(p.ctx, leaderboard.BanKey{}))
 	if err != nil {
@@ -166,7 +169,7 @@ func (p *replay) compareBans() error {
 		byKey[b.Key()] = b
 	}
 	if len(byKey) != len(all) {
-		return fmt.Errorf("Bans yields %d bans of %d keys", len(all), len(byKey))
+		return fmt.Errorf("Bans yields %d bans with %d different keys, want one ban for each key", len(all), len(byKey))
 	}
 	if err := diff("Bans", p.model.bans, byKey); err != nil {
 		return err
@@ -188,7 +191,7 @@ func (p *replay) compareBans() error {
 		got := map[leaderboard.BanKey]leaderboard.Ban{}
 		for i, b := range ending {
 			if got[b.Key()] = b; i > 0 && b.Until.Before(ending[i-1].Until) {
-				return fmt.Errorf("BansEnding yields %v after %v", b.Until, ending[i-1].Until)
+				return fmt.Errorf("BansEnding yields a ban that ends at %v after one that ends at %v, want them ordered by their end", b.Until, ending[i-1].Until)
 			}
 		}
 		want := map[leaderboard.BanKey]leaderboard.Ban{}
@@ -238,7 +241,7 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 		case err != nil:
 			return fmt.Errorf("Entry(%q): %w", user, err)
 		case e.Key == "":
-			return fmt.Errorf("Entry(%q) has no key and no error", user)
+			return fmt.Errorf("Entry(%q) returns an entry without a key, want ErrEntryNotFound", user)
 		}
 		if err := p.checkEntry(s, user, e); err != nil {
 			return err
@@ -260,7 +263,7 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 		byUser[e.User] = e
 	}
 	if len(byUser) != len(scanned) {
-		return fmt.Errorf("Scan yields %d entries of %d users, want one each", len(scanned), len(byUser))
+		return fmt.Errorf("Scan yields %d entries of %d users, want one entry for each user", len(scanned), len(byUser))
 	}
 	if err := diff("Scan", entries, byUser); err != nil {
 		return err
@@ -282,7 +285,8 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 	return p.compareFinal(s)
 }
 
-// compareLadder checks that a ladder holds the expected entries, in standing order.
+// compareLadder checks that a ladder contains the entries that the model expects, in
+// standing order.
 func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry, entries map[leaderboard.UserID]leaderboard.Entry) error {
 	b := p.model.boards[l.Board]
 	want := p.model.ladder(l)
@@ -312,10 +316,10 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 			c = strings.Compare(string(prev.Key), string(e.Key))
 		}
 		if c > 0 || (c == 0) != (prev.Key == e.Key) {
-			return fmt.Errorf("at index %d, user %q stands after %q, but the model compares %q with %q as %d; the keys are equal: %v", i, e.User, prev.User, prev.User, e.User, c, prev.Key == e.Key)
+			return fmt.Errorf("at index %d, user %q follows %q; the model's comparison of %q with %q returns %d, and their rank keys are equal: %v; want a result below 0, or 0 if the keys are equal", i, e.User, prev.User, prev.User, e.User, c, prev.Key == e.Key)
 		}
 		if cmp.Or(c, before.achievedAt.Compare(x.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
-			return fmt.Errorf("at index %d, user %q stands after %q, but times and ids demand the reverse", i, e.User, prev.User)
+			return fmt.Errorf("at index %d, user %q follows %q, want the reverse order because of their times and ids", i, e.User, prev.User)
 		}
 	}
 	return nil
@@ -347,7 +351,7 @@ func (p *replay) compareResults(s leaderboard.SeasonKey, user leaderboard.UserID
 		if !slices.IsSortedFunc(rec.Refusals, func(x, y leaderboard.Refusal) int {
 			return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
 		}) {
-			return fmt.Errorf("Result(%q, %q): refusals in the wrong order: %+v", user, key.Match, rec.Refusals)
+			return fmt.Errorf("Result(%q, %q): refusals are %+v, want them ordered by revision and time", user, key.Match, rec.Refusals)
 		}
 		slices.SortFunc(rec.Refusals, order)
 		if err := diff(fmt.Sprintf("Result(%q, %q)", user, key.Match), sorted, rec); err != nil {

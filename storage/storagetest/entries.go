@@ -42,7 +42,7 @@ var entryTests = []test{
 		_, err = f.Entry(f.ctx, firstSeason(b), "u")
 		f.is("Entry of a user whose results are retracted", err, leaderboard.ErrEntryNotFound)
 		_, err = f.Entry(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}, "u")
-		f.is("Entry on no board", err, leaderboard.ErrEntryNotFound)
+		f.is("Entry on an unknown board", err, leaderboard.ErrEntryNotFound)
 	}},
 	{"Entries yields the ranked entries of a ladder in standing order", func(f *fixture) {
 		for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
@@ -83,9 +83,9 @@ var entryTests = []test{
 		l := leaderboard.Ladder{SeasonKey: firstSeason(b)}
 		all, err := collect(f.Entries(f.ctx, l, ""))
 		f.ok("Entries", err)
-		f.equal("all", n, len(all))
+		f.equal("number of entries", n, len(all))
 		if !slices.IsSortedFunc(all, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }) {
-			f.Error("Entries yields entries out of standing order")
+			f.Error("Entries yields entries that are not in standing order")
 		}
 		for _, i := range []int{0, 1, 15, 16, 17, n/2 - 50, n - 2, n - 1} {
 			got, err := collect(f.Entries(f.ctx, l, all[i].SortKey()))
@@ -95,13 +95,13 @@ var entryTests = []test{
 			between.User += "\x00"
 			got, err = collect(f.Entries(f.ctx, l, between.SortKey()))
 			f.ok("Entries", err)
-			f.equal(fmt.Sprintf("number of entries after a key directly behind entry %d", i), len(all)-i-1, len(got))
+			f.equal(fmt.Sprintf("number of entries after the least sort key greater than that of entry %d", i), len(all)-i-1, len(got))
 			got, err = collect(f.Entries(f.ctx, l, leaderboard.SortKey(all[i].Key)))
 			f.ok("Entries", err)
-			f.equal(fmt.Sprintf("number of entries from the rank key of entry %d on", i), len(all)-i/2*2, len(got))
+			f.equal(fmt.Sprintf("number of entries after the rank key of entry %d", i), len(all)-i/2*2, len(got))
 		}
 	}},
-	{"if entries move while Entries runs, each of the other entries is yielded exactly once", func(f *fixture) {
+	{"if entries move while Entries runs, Entries yields each of the other entries exactly once", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		still := f.rows(300)
 		var results []leaderboard.MatchResult
@@ -121,7 +121,7 @@ var entryTests = []test{
 		delete(times, "moves")
 		f.equal("entries that did not move", still, len(times))
 		for user, n := range times {
-			f.equal("times "+string(user), 1, n)
+			f.equal("number of times that user "+string(user)+" is yielded", 1, n)
 		}
 	}},
 	{"OrphanRows yields nothing if no data is damaged", func(f *fixture) {
@@ -171,7 +171,7 @@ var entryTests = []test{
 		}
 		f.equal("users", int(many), len(times))
 		for user, n := range times {
-			f.equal("times "+string(user), 1, n)
+			f.equal("number of times that user "+string(user)+" is yielded", 1, n)
 		}
 	}},
 }
@@ -194,7 +194,7 @@ var recountTests = []test{
 			f.equal("division", users("u"), f.ladder(firstSeason(board), "gender:F"))
 		}
 	}},
-	{"Recount gives a user without results no entry", func(f *fixture) {
+	{"Recount of a user without results creates no entry", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		c, err := f.Recount(f.ctx, b, "all", "nobody")
 		f.ok("Recount", err)
@@ -215,7 +215,7 @@ var recountTests = []test{
 		f.equal("Hidden", true, c.After.Hidden)
 		f.equal("ladder", users(), f.ladder(firstSeason(b), ""))
 	}},
-	{"a Recount that is concurrent with Apply changes nothing", func(f *fixture) {
+	{"a Recount concurrent with Apply does not change the outcome", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		var results []leaderboard.MatchResult
 		for i := range f.rows(100) {

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// fixture is a test with its store. Its methods that call the store end the test if
-// the store returns an unexpected error.
+// fixture is a running test and its store. The methods of fixture below that call the
+// store end the test if the store returns an unexpected error.
 type fixture struct {
 	*testing.T
 	leaderboard.Store
@@ -22,11 +22,11 @@ type fixture struct {
 	clock  time.Time
 }
 
-// rows returns the number of rows that a test writes: n, reduced as f.sizes demands.
+// rows returns the number of rows that a test writes: n, reduced by Sizes.RowsDivisor.
 func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)) }
 
-// rounds returns the number of rounds of concurrent calls that a test plays: n, reduced
-// as f.sizes demands.
+// rounds returns the number of rounds of concurrent calls in a test: n, reduced by
+// Sizes.RoundsDivisor.
 func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
 
 // ok ends the test if err is not nil.
@@ -37,7 +37,7 @@ func (f *fixture) ok(what string, err error) {
 	}
 }
 
-// is fails the test unless err wraps want.
+// is marks the test as failed if err does not wrap want.
 func (f *fixture) is(what string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
@@ -45,7 +45,7 @@ func (f *fixture) is(what string, err, want error) {
 	}
 }
 
-// equal fails the test unless got equals want.
+// equal marks the test as failed if got differs from want.
 func (f *fixture) equal(what string, want, got any) {
 	f.Helper()
 	if err := diff(what, want, got); err != nil {
@@ -53,7 +53,8 @@ func (f *fixture) equal(what string, want, got any) {
 	}
 }
 
-// become returns a change for AmendBoard that replaces the board by next.
+// become returns an argument for AmendBoard: a function that replaces the whole board by
+// next.
 func become(next leaderboard.Board) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		*b = next
@@ -88,7 +89,7 @@ func secondSeason(b *leaderboard.Board) leaderboard.SeasonKey {
 	return leaderboard.SeasonKey{Board: b.ID, Season: b.Season.Windows[1].ID}
 }
 
-// create creates a board and returns it as the store has it.
+// create creates a board and returns the stored board.
 func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	f.Helper()
 	f.ok("CreateBoard", f.CreateBoard(f.ctx, b))
@@ -97,8 +98,8 @@ func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	return &b
 }
 
-// result returns a result in b's first season. It was received one second after the
-// result that the previous call returned.
+// result returns a result in b's first season. In each call, the result's times are one
+// second later than in the previous call.
 func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
 	f.clock = f.clock.Add(time.Second)
 	r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: f.clock, ReceivedAt: f.clock}
@@ -116,7 +117,8 @@ func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, matc
 	return r
 }
 
-// with returns r with attributes, given as names and values in turn.
+// with returns r with other attributes. The arguments are the name and the value of the
+// first attribute, then those of the second, and so on.
 func with(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {
@@ -125,19 +127,19 @@ func with(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResu
 	return r
 }
 
-// in returns r moved to another season.
+// in returns r with another season.
 func in(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboard.MatchResult {
 	r.Season = season
 	return r
 }
 
-// apply applies results. No outcome may have an error.
+// apply applies results. It ends the test if an outcome has an error.
 func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult) leaderboard.ApplyReport {
 	f.Helper()
 	report, err := f.Apply(f.ctx, b, results)
 	f.ok("Apply", err)
 	if len(report.Outcomes) != len(results) {
-		f.Fatalf("Apply of %d results: %d outcomes", len(results), len(report.Outcomes))
+		f.Fatalf("Apply of %d results returned %d outcomes, want one for each result", len(results), len(report.Outcomes))
 	}
 	for i, o := range report.Outcomes {
 		f.ok(fmt.Sprintf("Apply, outcome %d", i), o.Err)
@@ -154,7 +156,8 @@ func (f *fixture) ban(user leaderboard.UserID, banned bool) []leaderboard.Change
 	return changes
 }
 
-// standingBan returns the ban of a user on a board, or on every board if board is empty.
+// standingBan returns the state of the user's ban on a board that UserBans returns. If
+// board is empty, it is the ban on every board. If there is none, Banned is false.
 func (f *fixture) standingBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	f.Helper()
 	bans, err := f.UserBans(f.ctx, user)
@@ -167,7 +170,7 @@ func (f *fixture) standingBan(user leaderboard.UserID, board leaderboard.BoardID
 	return leaderboard.Ban{User: user, Board: board}
 }
 
-// set merges the state of a ban.
+// set calls SetBan and returns the changes.
 func (f *fixture) set(ban leaderboard.Ban) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, ban)
@@ -184,7 +187,7 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// fill writes every kind of data into b's first season.
+// fill writes results, a refused result and final standings into b's first season.
 func (f *fixture) fill(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)
@@ -231,7 +234,7 @@ func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard
 
 func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
 
-// keepsNothing checks that the store keeps nothing of b's first season.
+// keepsNothing checks that the store has no data of b's first season.
 func (f *fixture) keepsNothing(b leaderboard.Board) {
 	f.Helper()
 	s := firstSeason(&b)
@@ -258,14 +261,14 @@ func (f *fixture) keepsNothing(b leaderboard.Board) {
 	f.ok("Seasons", err)
 	for _, r := range seasons {
 		if r.SeasonKey == s {
-			f.Errorf("Seasons lists %v", s)
+			f.Errorf("Seasons returned %v, want no data of it", s)
 		}
 	}
 	keys, err := f.UserSeasons(f.ctx, "u")
 	f.ok("UserSeasons", err)
 	for _, key := range keys {
 		if key == s {
-			f.Errorf("UserSeasons lists %v", s)
+			f.Errorf("UserSeasons returned %v, want no data of it", s)
 		}
 	}
 }

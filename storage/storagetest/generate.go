@@ -10,7 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The pools hold ids that a key layout could confuse, or that sort unexpectedly.
+// The values from which writer picks. Among the ids are some that a faulty key layout
+// would confuse or sort incorrectly.
 var (
 	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
 	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
@@ -18,15 +19,15 @@ var (
 	points   = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
 )
 
-// writer generates histories.
+// writer generates the steps of a history.
 type writer struct {
 	rng    *rand.Rand
 	users  []leaderboard.UserID
 	sent   []leaderboard.MatchResult
 	bans   []leaderboard.Ban
-	clock  time.Time // the clock of the service
-	large  bool      // whether to generate scores up to ±2^53
-	closes bool      // whether to generate results of closed seasons
+	clock  time.Time // the time of the latest call of tick
+	large  bool      // generate also scores up to ±2^53
+	closes bool      // generate also results that arrive when their season has closed
 }
 
 const grace = 30 * 24 * time.Hour
@@ -35,6 +36,7 @@ func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
 
+// tick advances the clock by at most one second and returns the new time.
 func (w *writer) tick() time.Time {
 	w.clock = w.clock.Add(time.Duration(1+w.rng.IntN(1_000_000)) * time.Microsecond)
 	return w.clock
@@ -48,6 +50,8 @@ func newWriter(rng *rand.Rand) *writer {
 	return w
 }
 
+// board generates a board. If floor is false, the board has no floor and no maximum
+// score, so it refuses no score.
 func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
 	b := leaderboard.Board{
 		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
@@ -89,7 +93,7 @@ func (w *writer) result(b *leaderboard.Board) leaderboard.MatchResult {
 	if len(before) > 0 {
 		old := pick(w.rng, before)
 		switch n := w.rng.IntN(100); {
-		case n < 40: // new; its ids may still be those of a previous result
+		case n < 40: // a new result; its ids may by chance be those of a previous result
 		case n < 55: // repeated
 			received := r.ReceivedAt
 			if r = old; w.chance(70) {
@@ -101,7 +105,7 @@ func (w *writer) result(b *leaderboard.Board) leaderboard.MatchResult {
 		case n < 70: // corrected
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
 			r.AchievedAt = w.moment(b, r.Season)
-		case n < 80: // other content under a known revision
+		case n < 80: // other content with the revision of a previous result
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision
 			r.AchievedAt = w.moment(b, r.Season)
 		default: // retracted
@@ -136,10 +140,10 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 			r.TieBreakers[len(r.TieBreakers)-1] = pick(w.rng, []int64{1 << 53, -1 << 53})
 		}
 	}
-	if w.chance(3) { // one tie-breaker too many
+	if w.chance(3) { // one tie-breaker more than the board has
 		r.TieBreakers = append(make([]int64, len(b.TieBreakers)), 1)
 	}
-	if !r.Assigned && w.chance(3) { // too far in the future, as an assigned time never is
+	if !r.Assigned && w.chance(3) { // too far in the future; the service never assigns such a time
 		r.AchievedAt = w.clock.AddDate(0, 0, 2)
 	}
 	for _, name := range append([]string{"other"}, b.Divisions...) {
@@ -164,7 +168,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// moment returns a time in a season. It often takes one of a few times, so that ties
+// moment returns a time in a season. It often returns one of six times, so that ties
 // occur.
 func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
@@ -179,6 +183,7 @@ func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
+// banEnd returns the time n days after the first time at which a ban in a test may end.
 func banEnd(n int) time.Time { return epoch.AddDate(0, 0, 30+n) }
 
 // ban generates the state of a ban on a board or on every board: a new one, or one that
@@ -230,7 +235,7 @@ func generate(rng *rand.Rand) []op {
 			for range 1 + rng.IntN(8) {
 				o.results = append(o.results, w.result(&b))
 			}
-		case n < 65: // a replay of the whole log
+		case n < 65: // a replay of all results that were sent
 			o.kind = opApply
 			for _, r := range w.sent {
 				if r.Board == id {
@@ -268,8 +273,8 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// generateOrderFree returns a history that leads to the same entries for every order of
-// its results. The history has one board, and no result of it is refused.
+// generateOrderFree returns a history with one board and results that the store never
+// refuses. The order of these results must not affect the entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false

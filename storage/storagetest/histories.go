@@ -29,16 +29,15 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// epoch is the time around which all tests take place.
+// epoch is the time at which the first season in the tests starts.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// RunHistories plays random histories, sequences of calls of a store. After every few
-// steps, and at the end of a history, it compares every answer of the store with a naive
-// model. open must return an empty store, which RunHistories closes.
-//
-// RunHistories shortens a history that fails, and prints it with the command that
-// repeats it. The flag -histories sets the number of histories. The flag -seed repeats
-// one history.
+// RunHistories plays random histories. A history is a sequence of calls of a store. After
+// some of the calls, and at the end of a history, RunHistories compares all data of the
+// store with a naive model. open must return an empty store. RunHistories closes the
+// store. If a history fails, RunHistories shortens the history, and prints it with the
+// command that repeats it. The flag -histories sets the number of histories. The flag
+// -seed repeats one history.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, sizes Sizes) {
 	first, n := *seedFlag, sizes.withDefaults().Histories
 	if first == 0 {
@@ -85,8 +84,8 @@ const (
 	opCompare
 )
 
-// op is one step of a history. A step does not depend on other steps, so any subsequence
-// of a history is a history too.
+// op is one step of a history. No step needs another step: if some steps are removed, the
+// rest is a valid history.
 type op struct {
 	kind    kind
 	board   leaderboard.Board // the new board, the amended board, or the board of the results
@@ -148,15 +147,15 @@ func runHistory(t testing.TB, open func(testing.TB) leaderboard.Store, history [
 	return p.compareAll()
 }
 
-// runShuffled plays a history that has one board and no steps but applies. Then it
-// applies the same results to three new stores, in different orders and batches. The
-// entries in these stores must be equal.
+// runShuffled plays a history of generateOrderFree. Then it applies the same results to
+// three new stores, in different orders and batches. The entries in these stores must be
+// equal.
 func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
 	if err := runHistory(t, open, history); err != nil {
 		return err
 	}
 	if len(history) == 0 || history[0].kind != opCreateBoard {
-		return nil // shrink removed the board
+		return nil // shrink removed the step that creates the board
 	}
 	b := history[0].board
 	var all []leaderboard.MatchResult
@@ -194,8 +193,8 @@ func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history 
 	return nil
 }
 
-// entriesOf adds the entries of all users of results to into. It clears their versions,
-// which depend on the order of results.
+// entriesOf adds to into all entries of the seasons of results. It sets the versions to
+// 0, because they depend on the order of results.
 func entriesOf(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, into map[leaderboard.ResultKey]leaderboard.Entry) error {
 	seasons := map[leaderboard.SeasonKey]bool{}
 	for _, r := range results {
@@ -213,8 +212,9 @@ func entriesOf(ctx context.Context, store leaderboard.Store, results []leaderboa
 	return nil
 }
 
-// shrink shortens a failing history. It removes steps, then results of steps, without
-// which the history still fails. It returns the shortened history and its error.
+// shrink shortens a failing history. It removes steps, then single results of the
+// remaining steps, as long as the history still fails. It returns the shortened history
+// and its error.
 func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	budget := 500
 	fails := func(h []op) bool {

@@ -11,16 +11,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive store: it keeps plain lists and computes every answer from scratch.
-// It has its own code for every rule, so it does not repeat the faults of the code
-// under test.
+// model is a naive store: it keeps plain lists and computes every answer from all data.
+// It shares no code with the tested code for any rule, so it does not repeat the faults
+// of that code.
 type model struct {
 	boards map[leaderboard.BoardID]leaderboard.Board
 	// records holds the records of all users in all seasons.
 	records map[leaderboard.ResultKey]*leaderboard.Record
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
-	deleted map[leaderboard.SeasonKey]time.Time // with an empty season: deletions of the board
+	deleted map[leaderboard.SeasonKey]time.Time // a key with an empty season is for a deletion of the board
 	sealed  map[leaderboard.SeasonKey]*sealed
 }
 
@@ -93,7 +93,7 @@ func (m *model) apply(r leaderboard.MatchResult) expected {
 	return expected{status: status}
 }
 
-// plain returns r in the form in which a store returns it.
+// plain returns r in the form in which a store returns r: with normalized fields.
 func plain(r leaderboard.MatchResult) leaderboard.MatchResult {
 	if r.Retracted {
 		return leaderboard.MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,
@@ -117,10 +117,11 @@ func micros(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())/1000*1000).UTC()
 }
 
-// compareContents compares the contents of two results of one revision. The greater one
-// stands. compareContents compares field by field, in the order in which a payload holds
-// the fields. Texts in histories are shorter than 128 bytes, so the length of a text
-// takes one byte, and a shorter text is smaller.
+// compareContents compares the contents of two results with the same revision. The result
+// with the greater content stands. compareContents compares the fields in the order of
+// the encoded payload. A payload contains the length of each text before the text. Texts
+// in histories are shorter than 128 bytes, so this length takes one byte. Therefore a
+// shorter text is smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -197,6 +198,8 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 			thenTies[i] -= v
 		}
 	}
+	// further reports whether then is outside the allowed range of sums, and further
+	// outside than now.
 	further := func(now, then int64) bool {
 		const bound = 1 << 53
 		return then > bound && then > now || then < -bound && then < now
@@ -228,13 +231,13 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 	return score, ties
 }
 
-// counting returns those results of a user in a season that count, ordered by match id.
+// counting returns the results of a user in a season that count, ordered by match id.
 func (m *model) counting(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	return slices.DeleteFunc(m.results(s, user), func(r leaderboard.MatchResult) bool { return r.Retracted })
 }
 
-// results returns the results of a user in a season, retractions too, ordered by match
-// id.
+// results returns the results of a user in a season that stand, including retractions,
+// ordered by match id.
 func (m *model) results(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	var out []leaderboard.MatchResult
 	for key, rec := range m.records {
@@ -301,8 +304,9 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-// setBan merges the state of a ban: the highest revision stands, of equal ones the ban,
-// then that with the later end.
+// setBan merges the state of a ban. The state with the higher revision stands. At equal
+// revisions, a ban stands before a lifted ban, and of two bans the one with the later end
+// stands.
 func (m *model) setBan(next leaderboard.Ban) {
 	key := leaderboard.BanKey{User: next.User, Board: next.Board}
 	have, found := m.bans[key]

@@ -128,7 +128,7 @@ func twoTo(t time.Time, half time.Duration) *big.Float {
 	if part < 0 {
 		whole, part = whole-1, part+h
 	}
-	// Compute 2^(part/h), bit by bit of the fraction.
+	// Compute 2^(part/h) from the binary digits of part/h: digit i contributes roots[i].
 	v := newFloat().SetInt64(1)
 	for _, root := range roots() {
 		if part *= 2; part >= h {
@@ -139,7 +139,7 @@ func twoTo(t time.Time, half time.Duration) *big.Float {
 	return v.SetMantExp(v, int(whole))
 }
 
-// scoreAt returns the value of a decayed sum at a time, not rounded.
+// scoreAt returns the decayed sum at the time t, not rounded.
 func (l *line) scoreAt(t time.Time, half time.Duration) *big.Float {
 	return newFloat().Quo(l.decayed, twoTo(t, half))
 }
@@ -160,9 +160,9 @@ func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
 	return 0
 }
 
-// compare compares the ranks of two lines. c is negative if x ranks better, and 0 if the
-// lines tie. ok is false if the model cannot decide, because two decayed sums are nearly
-// equal.
+// compare compares the ranks of two lines. c is negative if x ranks better than y, and 0
+// if x and y tie. ok is false if the decayed sums of x and y are so close that the model
+// cannot decide.
 func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	if b.Policy != leaderboard.Decay {
 		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true

@@ -17,7 +17,8 @@ type replay struct {
 	model *model
 	// seen holds the last entry that the store returned for each season and user.
 	seen map[leaderboard.SeasonKey]map[leaderboard.UserID]leaderboard.Entry
-	// All seasons and users of the history so far, so that queries include deleted ones.
+	// keys and users contain all seasons and users of the history so far. compareAll
+	// reads them all, so it also checks that the store has no data of deleted ones.
 	keys  map[leaderboard.SeasonKey]bool
 	users map[leaderboard.UserID]bool
 }
@@ -30,10 +31,12 @@ func newReplay(ctx context.Context, store leaderboard.Store) *replay {
 	}
 }
 
+// last returns the entry that look recorded last.
 func (p *replay) last(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	return p.seen[s][user]
 }
 
+// look records an entry that the store returned.
 func (p *replay) look(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) {
 	if p.seen[s] == nil {
 		p.seen[s] = map[leaderboard.UserID]leaderboard.Entry{}
@@ -132,7 +135,7 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 		return fmt.Errorf("Apply: %w", err)
 	}
 	if len(report.Outcomes) != len(results) {
-		return fmt.Errorf("Apply of %d results gave %d outcomes", len(results), len(report.Outcomes))
+		return fmt.Errorf("Apply of %d results returned %d outcomes, want one for each result", len(results), len(report.Outcomes))
 	}
 	for i, r := range results {
 		p.keys[r.SeasonKey], p.users[r.User] = true, true
@@ -150,7 +153,7 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 		if prev := p.last(r.SeasonKey, r.User); (prev.Key != "" || o.Entry.Key != "") && prev.Version != o.Entry.Version && !slices.ContainsFunc(report.Changes, func(c leaderboard.Change) bool {
 			return c.After.SeasonKey == r.SeasonKey && c.After.User == r.User
 		}) {
-			return fmt.Errorf("Apply: version of user %q went from %d to %d, but no change names the user", r.User, prev.Version, o.Entry.Version)
+			return fmt.Errorf("Apply: version of user %q went from %d to %d, but the report has no change of the user", r.User, prev.Version, o.Entry.Version)
 		}
 	}
 	return p.changes("Apply", report.Changes)
@@ -170,11 +173,11 @@ func (p *replay) changes(what string, changes []leaderboard.Change) error {
 			return fmt.Errorf("%s: a change has Before of %q in %v, but After of %q in %v", what, c.Before.User, c.Before.SeasonKey, user, s)
 		}
 		if once[who{s, user}] {
-			return fmt.Errorf("%s: two changes of user %q in %v", what, user, s)
+			return fmt.Errorf("%s returns two changes of user %q in %v, want at most one", what, user, s)
 		}
 		once[who{s, user}] = true
 		if c.After.Version <= c.Before.Version {
-			return fmt.Errorf("%s: the change of user %q has version %d before and %d after, want growth", what, user, c.Before.Version, c.After.Version)
+			return fmt.Errorf("%s: the change of user %q has version %d before and %d after, want a higher one after", what, user, c.Before.Version, c.After.Version)
 		}
 		if prev := p.last(s, user); prev.Key != "" || c.Before.Key != "" {
 			if err := diff(what+": Before of user "+string(user), prev, c.Before); err != nil {
@@ -207,7 +210,7 @@ func (p *replay) erase(user leaderboard.UserID, at time.Time) error {
 	p.users[user] = true
 	for s := range p.keys {
 		if e := p.last(s, user); e.Key != "" && !slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == s }) {
-			return fmt.Errorf("Erase returns no change of %q in %v, where the user had an entry", user, s)
+			return fmt.Errorf("Erase returns no change of %q in %v, want one because the user had an entry", user, s)
 		}
 	}
 	p.model.erase(user, at)
@@ -278,6 +281,6 @@ func (p *replay) deleteSeason(s leaderboard.SeasonKey, at time.Time) error {
 		return fmt.Errorf("DeleteSeason: %w", err)
 	}
 	p.model.deleteSeason(s, at)
-	delete(p.seen, s) // versions may restart
+	delete(p.seen, s) // after a deletion, versions may start from 1 again
 	return nil
 }

@@ -47,9 +47,9 @@ var applyTests = []test{
 		b.Floor = &floor
 		board := f.create(b)
 		spend := f.result(board, "u", "spend", 0, -5)
-		f.equal("first time", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
+		f.equal("reason at first", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
 		f.apply(board, f.result(board, "u", "earn", 0, 100))
-		f.equal("repeated when the sum suffices", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
+		f.equal("reason of a replay after the sum has grown", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
 		f.equal("score", "100", f.score(board, firstSeason(board), "u"))
 	}},
 	{"ReceivedAt decides whether a result is too late", func(f *fixture) {
@@ -150,7 +150,7 @@ var applyTests = []test{
 			{Before: leaderboard.Entry{SeasonKey: secondSeason(b), User: "u"}, After: f.entry(secondSeason(b), "u")},
 		}, report.Changes)
 		if c := report.Changes[0]; c.After.Version <= c.Before.Version {
-			f.Errorf("the version went from %d to %d, want growth", c.Before.Version, c.After.Version)
+			f.Errorf("the version is %d before Apply and %d after it, want a higher one after it", c.Before.Version, c.After.Version)
 		}
 	}},
 	{"results and entries of one user change together", func(f *fixture) {
@@ -179,13 +179,13 @@ var applyTests = []test{
 			after := f.entry(s, "u")
 			torn := before.Version == after.Version && before.Results != int64(len(results))
 			if torn && f.limits.EntriesFollow == "" || len(results)%2 != 0 {
-				f.Errorf("Entry counts %d results, a later Results yields %d, and a later Entry counts %d; want an even number of results, equal to the entry's unless its version changes", before.Results, len(results), after.Results)
+				f.Errorf("Entry counts %d results, then Results yields %d, then Entry counts %d; want an even number from Results, and three equal numbers if the entry's version did not change in between", before.Results, len(results), after.Results)
 			}
 			n := 0
 			for e, err := range f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: s}, "") {
 				f.ok("Entries", err)
 				if n++; e.Results%2 != 0 || int64(b.ScoreOf(e.Key, epoch)) != e.Results {
-					f.Errorf("a ladder row has %d results and the score %d, want equal numbers", e.Results, b.ScoreOf(e.Key, epoch))
+					f.Errorf("a ladder row has %d results and the score %d, want an even number of results and an equal score", e.Results, b.ScoreOf(e.Key, epoch))
 				}
 			}
 			if n > 1 {
@@ -200,7 +200,7 @@ var applyTests = []test{
 		r := f.result(b, "u", "m", 0, 1)
 		_, err := f.Apply(f.ctx, &leaderboard.Board{ID: "none"}, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{
 			SeasonKey: leaderboard.SeasonKey{Board: "none", Season: leaderboard.SeasonAll}, User: "u", Match: "m"}, ReceivedAt: epoch}})
-		f.is("Apply to no board", err, leaderboard.ErrBoardNotFound)
+		f.is("Apply to an unknown board", err, leaderboard.ErrBoardNotFound)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
 		f.is("Apply to a deleted board", err, leaderboard.ErrBoardNotFound)
@@ -253,7 +253,7 @@ var resultTests = []test{
 		gone = plain(gone)
 		f.equal("Result when retracted", leaderboard.Record{Result: &gone}, rec)
 	}},
-	{"Result returns ErrResultNotFound if the store has no Record with the key", func(f *fixture) {
+	{"Result returns ErrResultNotFound if the store has no Record of the match result", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		r := f.result(b, "u", "m", 0, 1)
 		_, err := f.Result(f.ctx, r.ResultKey)
@@ -312,7 +312,7 @@ var resultTests = []test{
 		f.ok("UnregisteredUsers", err)
 		f.equal("unregistered users", 0, len(unregistered))
 	}},
-	{"Users yields each user with a Record once", func(f *fixture) {
+	{"Users yields each user who has a Record once", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		want := users("refused", "retracted")
 		results := []leaderboard.MatchResult{f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), in("s2", f.result(b, "elsewhere", "m", 0, 0))}

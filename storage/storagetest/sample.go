@@ -18,16 +18,18 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The sample is a small, fixed history that stores every kind of data. It tests that a
-// new version reads the data of an old version. The old version wrote the sample with
-// [WriteSample]; the stored data and the answers of [DescribeSample] are kept. The new
-// version opens this data, and must give the same answers, also after [ExtendSample].
+// The sample is a small, fixed sequence of calls that stores data of every kind. Tests
+// use it to check that the current version reads data that an older version wrote. The
+// older version wrote the sample with [WriteSample]. The repository contains the written
+// data and the older version's answers to [DescribeSample]. The current version opens
+// this data. It must give the same answers, also after [ExtendSample].
 const (
 	sampleUsers   = 18
 	sampleMatches = 6
 )
 
-// sampleStart is when the sample's boards are created and its first results arrive.
+// sampleStart is the time at which the sample's boards are created and its first results
+// arrive.
 var sampleStart = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func sampleBoards() []leaderboard.Board {
@@ -60,9 +62,10 @@ func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 	return leaderboard.APIKey{ID: id, Name: name, Hash: sha256.Sum256([]byte(name)), Scopes: scopes, CreatedAt: sampleStart}
 }
 
-// sampleResults returns n results of b. Some are corrections, retractions or repeats,
-// and some are refused because of a floor, a bound or a closed season. Most of them
-// arrive in the 28 days from day number first on.
+// sampleResults returns n results of b. Some are corrections, retractions or repeats, and
+// some are refused because of a floor, a bound or a closed season. Most of them arrive
+// within 28 days; first is the number of days from sampleStart to the first of these
+// days.
 func sampleResults(b *leaderboard.Board, first, n int) ([]leaderboard.MatchResult, error) {
 	random := uint32(len(b.ID) + first)
 	pick := func(n int) int { // a linear congruential generator
@@ -98,7 +101,7 @@ func sampleResults(b *leaderboard.Board, first, n int) ([]leaderboard.MatchResul
 		case 1:
 			r.Assigned = true
 		case 2:
-			r.ReceivedAt = r.ReceivedAt.AddDate(0, 0, 15) // too late for a season of cup
+			r.ReceivedAt = r.ReceivedAt.AddDate(0, 0, 15) // too late for a season of the board cup
 		}
 		out = append(out, r)
 	}
@@ -106,7 +109,7 @@ func sampleResults(b *leaderboard.Board, first, n int) ([]leaderboard.MatchResul
 }
 
 // sampleWriter writes to a store and notes each answer. After an unexpected error it
-// does nothing more.
+// notes no more answers.
 type sampleWriter struct {
 	ctx   context.Context
 	store leaderboard.Store
@@ -114,7 +117,8 @@ type sampleWriter struct {
 	err   error
 }
 
-// note adds an answer as a line of JSON, if err is nil or an error of the contract.
+// note adds a line of JSON with a question and its answer. If err is an error of the
+// contract, the answer is the error's name. Any other error becomes w.err.
 func (w *sampleWriter) note(question string, answer any, err error) {
 	if w.err != nil {
 		return
@@ -178,7 +182,7 @@ func (w *sampleWriter) erase(user leaderboard.UserID, at time.Time) {
 	w.noteChanges(fmt.Sprintf("Erase %s", user), changes, err)
 }
 
-// final seals or amends a season. The given function is the store's Seal or Amend.
+// final seals or amends a season. call is the method Seal or Amend of the store.
 func (w *sampleWriter) final(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error),
 ) {
@@ -190,7 +194,7 @@ func (w *sampleWriter) final(id leaderboard.BoardID, season leaderboard.SeasonID
 	w.note(fmt.Sprintf("final standings of %s/%s", id, season), record, err)
 }
 
-// WriteSample writes the sample to an empty store, and returns what the store answered.
+// WriteSample writes the sample to an empty store, and returns the store's answers.
 func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	for _, b := range sampleBoards() {
@@ -239,7 +243,7 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	for _, id := range []leaderboard.BoardID{"cup", "race", "purse", "form ü/1", "trend", "again"} {
-		w.apply(id, 0, 20, 5) // the same results again, and their outcomes
+		w.apply(id, 0, 20, 5) // results that WriteSample applied already
 		w.apply(id, 2, 40, 16)
 	}
 	w.final("cup", "s1", sampleStart.AddDate(0, 0, 40), "corrections", store.Amend)
@@ -263,9 +267,9 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 	return w.lines, w.err
 }
 
-// DescribeSample calls every reading method of a store that holds the sample, and returns
-// each call with its answer as a line of JSON. Answers without a defined order are
-// sorted. Users and results that a season does not have are omitted.
+// DescribeSample calls the reading methods of a store that contains the sample. For each
+// call it returns a line of JSON with the call and its answer. It sorts answers without a
+// defined order. It omits users and results that a season does not have.
 func DescribeSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	boards, err := store.Boards(ctx)
@@ -354,7 +358,7 @@ func (w *sampleWriter) describeLadder(l leaderboard.Ladder, users []leaderboard.
 	}
 }
 
-// storedBan is a ban as the stored answers describe it.
+// storedBan is the form of a ban in the stored answers.
 type storedBan struct {
 	User   leaderboard.UserID
 	Banned bool
@@ -362,7 +366,8 @@ type storedBan struct {
 	At     time.Time
 }
 
-// sampleBan returns the ban of a user. A lifted ban is described as no ban.
+// sampleBan returns the user's ban on every board. If the user has none, or if it was
+// lifted, only User is set in the answer.
 func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.UserID) (storedBan, error) {
 	bans, err := store.UserBans(ctx, user)
 	for _, b := range bans {
@@ -397,8 +402,8 @@ func sampleStandings(standings []leaderboard.Standing) []leaderboard.Standing {
 	return out
 }
 
-// CheckSample compares the answers of a store that holds the sample with want: those
-// to DescribeSample, to ExtendSample, and to DescribeSample again.
+// CheckSample calls DescribeSample, ExtendSample, and DescribeSample again for a store
+// that contains the sample. It checks that all answers together equal want.
 func CheckSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	var got []string

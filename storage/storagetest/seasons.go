@@ -21,9 +21,9 @@ var seasonTests = []test{
 		f.equal("Seasons", []leaderboard.SeasonRecord{record, {SeasonKey: secondSeason(b)}}, got)
 		got, err = f.Seasons(f.ctx, "none")
 		f.ok("Seasons", err)
-		f.equal("Seasons of no board", 0, len(got))
+		f.equal("Seasons of an unknown board", 0, len(got))
 	}},
-	{"Season returns the SeasonRecord of a season, or one without times if it is not sealed", func(f *fixture) {
+	{"Season returns the SeasonRecord of a season; without a seal, only its SeasonKey is set", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		season := func(what string, want leaderboard.SeasonRecord) {
 			f.Helper()
@@ -40,10 +40,10 @@ var seasonTests = []test{
 		record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock.Add(time.Second), Reason: "late"})
 		f.ok("Amend", err)
 		season("that is sealed", record)
-		season("that is not sealed, beside a sealed one", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
+		season("that is not sealed, on a board with a sealed one", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
 		season("that was deleted", none)
-		season("of no board", leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: "none", Season: "s1"}})
+		season("of an unknown board", leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: "none", Season: "s1"}})
 	}},
 	{"Seal computes the final standings of each ladder from the present entries", func(f *fixture) {
 		b := f.create(bestBoard("b"))
@@ -112,7 +112,7 @@ var seasonTests = []test{
 		f.ok("Seasons", err)
 		f.equal("Seasons", []leaderboard.SeasonRecord{{SeasonKey: firstSeason(b), SealedAt: seal.At, Amendments: []leaderboard.Amendment{amend}}}, seasons)
 	}},
-	{"readers see either the old standings or the new ones", func(f *fixture) {
+	{"while Seal runs, readers see either the old standings or the new ones", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		var results []leaderboard.MatchResult
 		const n = 40
@@ -153,7 +153,7 @@ var seasonTests = []test{
 			}
 			for _, st := range got {
 				if st.Key != got[0].Key {
-					f.Fatalf("one page has the scores %d and %d, want equal scores", b.ScoreOf(st.Key, epoch), b.ScoreOf(got[0].Key, epoch))
+					f.Fatalf("FinalStandings returned standings with the scores %d and %d, want equal scores", b.ScoreOf(st.Key, epoch), b.ScoreOf(got[0].Key, epoch))
 				}
 			}
 			if _, err := f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u7"); err != nil {
@@ -333,6 +333,6 @@ var seasonTests = []test{
 		f.apply(b, f.result(b, "v", "m", 0, 1))
 		f.equal("a later result", users("v"), f.ladder(firstSeason(b), ""))
 		f.ok("DeleteSeason again", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
-		f.ok("DeleteSeason of none", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}, time.Time{}))
+		f.ok("DeleteSeason of an unknown season", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}, time.Time{}))
 	}},
 }

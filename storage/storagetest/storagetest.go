@@ -1,6 +1,6 @@
-// Package storagetest tests implementations of [leaderboard.Store]. Run tests the
-// sentences of the contract, and RunHistories compares a store with a naive model
-// over random histories.
+// Package storagetest tests implementations of [leaderboard.Store]. Run tests each
+// sentence of the contract. RunHistories plays random sequences of calls, and compares
+// the store's answers with the answers of a naive model.
 package storagetest
 
 import (
@@ -11,28 +11,30 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Limits lists the sentences of the contract that a store cannot keep, one field each.
-// The value is the reason. If it is empty, the store keeps the sentence. The tests of the
-// sentence depend on the field, not on the store.
+// Limits names the sentences of the contract that a store cannot keep. Each field is
+// about one sentence, and its value is the reason. If the value is empty, the store keeps
+// the sentence. Tests read these fields only, and never check which store they test.
 type Limits struct {
-	// EntriesFollow is why results may become visible before the entry that follows from
-	// them. After a crash, the entry may then be old until the results are applied once
-	// more or recounted. The results of one user in one Apply still become visible
-	// together, and so do the entry and its row in the overall ladder.
+	// EntriesFollow is the reason why readers may see results earlier than the entry that
+	// follows from them. If a crash comes in between, the entry stays old until the
+	// caller applies the results again or calls Recount. But even then, the results of
+	// one user in one Apply become visible together. An entry and its row in the overall
+	// ladder also become visible together.
 	EntriesFollow string
 }
 
-// Sizes are the sizes of the tests, which a slow store can reduce. A zero field has
-// its default.
+// Sizes contains the sizes of the tests. Tests of a slow store can use smaller ones. If a
+// field is zero, its default applies.
 type Sizes struct {
 	// Histories is the number of random histories. Default 60. The flag -histories
 	// overrides it.
 	Histories int
-	// RowsDivisor divides the number of rows in tests of many rows, down to 30 rows.
-	// A store that reads in pages must then be opened with smaller pages. Default 1.
+	// RowsDivisor divides the number of rows in tests that write many rows; at least 30
+	// rows remain. These tests must read several pages, so the caller of Run must open a
+	// store that reads in pages with smaller pages. Default 1.
 	RowsDivisor int
-	// RoundsDivisor divides the number of rounds in tests of concurrent calls, down to
-	// two rounds. Default 1.
+	// RoundsDivisor divides the number of rounds in tests of concurrent calls; at least
+	// two rounds remain. Default 1.
 	RoundsDivisor int
 }
 
@@ -40,8 +42,8 @@ func (s Sizes) withDefaults() Sizes {
 	return Sizes{cmp.Or(s.Histories, 60), cmp.Or(s.RowsDivisor, 1), cmp.Or(s.RoundsDivisor, 1)}
 }
 
-// Run tests each sentence of the contract on a new store. open must return an empty
-// store. Run closes it.
+// Run tests each sentence of the contract, each with a new store. open must return an
+// empty store. Run closes the store after the test.
 func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, sizes Sizes) {
 	sizes = sizes.withDefaults()
 	for _, group := range []struct {
@@ -76,7 +78,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, s
 	}
 }
 
-// test is the test of one sentence of the contract. The sentence is its name.
+// test tests one sentence of the contract. The sentence is the name of the test.
 type test struct {
 	sentence string
 	run      func(*fixture)

@@ -103,7 +103,7 @@ var storeTests = []test{
 			var last error
 			run(ctx, func(err error) bool {
 				if last != nil {
-					f.Errorf("%s continues after error %v", name, last)
+					f.Errorf("%s yields another element after the error %v, want the error as the last element", name, last)
 				}
 				if n++; n == 10 {
 					cancel()
@@ -114,12 +114,12 @@ var storeTests = []test{
 			cancel()
 			f.is(name+" after ctx is done", last, context.Canceled)
 			if n >= many {
-				f.Errorf("%s yields all %d elements after ctx is done", name, n)
+				f.Errorf("%s yields all %d elements although ctx is done, want fewer", name, n)
 			}
 			n = 0
 			run(f.ctx, func(error) bool { n++; return n < 5 })
 			if n != 5 {
-				f.Errorf("%s yields %d elements to a caller that stops at 5", name, n)
+				f.Errorf("%s yields %d elements to a caller that stops at the fifth, want 5", name, n)
 			}
 		}
 	}},
@@ -184,8 +184,8 @@ var storeTests = []test{
 		f.ok("APIKeys", err)
 		f.equal("keys", []leaderboard.APIKey{{ID: "k", CreatedAt: micros(odd), ExpiresAt: micros(odd)}}, keys)
 	}},
-	{"any printable ids are kept apart", func(f *fixture) {
-		// Different pairs of these ids give the same text when they are joined.
+	{"data of different printable ids never mix", func(f *fixture) {
+		// If two of these ids are concatenated, different pairs can give the same text.
 		texts := []string{"a", "a\u00a7", "a:b", "b", ":", "aa", "a/b", "\uffee", "~~", "a~"}
 		want := map[string]string{}
 		n := 0

@@ -26,7 +26,7 @@ var userTests = []test{
 			hidden.Hidden, hidden.Version = true, want[i].After.Version
 			f.equal("entry", hidden, want[i].After)
 			if want[i].After.Version <= want[i].Before.Version {
-				f.Errorf("the version went from %d to %d, want growth", want[i].Before.Version, want[i].After.Version)
+				f.Errorf("the version is %d before the call and %d after it, want a higher one after it", want[i].Before.Version, want[i].After.Version)
 			}
 		}
 		f.equal("changes", want, changes)
@@ -35,7 +35,7 @@ var userTests = []test{
 		f.equal("other season", users(), f.ladder(seasons[1], ""))
 		f.equal("other board", users(), f.ladder(seasons[2], ""))
 	}},
-	{"SetBan hides future entries, and the store still keeps and counts results", func(f *fixture) {
+	{"SetBan hides later entries too, and the store still keeps and counts the user's results", func(f *fixture) {
 		f.ban("u", true)
 		b := f.create(sumBoard("b"))
 		report := f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 1))
@@ -52,7 +52,7 @@ var userTests = []test{
 		f.apply(b, with(f.result(b, "u", "n", 0, 6), "gender", "X"))
 		changes := f.ban("u", false)
 		if len(changes) != 1 || changes[0].After.Hidden || changes[0].After.Key == "" {
-			f.Errorf("lifting the ban returned the changes %+v, want one, to an entry that is not hidden", changes)
+			f.Errorf("lifting the ban returned the changes %+v, want one change, whose After is not hidden", changes)
 		}
 		f.equal("overall", users("u", "v"), f.ladder(firstSeason(b), ""))
 		f.equal("division", users("u"), f.ladder(firstSeason(b), "gender:X"))
@@ -63,8 +63,8 @@ var userTests = []test{
 		f.apply(b, f.result(b, "u", "m", 0, 5))
 		f.ban("u", true)
 		f.equal("changes of the same ban", 0, len(f.ban("u", true)))
-		f.equal("changes of lifting it", 1, len(f.ban("u", false)))
-		f.equal("changes of lifting none", 0, len(f.ban("u", false)))
+		f.equal("changes of lifting the ban", 1, len(f.ban("u", false)))
+		f.equal("changes of lifting a ban again", 0, len(f.ban("u", false)))
 	}},
 	{"SetBan concurrent with Apply hides every entry", func(f *fixture) {
 		b := f.create(sumBoard("b"))
@@ -132,11 +132,11 @@ var userTests = []test{
 			f.equal("Before", before[i], c.Before)
 			f.equal("After", leaderboard.Entry{SeasonKey: before[i].SeasonKey, User: "u", Version: c.After.Version}, c.After)
 			if c.After.Version <= c.Before.Version {
-				f.Errorf("the version went from %d to %d, want growth", c.Before.Version, c.After.Version)
+				f.Errorf("the version is %d before the call and %d after it, want a higher one after it", c.Before.Version, c.After.Version)
 			}
 		}
 	}},
-	{"after Erase the other users keep their final ranks", func(f *fixture) {
+	{"after Erase, the other users keep their ranks in final standings", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		for i, user := range users("a", "b", "c", "d") {
 			f.apply(b, with(f.result(b, user, "m", 0, leaderboard.Score(-i)), "gender", "F"))
@@ -156,7 +156,7 @@ var userTests = []test{
 			f.equal("total", int64(3), total)
 		}
 	}},
-	{"after Erase a result received at the time of the erasure or earlier is rejected", func(f *fixture) {
+	{"after Erase, a result received at the time of the erasure or earlier is rejected", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		r := f.result(b, "u", "m", 0, 5)
 		f.apply(b, r)
@@ -186,7 +186,7 @@ var userTests = []test{
 		f.erase("u", epoch)
 		f.equal("a replay", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 	}},
-	{"after Erase new entries have greater versions than the erased ones", func(f *fixture) {
+	{"after Erase, new entries have greater versions than the erased ones", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		for i := range 5 {
 			f.apply(b, f.result(b, "u", leaderboard.MatchID(fmt.Sprint(i)), 3, 5))
@@ -194,7 +194,7 @@ var userTests = []test{
 		c := f.erase("u", f.clock)
 		e := f.apply(b, f.result(b, "u", "m", 0, 1)).Outcomes[0].Entry
 		if e.Version <= c[0].After.Version {
-			f.Errorf("the version is %d after Erase and %d after a later result, want growth", c[0].After.Version, e.Version)
+			f.Errorf("the version is %d after Erase and %d after a later result, want a higher one after the result", c[0].After.Version, e.Version)
 		}
 	}},
 	{"UserSeasons returns the seasons in which a user has a Record, ordered by board and season", func(f *fixture) {
