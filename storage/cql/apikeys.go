@@ -29,7 +29,7 @@ func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
 			return err
 		}
 		if old == "" {
-			continue // the key was deleted between the two statements
+			continue // another call deleted the key between the two statements
 		}
 		if ok, err = s.conn.swap(ctx, op{changeKey, []any{hash, body, k.ID, old}}, map[string]any{}); ok || err != nil {
 			return err
@@ -53,7 +53,8 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 		return leaderboard.APIKey{}, err
 	}
 	for _, k := range keys {
-		// A replica that missed a change may return a row with the old hash.
+		// A replica that has not received a change of the key may return a row with the
+		// old hash.
 		if k.Hash == hash {
 			return k, nil
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxTries bounds the attempts of a call for one user. A call starts again if the season
-// or the user is deleted while the call runs.
+// maxTries bounds the number of attempts of a call for one user. If the season or the
+// user is deleted during an attempt, the call starts another attempt.
 const maxTries = 8
 
-// Apply merges results into the stored ones. It processes users concurrently. If
-// one user's results fail, their outcomes have an Err.
+// Apply merges results into the stored ones. It processes users concurrently. If the
+// store fails on one user's results, only the outcomes of these results have an Err.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	type seasonUser struct {
 		season leaderboard.SeasonID
@@ -54,7 +54,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 			if t.err != nil {
 				report.Outcomes[i] = leaderboard.Outcome{Err: t.err}
 				failed++
-				if err == nil { // otherwise err is the cause for which the tasks were stopped
+				if err == nil { // otherwise err is the error that stopped all tasks
 					err = t.err
 				}
 				continue
@@ -72,17 +72,17 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return report, nil
 }
 
-// task is the part of an Apply that concerns one user in one season. It keeps the
-// order of the results.
+// task is the part of an Apply that concerns one user in one season. It applies its
+// results in the order of the Apply.
 type task struct {
 	s         *Store
 	b         *leaderboard.Board
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
-	at        []int // the indexes of the results in the Apply
+	at        []int // the index of each result in the arguments of Apply
 
-	deletedAt time.Time // of the incarnation in which the task works
+	deletedAt time.Time // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
 	change    leaderboard.Change
 	err       error
@@ -111,7 +111,7 @@ func (t *task) run(ctx context.Context) error {
 		}
 		t.s.drop(key)
 	}
-	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; try again: %w", t.user, maxTries, leaderboard.ErrUnavailable)
+	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
 // drop removes a user's summary from the cache.
@@ -121,10 +121,9 @@ func (s *Store) drop(key *userKey) {
 	}
 }
 
-// attempt applies the task's results. It works from the user's cached summary if the
-// summary exists and is sufficient, and from the whole state otherwise. It returns
-// false if the season or the user was deleted while attempt ran. The caller must then
-// start again.
+// attempt applies the task's results. If the user's cached summary is sufficient, attempt
+// uses it. Otherwise attempt reads the user's whole state. It returns false if the season
+// or the user was deleted while attempt ran. The caller must then call attempt again.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok {
@@ -150,7 +149,8 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 }
 
 // begin reads a user's whole state. If the user is not registered in the season, the
-// account comes from table accounts.
+// season has no copy of the user's account; begin then uses the account in table
+// accounts.
 func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
 	var acc userAccount
 	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
@@ -167,17 +167,18 @@ func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (
 	return st, err
 }
 
-// merge merges the results one after another into st, and returns the matches that
-// must be written. have is the size of the whole state. whole means that st is
-// the whole state. If the whole state is needed and st is only a part, merge returns
-// false.
+// merge merges the results one after another into st, and returns the matches that must
+// be written. have is the size of the user's whole state. whole reports whether st
+// contains the whole state. If st contains only a part and merge needs the whole state,
+// merge returns false.
 func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
 		m := st.match(r.Match)
 		if !whole && m.result != nil && !m.counted {
-			// The match has a result in the table, which the summary may lack.
+			// The table has a result of the match. The summary may not include that
+			// result.
 			return nil, false, nil
 		}
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, *r)
@@ -222,12 +223,14 @@ type size struct {
 	matches int64
 }
 
-// full returns nil if there is room for a result that changes the size of the state
-// from have to next. Otherwise full returns the decision to refuse the result.
+// full returns nil if the store may accept the result r, which changes the size of the
+// state from have to next. If the state would become too large, full returns the decision
+// to refuse r.
 //
-// If the version became too great, it would leave no room for erasures. If the user had
-// too many matches, they could not be read at once. A refusal because of too many
-// matches is not stored, because it would have to be read with the matches.
+// The version is bounded because erasures and bans must still be able to raise it. The
+// number of matches is bounded because the store must be able to read them all in one
+// call. full does not store a refusal because of too many matches, because the store
+// would have to read that refusal together with the matches.
 func (t *task) full(r *leaderboard.MatchResult, have, next size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
@@ -244,15 +247,16 @@ func (t *task) full(r *leaderboard.MatchResult, have, next size) *leaderboard.De
 	return nil
 }
 
-// mergeLight merges the results into a cached summary. It needs no read if the summary
-// shows, for each result, that the table has the same result or that the match is new.
-// Otherwise it reads the results' matches from the table. mergeLight returns false if
-// the whole state is needed.
+// mergeLight merges the results into a cached summary. It reads nothing if the summary
+// shows for each result either that the table has the same result, or that the match is
+// new. Otherwise mergeLight reads the matches of the results from the table. If it needs
+// the whole state, mergeLight returns false.
 //
-// Some refusals depend on the tally, and must not be decided from an outdated summary.
-// On a board with a floor, mergeLight therefore reads the claim first. On other
-// boards, the tally leads to a refusal only if a sum is out of range or the user has
-// too many results. mergeLight then returns false.
+// Some refusals depend on the tally, and an outdated summary has a wrong tally. On a
+// board with a floor, mergeLight therefore first reads the claim, which shows whether the
+// summary is outdated. On other boards, only sums out of range and too many results lead
+// to such refusals. These are rare: mergeLight returns false, so that the caller reads
+// the whole state.
 func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -294,8 +298,9 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	return st, changed, !beyond || t.b.Floor != nil, nil
 }
 
-// writes returns the statements that write the changed matches, and the names of
-// divisions that are new for the user.
+// writes returns the statements that write the changed matches. If these matches name
+// divisions that are new for the user, a statement also adds the names of these divisions
+// to the user's partition.
 func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []op {
 	var ops []op
 	var fresh []string
@@ -320,8 +325,8 @@ func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []
 		}
 	}
 	if len(fresh) > 0 {
-		// The names of the user's divisions are written before any row of these
-		// divisions, because repairs and erasures find the rows by the names.
+		// The names are written before any row of the new divisions, because repairs and
+		// erasures find the user's rows by these names.
 		ops = append(ops, op{addDivisions, key.args(st.account.Epoch<<epochShift|1, fresh)})
 		st.divisions = maps.Clone(st.divisions)
 		for _, d := range fresh {
@@ -331,8 +336,9 @@ func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []
 	return ops
 }
 
-// finishLight does the three steps of a writer (see state.go) with a summary: it
-// writes the changed matches, and the entry that follows from the summary.
+// finishLight does the three steps of a writer (see state.go) with a summary instead of
+// the whole state. It writes the changed matches, and then the entry that follows from
+// the summary.
 func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
 	// Step 1.
 	if ops := t.writes(key, st, changed); len(ops) > 0 {
@@ -350,9 +356,9 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 		return false, err
 	}
 	if !now.same(&sum.statics) {
-		// Another store claimed the user, or the account changed. A summary of the other
-		// store may lack the results just written. A new claim makes the other store read
-		// the whole state.
+		// Another store claimed the user, or the account changed. The other store may
+		// have cached a summary without the results that step 1 wrote. A new claim makes
+		// the other store read the whole state.
 		t.s.drop(key)
 		if err := t.s.writeUser(ctx, t.s.claim(key, &now)); err != nil {
 			return false, err
@@ -377,8 +383,9 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 	return true, nil
 }
 
-// finish does the three steps of a writer with the whole state: it writes the changed
-// matches together with a claim, and the entry that follows from the whole state.
+// finish does the three steps of a writer (see state.go) with the whole state. It writes
+// the changed matches together with a claim, and then the entry that follows from the
+// whole state.
 func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changed) > 0:
@@ -390,13 +397,14 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		return true, nil
 	case st.known:
 		// Another store holds the claim. The state may include results from another data
-		// center that the summary of that store lacks. The two stores could then write
-		// two entries of one version. A new claim makes that store read the whole state.
+		// center that the other store's summary does not include. Then the two stores
+		// could write different entries with the same version. A new claim makes the
+		// other store read the whole state.
 	default:
-		// The user has results, but no account was read. The results arrived between
-		// the reads of the account and of the results, or they arrived from another data
-		// center before the account. Continue as if this writer had written them:
-		// register the user and write the account.
+		// begin read results of the user, but no account. Either another writer
+		// registered the user between the two reads, or the results arrived from another
+		// data center before the account. In both cases, register the user and write the
+		// account, as for a user's first result.
 	}
 	ops := t.writes(key, st, changed)
 	if !st.known {
@@ -404,7 +412,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 			return false, err
 		}
 		if !st.known {
-			return false, nil // the user was erased after begin, so Merge may decide differently now
+			return false, nil // the user was erased after begin, so Merge may now decide differently
 		}
 		ops = append(ops, op{setAccount, key.args(st.account.time(), st.account.append(nil))})
 	}
@@ -414,8 +422,9 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 	return t.conclude(ctx, key, inc, &st.statics, st.claim)
 }
 
-// conclude does steps 2 and 3 with the whole state. based are the statics on which
-// step 1 was based. wrote is the claim that step 1 wrote, or zero.
+// conclude does steps 2 and 3 of a writer (see state.go) with the whole state. based
+// contains the static cells that the caller read before step 1. wrote is the claim that
+// step 1 wrote, or zero if it wrote none.
 func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, based *statics, wrote claim) (bool, error) {
 	st, change, live, err := t.s.derive(ctx, t.b, key, inc, wrote)
 	if err != nil || !live || !st.known || st.account.Epoch != based.account.Epoch {
@@ -428,9 +437,9 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, base
 	return true, nil
 }
 
-// register adds a user to the list of a season's users, and the season to the list
-// of the user's seasons. It then reads the account into st. It sets st.known, unless
-// the user was erased after st.account had been read.
+// register adds a user to the season's list of users, and the season to the user's list
+// of seasons. It then reads the user's account into st. It sets st.known to true, except
+// if the user was erased after the caller had read st.account.
 func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
 	before := st.account
 	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, before.Epoch<<epochShift | 1}}
@@ -444,16 +453,17 @@ func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st 
 	if err != nil {
 		return err
 	}
-	// SetBan and Erase write the account and then read the list of the user's seasons.
-	// If they do not find this season in the list, the read below finds their account.
+	// SetBan and Erase write the account first, and then read the user's list of seasons.
+	// If that list does not yet contain this season, the account was written before the
+	// read below, and the read finds it.
 	acc, err := s.readAccount(ctx, key.user)
 	st.account = acc.on(key.Board)
 	st.known = st.account.Epoch == before.Epoch
 	return err
 }
 
-// still runs f, and concurrently reads the season's incarnation without the cache. It
-// reports whether the incarnation was still inc after still was called.
+// still runs f, and concurrently reads the season's incarnation from the table. It
+// reports whether inc was still the season's open incarnation at that read.
 func (s *Store) still(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
 	var now incarnation
 	err := s.each(ctx, 2, func(ctx context.Context, i int) (err error) {

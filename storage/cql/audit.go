@@ -13,10 +13,15 @@ import (
 
 // # The audit log
 //
-// A row of table audit is written once. What may name a user is in a cell of its own,
-// which an erasure removes at a greater timestamp. AppendAct lists the act under the user
-// before it writes the act, and reads the account afterwards. Erase writes the account
-// before it reads the list. So one of the two finds the other, and removes the cell.
+// A row of table audit is one act. AppendAct writes the row, and no call writes it again.
+// All details that may name a user are in the column detail. An erasure removes this cell
+// at a greater timestamp.
+//
+// AppendAct and a concurrent Erase of the act's user cannot miss each other. AppendAct
+// first adds the act to the user's list of acts, then writes the act, then reads the
+// account. Erase first writes the account, then reads the list. So either Erase finds the
+// act in the list, or AppendAct finds the erasure in the account. Whichever finds the
+// other removes the cell.
 
 func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }
 
@@ -29,7 +34,7 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	}
 	public := a
 	public.ActDetail = leaderboard.ActDetail{}
-	public.Erased = a.Erased || a.User != "" // holds once the detail is gone
+	public.Erased = a.Erased || a.User != "" // decodeAct clears it while the act has its detail
 	body, err := json.Marshal(&public)
 	if err != nil {
 		return fmt.Errorf("cql: encode an act: %w", err)
@@ -52,7 +57,8 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	return s.eraseAct(ctx, userHash(a.User), -a.At.UnixMicro(), a.ID)
 }
 
-// eraseAct removes from an act what may name the user, and the act from the user's list.
+// eraseAct removes the detail of an act, and removes the act from the user's list of
+// acts. newest is the act's clustering key: its time in negated microseconds.
 func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id string) error {
 	day := dayOf(time.UnixMicro(-newest))
 	if err := s.conn.write(ctx, op{eraseActDetail, []any{day, newest, id}}); err != nil {
@@ -61,7 +67,7 @@ func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id stri
 	return s.conn.write(ctx, op{deleteUserAct, []any{hash, newest, id}})
 }
 
-// eraseActs removes a user from the audit log.
+// eraseActs removes the details of all acts that concern a user.
 func (s *Store) eraseActs(ctx context.Context, user leaderboard.UserID) error {
 	type act struct {
 		newest int64
@@ -103,7 +109,7 @@ func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[le
 	}
 }
 
-// actsOfDay yields the acts that a query returns, and reports whether yield wants more.
+// actsOfDay yields the acts that a query returns. more is false if yield returned false.
 func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.Act, error) bool) (more bool, err error) {
 	var body, detail string
 	var bad error

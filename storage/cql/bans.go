@@ -14,22 +14,23 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// userAccount is a row of table accounts: a user's bans and erasures. The embedded
-// account counts the changes of the ban on every board.
+// userAccount is a row of table accounts: a user's bans and erasures. In the embedded
+// account, Serial and Hidden are those of the ban on every board.
 type userAccount struct {
 	account
 	bans []userBan // in the order of leaderboard.Store.UserBans
-	body []byte    // the row's body as stored; nil if there is no row
+	body []byte    // the stored column body; nil if the table has no row of the user
 }
 
-// userBan is a ban, and how often Banned of the ban has changed since the last erasure.
+// userBan is a ban with its serial: the number of changes of the ban's field Banned since
+// the last erasure.
 type userBan struct {
 	leaderboard.Ban
 	serial uint64
 }
 
-// on returns the account as a season of the board needs it. Its Serial grows with every
-// change of a ban that concerns the board.
+// on returns the account that a season of the board stores. The Serial of this account
+// grows with every change of a ban on the board and of the ban on every board.
 func (a *userAccount) on(board leaderboard.BoardID) account {
 	acc := a.account
 	for i := range a.bans {
@@ -41,7 +42,8 @@ func (a *userAccount) on(board leaderboard.BoardID) account {
 	return acc
 }
 
-// highest returns the greatest version that bans add to an entry.
+// highest returns an upper bound of what the account adds to the version of any entry of
+// the user.
 func (a *userAccount) highest() uint64 {
 	v := a.version()
 	for i := range a.bans {
@@ -52,7 +54,7 @@ func (a *userAccount) highest() uint64 {
 	return v
 }
 
-// set merges the state of a ban into the account, and reports whether it stands.
+// set merges next, a state of a ban, into the account. It reports whether next stands.
 func (a *userAccount) set(next leaderboard.Ban) bool {
 	i, found := slices.BinarySearchFunc(a.bans, next.Board, func(b userBan, board leaderboard.BoardID) int {
 		return strings.Compare(string(b.Board), string(board))
@@ -84,10 +86,11 @@ func (a *userAccount) set(next leaderboard.Ban) bool {
 	return true
 }
 
-// bansFormat is the first byte of a body that holds bans.
+// bansFormat is the first byte of a body that contains bans.
 const bansFormat = 2
 
-// append appends the row's body. A body without bans is that of the account alone.
+// append appends the row's body. If the user has no bans, the body is the encoded account
+// only.
 func (a *userAccount) append(dst []byte) ([]byte, error) {
 	if len(a.bans) == 0 {
 		return a.account.append(dst), nil
@@ -105,8 +108,9 @@ func (a *userAccount) append(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// decodeUserAccount decodes a row of table accounts. text is the column ban. It holds
-// the ban on every board if the row was written before bodies held bans.
+// decodeUserAccount decodes a row of table accounts. text is the column ban. In rows that
+// an older version wrote, the body contains no bans, and this column contains the ban on
+// every board.
 func decodeUserAccount(body []byte, text string) (a userAccount, err error) {
 	a.body = bytes.Clone(body)
 	if len(body) == 0 || body[0] != bansFormat {
@@ -140,7 +144,7 @@ func decodeBan(text []byte, b *leaderboard.Ban) error {
 	return nil
 }
 
-// SetBan merges the state of a ban, and hides the user's entries or brings them back.
+// SetBan merges the state of a ban, and hides or shows the user's entries.
 func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, ban.User)
 	if err != nil {
@@ -153,7 +157,8 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 		if !a.set(ban) {
 			return false, nil
 		}
-		// The row is written before the ban, so that every ban with an end has one.
+		// The row of table ban_ends is written before the ban, so that every ban with an
+		// end has a row.
 		return true, s.putBanEnd(ctx, banOf(a, ban.Board))
 	})
 	if err != nil {
@@ -237,9 +242,10 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 
 // # The ends of bans
 //
-// Table ban_ends leads from the time of an end to the ban. A row is written before its
-// ban, and removed after a later state of the ban stands. A row alone is never believed:
-// the account decides. So a writer that dies in between leaves a row without effect.
+// BansEnding finds bans by the time of their end in table ban_ends. SetBan writes a row
+// of this table before it writes the ban, and removes the row after a later state of the
+// ban stands. A process that dies in between leaves a row without a ban. Such a row has
+// no effect, because BansEnding compares each row with the user's account.
 
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
@@ -250,8 +256,8 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// dropBanEnd removes the row of a ban that next has replaced. next is written at a
-// greater revision, or at the same revision with another end.
+// dropBanEnd removes the row of table ban_ends for b, which next has replaced. If both
+// have the same end, the row belongs to next and stays.
 func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban) error {
 	if !hasEnd(b) || hasEnd(next) && next.Until.Equal(b.Until) {
 		return nil
@@ -259,8 +265,9 @@ func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban) error 
 	return s.conn.write(ctx, op{deleteBanEnd, []any{insertTime(uint64(b.Revision)), b.Until.UnixMicro(), userHash(b.User), string(b.Board)}})
 }
 
-// staleBanEnd is the age after which BansEnding removes a row whose ban does not have
-// the end. No writer needs that long between the row and its ban.
+// staleBanEnd is the time from a ban's end after which BansEnding removes the row of
+// table ban_ends if the account has no ban with this end. SetBan writes the row and the
+// ban within a much shorter time.
 const staleBanEnd = 24 * time.Hour
 
 // BansEnding yields the bans that end before a time.

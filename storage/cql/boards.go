@@ -17,8 +17,8 @@ type storedBoard struct {
 	buckets int    // the number of partitions of each ladder
 }
 
-// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is
-// being deleted, it returns that error and a value with buckets only.
+// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is being
+// deleted, it returns that error together with a value in which only buckets is set.
 func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
 	var k storedBoard
 	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&k.body, &k.buckets}, func() bool { return true })
@@ -38,8 +38,8 @@ func (k *storedBoard) decode() error {
 	return nil
 }
 
-// sameBoard reports whether k and b are one board, not two boards that had the
-// same id one after the other.
+// sameBoard reports whether k and b are the same board. Two boards may have the same id,
+// one after the other; they differ in their time of creation.
 func sameBoard(k, b *leaderboard.Board) bool {
 	return k.ID == b.ID && k.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }
@@ -73,16 +73,17 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		}
 		if k.body != "" || k.buckets == 0 {
 			if errors.Is(err, leaderboard.ErrBoardNotFound) {
-				continue // the board was removed between the two statements
+				continue // another call removed the board between the two statements
 			}
 			return err
 		}
-		// A deletion of the old board is running or was interrupted. Once it is certain
-		// that the incarnations of all seasons have ended, the old board's data is not
-		// visible in the new board.
+		// An old board has the id, and its deletion is running or was interrupted. Before
+		// the new board is created, the incarnations of all seasons of the old board must
+		// end, so that the new board does not contain the old board's data.
 		//
-		// The deletion may have been interrupted before its time was written. The creation
-		// of the new board is the earliest time that is certainly after the deletion.
+		// The deletion may have been interrupted before it wrote its time. The time of
+		// the new board's creation is later than the deletion, so write this time
+		// instead.
 		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
 			return err
 		}
@@ -171,7 +172,8 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: id}, at); err != nil {
 		return err
 	}
-	// Incarnations that are opened after this point are never used: see opened.
+	// A concurrent writer may still open an incarnation after this call. No call uses
+	// such an incarnation: see opened.
 	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}

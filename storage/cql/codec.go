@@ -10,16 +10,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Write timestamps are computed from the written data, never from a clock. So a
-// repeated write has the same timestamp. Of two writes of one cell, the write that
-// follows from newer data has the greater timestamp, and Cassandra keeps it.
+// # Write timestamps
 //
-// The timestamp of a row or a static cell of match_results is the user's epoch,
-// shifted left by [epochShift] bits, plus a number that orders the possible
-// contents of the cell. The epoch counts the erasures of the user. For a result, the
-// number is the revision plus one, so the highest revision prevails. Of two payloads
-// of one revision, Cassandra keeps the one with the greater bytes, as
-// [leaderboard.Board.Merge] does.
+// Cassandra keeps, of two writes of one cell, the write with the greater timestamp. The
+// store computes the timestamps from the written data, never from a clock. So a repeated
+// write has the same timestamp, and a write that follows from newer data has a greater
+// one.
+//
+// In table match_results, the timestamp of a row or a static cell consists of two
+// numbers. The upper bits, from bit [epochShift] on, are the user's epoch: the number of
+// the user's erasures. The lower bits are a number that orders the possible contents of
+// the cell. For a result, this number is the revision plus one, so the highest revision
+// prevails. If two payloads of one revision have the same timestamp, Cassandra keeps the
+// payload with the greater bytes, as [leaderboard.Board.Merge] does.
 const epochShift = 43
 
 func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revision + 1) }
@@ -27,22 +30,22 @@ func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revis
 // revisionOf is the inverse of resultTime.
 func revisionOf(timestamp int64) int64 { return timestamp&(1<<epochShift-1) - 1 }
 
-// The timestamp of an entry or a ladder row is twice the version of the user's
-// entry, plus one for an insertion. So if a row is both deleted and inserted at one
-// version, the row exists.
+// The timestamp of an entry or a ladder row is twice the version of the user's entry. An
+// insertion adds one. So if one version both deletes and inserts a row, the row exists.
 func insertTime(version uint64) int64 { return int64(2*version + 1) }
 
 func deleteTime(version uint64) int64 { return int64(2 * version) }
 
-// versionCovering returns the least version at which a deletion removes a cell that
-// was written at the timestamp. An insertion at that version also replaces the cell.
+// versionCovering returns the least version whose deletions remove a cell that was
+// written at the timestamp. Insertions at that version also replace the cell.
 func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 2 }
 
-// The timestamp of the cells that open an incarnation of a season is the number of
-// the incarnation plus one, shifted left by [madeShift] bits, plus the creation time
-// of the board for which it is opened. If writers open one incarnation for two
-// boards, all cells for the board that was created later prevail.
-const madeShift = 42 // milliseconds, to the year 2109
+// The cells that open an incarnation of a season have a timestamp of two numbers. The
+// upper bits, from bit [madeShift] on, are the incarnation's number plus one. The lower
+// bits are the creation time, in milliseconds, of the board for which the incarnation is
+// opened. If two writers open the same incarnation for two boards that had the same id,
+// all cells of the board that was created later prevail.
+const madeShift = 42 // enough for milliseconds until the year 2109
 
 func openTime(number int, made int64) int64 {
 	return int64(number+1)<<madeShift | min(max(made/1000, 0), 1<<madeShift-1)
@@ -52,48 +55,48 @@ const (
 	// maxVersion bounds the versions of entries, so that timestamps stay below
 	// sweepTime.
 	maxVersion = 1 << 61
-	// versionRoom is the room that results leave below maxVersion, so that every user
-	// can be banned and erased. Retractions may use half of it. Data centers that
-	// accept results concurrently may use some of the rest.
+	// versionRoom is the range of versions below maxVersion that results do not use. It
+	// allows bans and erasures of every user. Retractions may use half of it. If data
+	// centers accept results concurrently, these results may use some of the other half.
 	versionRoom = 1 << 58
-	// maxResultVersion bounds the version that a result may lead to. It allows one
-	// user 1.1 million results per season if their revisions are Unix milliseconds,
-	// and 450,000 results of the greatest revision.
+	// maxResultVersion is the highest version that an entry may reach by a result. One
+	// user can have 1.1 million results per season if the revisions are Unix
+	// milliseconds, and 450,000 results if all have the greatest revision.
 	maxResultVersion = maxVersion - versionRoom
-	// sweepTime is the timestamp of deletions in an ended incarnation. It is greater
-	// than every timestamp that a late writer can use.
+	// sweepTime is the timestamp of deletions in an ended incarnation. It is greater than
+	// the timestamp of every other write.
 	sweepTime = int64(1)<<62 + 1
-	// erasureStep is how far an erasure raises the version above all versions that it
-	// reads. Concurrent writes of up to 4,096 results of the greatest revision keep
-	// their versions below the raised version.
+	// erasureStep is the difference between the version that an erasure sets and the
+	// highest version that it has read. Concurrent writers may raise the read version.
+	// Even with 4,096 results of the greatest revision, they do not reach the version of
+	// the erasure.
 	erasureStep = 1 << 54
 	// maxEpoch bounds the number of erasures of a user, so that the timestamps of
 	// results stay below sweepTime.
 	maxEpoch = 1<<(62-epochShift) - 1
-	// lastErasureStep replaces erasureStep if erasureStep would lead above
-	// maxResultVersion. The erasure then starts above the versions that retractions
-	// may reach, where only bans raise the version, by one each.
+	// lastErasureStep replaces erasureStep if the version of the erasure would otherwise
+	// be above maxResultVersion. The erasure then sets a version that retractions cannot
+	// reach. There, only bans raise the version, and each ban raises it by one.
 	lastErasureStep = 1 << 32
 )
 
 // codecFormat is the first byte of every blob.
 const codecFormat = 1
 
-// account holds a user's ban and erasures, which apply to all seasons. A copy is
-// stored beside the user's results in each season, because the entry depends on the
-// account.
+// account contains the state of a user's bans and erasures. The entry depends on it, so
+// each season stores a copy beside the user's results.
 type account struct {
 	Serial   uint64 // counts the changes of Hidden since the last erasure
-	Hidden   bool   // the user is banned
+	Hidden   bool   // a ban hides the user
 	Epoch    int64  // counts the erasures
-	Base     uint64 // the version at which the last erasure started the entries
+	Base     uint64 // the version with which entries started after the last erasure
 	ErasedAt time.Time
 }
 
 // time returns the write timestamp of a copy of the account.
 func (a *account) time() int64 { return a.Epoch<<epochShift | int64(a.Serial+1) }
 
-// version returns what the account adds to the version of each entry of the user.
+// version returns the part of each entry's version that comes from the account.
 func (a *account) version() uint64 { return a.Base + a.Serial }
 
 const (
@@ -101,8 +104,8 @@ const (
 	flagErased
 )
 
-// erasedBase returns the version at which an erasure starts the entries. It is greater
-// than highest, the greatest version that the erasure has read.
+// erasedBase returns the version with which entries start after an erasure. highest is
+// the highest version that the erasure has read. The result is higher.
 func erasedBase(highest uint64) uint64 {
 	if base := highest + erasureStep; base <= maxResultVersion {
 		return base
@@ -195,9 +198,9 @@ func refusalItem(f *leaderboard.Refusal) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(f.Revision)), f.Content[:]...)
 }
 
-// appendRefusal appends the fields of f that [refusalItem] does not hold. Of two
-// copies of a refusal, the one received earlier has the greater bytes, so Cassandra
-// keeps that one.
+// appendRefusal appends the fields of f that are not in [refusalItem]. If the same result
+// was refused twice, the refusal that was received earlier has the greater bytes, so
+// Cassandra keeps it.
 func appendRefusal(dst []byte, f *leaderboard.Refusal) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), ^(uint64(f.ReceivedAt.UnixMicro()) ^ 1<<63))
 	return append(dst, f.Reason...)
@@ -215,11 +218,12 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	return f, nil
 }
 
-// fingerprint returns the first 8 bytes of a payload's SHA-256 as high, and their
-// complement as low. At one timestamp Cassandra keeps the greatest high and the
-// greatest low. If several payloads were written, the greatest low comes from another
-// payload than the greatest high. So a matching pair shows that only one payload was
-// written.
+// fingerprint returns two cells that show whether several payloads of one revision were
+// written. high is the first 8 bytes of the payload's SHA-256, and low is the complement
+// of high. All payloads of a revision have the same timestamp, so Cassandra keeps the
+// greatest high and the greatest low. If only one payload was written, the kept low is
+// the complement of the kept high. If several were written, the kept high and the kept
+// low come from different payloads, and low is not the complement of high.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)
@@ -229,8 +233,8 @@ func fingerprint(payload []byte) (high, low []byte) {
 	return high, low
 }
 
-// contenderItem returns the clustering key of a contender row. The row records that
-// the payload prevailed over another payload of the same revision.
+// contenderItem returns the clustering key of a contender row. Such a row records that
+// two payloads of one revision were written, and that the given payload prevailed.
 func contenderItem(revision int64, payload []byte) []byte {
 	sum := sha256.Sum256(payload)
 	return append(binary.BigEndian.AppendUint64(nil, uint64(revision)), sum[:16]...)
@@ -252,8 +256,8 @@ func appendString[S ~string](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decoder reads the parts of a blob. After an error, bad is set and every read
-// returns zero.
+// decoder reads the fields of a blob. If a read fails, the decoder sets bad, and every
+// later read returns a zero value.
 type decoder struct {
 	b   []byte
 	bad bool

@@ -19,14 +19,14 @@ type op struct {
 	args []any
 }
 
-// conn is the part of a session that the store uses. Tests wrap it to inject
-// faults and to stop between statements.
+// conn is the part of a session that the store uses. Tests wrap a conn to inject faults,
+// and to stop the store between two statements.
 type conn interface {
 	// read scans each row into dest and then calls row. It stops when row
 	// returns false.
 	read(ctx context.Context, q op, dest []any, row func() bool) error
-	// write runs statements on one partition atomically. It returns nil once a
-	// quorum has stored their effect.
+	// write runs statements on one partition atomically. It returns nil once a quorum of
+	// the replicas has stored the changes.
 	write(ctx context.Context, ops ...op) error
 	// swap runs a conditional statement and reports whether the condition held.
 	// If the condition did not hold, swap puts the current row into have.
@@ -74,8 +74,8 @@ func (s session) swap(ctx context.Context, q op, have map[string]any) (bool, err
 
 func (s session) close() { s.Close() }
 
-// fault wraps an error of the driver. An error that a retry may avoid, or that
-// leaves the outcome of a write unknown, also wraps [leaderboard.ErrUnavailable].
+// fault wraps an error of the driver. If a retry may succeed, or if the outcome of a
+// write is unknown, the returned error also wraps [leaderboard.ErrUnavailable].
 func fault(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil

@@ -10,11 +10,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// stored is a user's row of user_entries.
+// stored is the result of reading a user's row of table user_entries.
 type stored struct {
-	entry   *leaderboard.Entry // nil if the row has none
+	entry   *leaderboard.Entry // nil if there is no row, or if the row has no entry
 	written int64              // the write timestamp of entry
-	listed  bool               // the row exists, with or without an entry
+	listed  bool               // the table has the row, with or without an entry
 }
 
 func (st *stored) is(e *leaderboard.Entry) bool {
@@ -61,8 +61,9 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 }
 
 // perBucket runs stmt on the partition of each bucket of a season, one partition after
-// the other. It yields nothing if the season was deleted. For each row, perBucket calls
-// value. If value returns ok, perBucket yields v; otherwise it skips the row.
+// the other. For each row, the driver sets the variables in dest, and perBucket calls
+// value. If value returns ok as true, perBucket yields v; otherwise it skips the row. If
+// the season was deleted, perBucket yields nothing.
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -91,10 +92,10 @@ func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.Seaso
 	}
 }
 
-// Users yields the registered users: those with a row in user_entries. Apply registers
-// a user before it writes the user's first result. Unless data are damaged, these are
-// therefore all users with results, and users whose first result was not written
-// completely.
+// Users yields the registered users: those with a row in table user_entries. Apply
+// registers a user before it writes the user's first result. So if no data are damaged,
+// every user with results is registered. A user whose first result is not yet written may
+// also be registered.
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		var user string
@@ -119,16 +120,17 @@ func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.
 	}
 }
 
-// usersIn returns the users that are registered in a bucket.
+// usersIn returns the registered users in a bucket of a season.
 func (s *Store) usersIn(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int) ([]leaderboard.UserID, error) {
 	var user string
 	return gather(ctx, s.conn, op{selectUsers, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, bucket}}, []any{&user},
 		func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 }
 
-// UnregisteredUsers yields the users that have results, but no row in user_entries.
-// Only damaged data have such users. It finds them in match_results: each user with
-// results has a static cell there, a copy of the user's account.
+// UnregisteredUsers yields the users that have results, but no row in table user_entries.
+// Only damaged data have such users. In table match_results, the partition of every user
+// with results has a static cell: the copy of the user's account. UnregisteredUsers reads
+// these cells.
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return func(yield func(leaderboard.EntryKey, error) bool) {
 		l := listing{s: s, yield: yield, incarnations: map[leaderboard.SeasonKey]incarnation{}}
@@ -158,20 +160,20 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 	}
 }
 
-// maxListed bounds the number of users that one [listing.flush] looks up.
+// maxListed bounds the number of users that one call of [listing.flush] looks up.
 const maxListed = 500
 
-// listing collects users with results, looks them up in user_entries, and yields
-// those that are not registered there.
+// listing collects users with results, looks them up in table user_entries, and yields
+// the users who have no row there.
 type listing struct {
 	s            *Store
 	yield        func(leaderboard.EntryKey, error) bool
 	incarnations map[leaderboard.SeasonKey]incarnation
-	users        []userKey // not looked up yet
+	users        []userKey // collected, but not looked up yet
 	stopped      bool
 }
 
-// flush yields those of l.users that are not registered.
+// flush looks up l.users, yields the unregistered ones, and empties l.users.
 func (l *listing) flush(ctx context.Context) error {
 	wanted := map[bucket][]string{}
 	for _, k := range l.users {

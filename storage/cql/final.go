@@ -12,9 +12,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// final is a generation of final standings: one complete set for all ladders of a
-// season. Each Seal writes a new generation. The one that the season's seal names is
-// valid.
+// final is a generation: one complete set of the final standings of all ladders of a
+// season. Each Seal writes a new generation. Only the generation that the season's seal
+// names is valid.
 type final struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey
@@ -23,7 +23,7 @@ type final struct {
 
 func (f final) is(l pendingGeneration) bool { return l.Generation == f.generation }
 
-// args returns the partition key of the generation followed by others.
+// args returns statement arguments: the partition key of the generation, then others.
 func (f final) args(others ...any) []any {
 	return append([]any{string(f.seasonKey.Board), string(f.seasonKey.Season), f.generation}, others...)
 }
@@ -36,13 +36,14 @@ func pageOf(position int64) int { return int((position - 1) / finalPage) }
 // errEnded means that the incarnation ended while its final standings were written.
 var errEnded = errors.New("cql: the season was deleted while it was sealed")
 
-// make writes the generation. If the incarnation ends before make has finished, make
-// returns errEnded, and no rows of the generation stay.
+// make writes the generation. If the incarnation inc ends while make runs, make removes
+// the rows of the generation and returns errEnded.
 //
-// make reads the season's row after each page. While the incarnation is open, the
-// deletion that ends it finds every page so far. Once it has ended, the deletion may have
-// missed the last page: its tombstones hide the count by which remove finds the page. So
-// make removes all pages that remove finds, and then the last page by its users.
+// After each page that it writes, make reads the season's row. If inc is still open, a
+// later deletion of the season finds and removes this page. If inc has ended, the
+// deletion may have missed this page. The method remove may miss it too, because it finds
+// pages by their count, and the deletion may have removed the count. So make calls
+// remove, and then removePage for this page.
 func (f final) make(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey) {
@@ -70,7 +71,7 @@ func (f final) makeLadder(ctx context.Context, inc incarnation, l leaderboard.La
 	count := int64(0)
 	flush := func() error {
 		// The count is written before the standings, so that remove finds all of them.
-		// All counts have one timestamp. Cassandra then keeps the greatest.
+		// All counts have the same timestamp, so Cassandra keeps the greatest.
 		if err := f.s.conn.write(ctx, op{insertFinalLadder, f.args(l.Division.String(), count)}); err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func (f final) makeLadder(ctx context.Context, inc incarnation, l leaderboard.La
 	return flush()
 }
 
-// removePage deletes what flush of makeLadder has written for a page.
+// removePage deletes all rows that makeLadder has written for a page.
 func (f final) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
 	err := f.s.each(ctx, len(page), func(ctx context.Context, i int) error {
 		return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(page[i].User))})
@@ -144,7 +145,8 @@ func (f final) remove(ctx context.Context) error {
 	}
 	for _, l := range ladders {
 		for page := 0; page <= pageOf(l.count); page++ {
-			// Every user in a division is also in the overall ladder.
+			// The rows by user need to be deleted for the overall ladder only, because
+			// every user in a division is also in the overall ladder.
 			if l.division == "" {
 				var user string
 				users, err := gather(ctx, f.s.conn, op{selectFinalUsers, f.args(l.division, page)}, []any{&user}, func() (string, error) { return user, nil })
@@ -167,8 +169,8 @@ func (f final) remove(ctx context.Context) error {
 }
 
 // sweepFinal removes all final standings of an ended incarnation. The seal lists every
-// generation that may have rows. A Seal that still writes one removes the rows that
-// sweepFinal does not find: see make.
+// generation that may have rows. If a Seal still writes a generation, it removes the rows
+// that sweepFinal does not find: see make.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		x, err := s.readSeal(ctx, seasonKey, inc)
@@ -221,11 +223,10 @@ func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
 }
 
 // inFinal runs f with the valid generation of final standings. A Seal or a deletion may
-// remove a generation while f reads it. inFinal therefore reads the season's row and the
-// seal after f. If another incarnation or generation is valid by then, inFinal runs f
-// again. Otherwise every removal of the generation began after f had ended, because a
-// deletion ends the incarnation, and a Seal replaces the generation, before it removes
-// any standing.
+// remove this generation while f reads it. But before it removes any standing, a Seal
+// replaces the generation in the seal, and a deletion ends the incarnation. So inFinal
+// reads the season's row and the seal again after f. If both are unchanged, f has read
+// complete standings. Otherwise inFinal runs f again with the new generation.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, final) error) error {
 	inc, err := s.incarnations.last(ctx, seasonKey)
 	for err == nil && inc.open {

@@ -10,22 +10,23 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
-// incarnation is the content of a season's row: one life of the season. All data of
-// the season is stored under the number of the incarnation. Deleting the season ends
-// the incarnation, and the next result opens another one. So the timestamps of old
-// rows, and of their deletions, cannot affect new data.
+// incarnation is one life of a season, as the season's row in table seasons describes it.
+// The keys of all data of the season contain the number of the incarnation. Deleting the
+// season ends the incarnation, and the next result opens another one. So new data and old
+// data, and the deletions of old data, never concern the same cells.
 type incarnation struct {
 	number  int
-	open    bool  // opened, for a first result, and not yet ended
+	open    bool  // a first result has opened it, and it has not ended
 	made    int64 // CreatedAt of the board for which it was opened, in Unix microseconds
 	buckets int   // the number of partitions of each ladder
 	swept   int   // the data of incarnations below this number has been removed
-	// lived means that this store read the incarnation as open, and after that found
-	// that its board existed. Therefore a later deletion of the board also ends the
-	// incarnation: see opened. The flag is not stored.
+	// lived means that this store first read the incarnation as open, and then found that
+	// its board existed. Therefore every later deletion of the board also ends this
+	// incarnation: see opened. lived is not stored in the table.
 	lived bool
-	// deletedAt is the time of the last deletion of the season or of a board with the
-	// board's id. It is known if lived is set. See deletionRow.
+	// deletedAt is the time of the last deletion of the season, or of a board with the
+	// board's id, before this incarnation. It is set only if lived is true. It comes from
+	// the rows of deletionRow.
 	deletedAt time.Time
 }
 
@@ -68,24 +69,24 @@ func orZero[T any](p *T) T {
 	return *p
 }
 
-// incarnations caches the incarnations of seasons as last read.
+// incarnations caches the latest incarnation that the store has read of each open season.
 //
 // Another process may delete a season at any time, so a cached incarnation may have
-// ended. Apply, inFinal and the callers of within start from a cached incarnation. They
-// therefore read the season's row again, and repeat the work if the incarnation changed.
-// If it has not changed, it was still open at that read, and only a deletion that ends
-// it later can affect the work:
+// ended. Apply, inFinal and within start from a cached incarnation. They later read the
+// season's row again. If the incarnation has changed, they repeat their work. If it has
+// not changed, it was open at that read. Then only a deletion after that read can affect
+// their work:
 //
-//   - Data that Apply then writes belong to the ended incarnation. So the outcome is
-//     that of an Apply before the deletion.
-//   - The callers of within read data with one statement. It returns the data as before
-//     the deletion, or finds them removed, as after it.
-//   - Reads of final standings need several statements. inFinal reads the row after
-//     them, so a deletion that ends the incarnation later cannot affect them.
+//   - Apply may write data into the incarnation after its end. The outcome is then that
+//     of an Apply before the deletion.
+//   - The callers of within read data with one statement. The statement returns either
+//     the data from before the deletion, or none, as after the deletion.
+//   - Reads of final standings need several statements. inFinal reads the row after these
+//     statements, so a later deletion cannot affect them.
 //
-// Seal also reads the row again: see there. Amend changes the seal of the incarnation
-// from which it starts. Concurrent calls share the reads of a season's row
-// ([coalesce.Group]), so at most one read of a row runs at once.
+// Seal also reads the row again: see its comment. Amend changes only the seal of the
+// incarnation from which it starts. Concurrent calls share the reads of a season's row
+// ([coalesce.Group]), so at any time at most one read of a row runs.
 type incarnations struct {
 	reads coalesce.Group[leaderboard.SeasonKey, *incarnation]
 
@@ -93,7 +94,7 @@ type incarnations struct {
 	cached map[leaderboard.SeasonKey]incarnation
 }
 
-// last returns the cached incarnation of a season, or reads it if none is cached.
+// last returns the cached incarnation of a season. If none is cached, last reads it.
 func (ins *incarnations) last(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	ins.mu.Lock()
 	inc, ok := ins.cached[s]
@@ -104,7 +105,7 @@ func (ins *incarnations) last(ctx context.Context, s leaderboard.SeasonKey) (inc
 	return ins.fresh(ctx, s)
 }
 
-// fresh returns the incarnation from a read that starts after fresh is called.
+// fresh returns the incarnation from a read that starts after the call of fresh.
 func (ins *incarnations) fresh(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	var inc incarnation
 	if err := ins.reads.Do(ctx, s, &inc); err != nil {
@@ -113,7 +114,8 @@ func (ins *incarnations) fresh(ctx context.Context, s leaderboard.SeasonKey) (in
 	return inc, nil
 }
 
-// update caches an incarnation that was just read, and returns it with its lived flag.
+// update caches an incarnation that was just read. If the cached one is the same, update
+// copies its flag lived. It returns the incarnation.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -122,8 +124,8 @@ func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarn
 		inc.lived, inc.deletedAt = true, was.deletedAt
 	}
 	delete(ins.cached, s)
-	// Only open seasons are cached: otherwise requests with invented season ids would
-	// fill the memory.
+	// Only open seasons are cached. Otherwise requests with unknown season ids could fill
+	// the memory.
 	if inc.open {
 		if ins.cached == nil {
 			ins.cached = map[leaderboard.SeasonKey]incarnation{}
@@ -146,8 +148,8 @@ func (s *Store) readIncarnations(ctx context.Context, seasonKey leaderboard.Seas
 	return nil
 }
 
-// lived records that the board of inc existed after inc was read, and returns inc
-// with its lived flag set.
+// lived records that the board of inc existed after inc was read. It returns inc with the
+// flag lived.
 func (ins *incarnations) lived(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -159,15 +161,15 @@ func (ins *incarnations) lived(s leaderboard.SeasonKey, inc incarnation) incarna
 	return inc
 }
 
-// opened returns the open incarnation of a season of b. If there is none, it opens
-// one. It returns [leaderboard.ErrBoardNotFound] if b was deleted.
+// opened returns the open incarnation of a season of b. If there is none, it opens one.
+// It returns [leaderboard.ErrBoardNotFound] if b was deleted.
 //
 // DeleteBoard first marks b as deleted, and then ends the open incarnations. A writer
-// that read b earlier may still open an incarnation after both steps. An open
-// incarnation is therefore no proof that its board exists. So opened reads the
-// board after it has read that the incarnation is open. If the board still exists,
-// every deletion marks the board after the incarnation was opened, and therefore ends
-// this incarnation too.
+// that read b before may still open an incarnation after both steps. So an open
+// incarnation does not prove that its board exists. Therefore opened first reads that the
+// incarnation is open, and then reads the board. If the board still exists, every
+// deletion of the board marks it later. That deletion then finds the open incarnation and
+// ends it.
 func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.last(ctx, seasonKey)
@@ -187,17 +189,18 @@ func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderb
 		case !sameBoard(&k.board, b), inc.open && inc.made > made:
 			return incarnation{}, notFound(b.ID)
 		case inc.of(b):
-			// Deletions write their time before they end the incarnation. So the times of all
-			// deletions before this incarnation are found here.
+			// A deletion writes its time before it ends the incarnation. So this read
+			// finds the times of all deletions that ended earlier incarnations.
 			if inc.deletedAt, err = s.deletedAt(ctx, seasonKey); err != nil {
 				return incarnation{}, err
 			}
 			return s.incarnations.lived(seasonKey, inc), nil
 		case inc.open:
-			// This incarnation was opened for a deleted board with the same id, after the
-			// deletion had ended that board's open incarnations. No writer has opened it for
-			// b. Otherwise inc.made would be b's creation time, because the cells written for
-			// the board created later prevail (see openTime).
+			// This incarnation was opened for an old board with the same id, after the
+			// deletion of the old board had ended the old board's open incarnations. No
+			// writer has opened this incarnation for b: if one had, inc.made would be b's
+			// creation time, because the cells of the board that was created later
+			// prevail (see openTime).
 			if _, err := s.endIncarnation(ctx, seasonKey, inc); err != nil {
 				return incarnation{}, err
 			}
@@ -210,14 +213,15 @@ func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderb
 	}
 }
 
-// deletionRow returns the key of the row of table seasons whose column board_made has the
-// time of the last deletion of a season, or of its board if the season is empty. The tab
-// distinguishes it from the keys of seasons, whose ids are printable. Such a row is never open, so readers of
-// seasons ignore it.
+// deletionRow returns the key of a row of table seasons that records a deletion. The
+// row's column board_made is the time of the last deletion of the season. If the season
+// is empty, it is the time of the last deletion of the board. The key begins with a tab,
+// which no season id contains, because ids are printable. Readers of seasons ignore such
+// a row, because it is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
-// setDeleted records the deletion of a season, or of a board if the season is empty,
-// unless at is zero.
+// setDeleted records the time of the deletion of a season, or of a board if the season is
+// empty. If at is zero, setDeleted does nothing.
 func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	micros := at.UnixMicro()
 	if micros <= 0 {
@@ -242,10 +246,10 @@ func notFound(id leaderboard.BoardID) error {
 }
 
 // within runs f, which reads the data of an incarnation, and concurrently reads the
-// season's row. If the row shows another incarnation than f read, within runs f again
-// with that incarnation. within does not call f if no incarnation is open, because the
-// season then has no data. A deletion that begins after within has read the row may
-// remove data while f still reads. So f must read with one statement: see incarnations.
+// season's row. If the row contains another incarnation, within runs f again with that
+// incarnation. If no incarnation is open, the season has no data, and within does not
+// call f. A deletion that begins after the read of the row may remove data while f still
+// reads. So f must read with one statement: see incarnations.
 func (s *Store) within(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
 	inc, err := s.incarnations.last(ctx, seasonKey)
 	for {

@@ -14,8 +14,9 @@ import (
 
 // Entries yields the ranked entries of a ladder.
 //
-// A row alone is no proof of an entry, because a writer that stopped halfway may have
-// left the row. Entries yields an entry only if its key and divisions give the row.
+// A writer that stopped halfway may have left a row that no entry has. Therefore Entries
+// also reads the entry of each row's user. It yields the entry only if the row follows
+// from the entry's key and divisions.
 func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		inc, err := s.incarnations.fresh(ctx, l.SeasonKey)
@@ -35,36 +36,35 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 	}
 }
 
-// The first page of a bucket is small, and each next page is larger, because most
-// readers want only the top.
+// Most readers want only the top of a ladder. So the first page of a bucket is small, and
+// each next page is twice as large, up to lastLadderPage rows.
 const (
 	firstLadderPage = 8
 	lastLadderPage  = 500
 )
 
-// bucketReader reads one bucket of a ladder. The users of a ladder are spread over
-// buckets, each a partition.
+// bucketReader reads one bucket of a ladder, page by page.
 type bucketReader struct {
 	s      *Store
 	ladder leaderboard.Ladder
 	e      incarnation
 	bucket int
 
-	after *cursor // nil at the top
-	size  int
+	after *cursor // the next page begins after this row; nil means the top
+	size  int     // of the next page, in rows
 	page  []leaderboard.Entry
-	keys  []leaderboard.SortKey // of page
-	end   bool                  // the last page was fetched
+	keys  []leaderboard.SortKey // the sort keys of page
+	end   bool                  // the bucket has no more pages
 }
 
-// cursor is a place in a bucket. The reader wants the rows after it.
+// cursor is the place of a row in a bucket.
 type cursor struct {
 	standing []byte
 	user     string
 }
 
-// openLadder returns the readers of all buckets that have entries after a sort key,
-// as a heap. The reader with the best entry comes first.
+// openLadder returns a heap of readers, one for each bucket that has entries after a sort
+// key. The first reader of the heap has the best entry.
 func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarnation, after leaderboard.SortKey) (readerHeap, error) {
 	start, err := s.cursorAt(ctx, l.SeasonKey, after)
 	if err != nil {
@@ -99,8 +99,8 @@ func (h *readerHeap) next(ctx context.Context) error {
 	return nil
 }
 
-// cursorAt returns the place after a sort key. It reads the board to learn the length
-// of the board's rank keys.
+// cursorAt returns the place of a sort key. It reads the board, because the length of the
+// board's rank keys determines where the user id begins in the sort key.
 func (s *Store) cursorAt(ctx context.Context, seasonKey leaderboard.SeasonKey, key leaderboard.SortKey) (*cursor, error) {
 	if key == "" {
 		return nil, nil
@@ -128,7 +128,7 @@ func (h *readerHeap) Pop() any {
 	return r
 }
 
-// fill fetches pages until a page has an entry, or until the bucket ends.
+// fill fetches pages until r.page has an entry or the bucket has no more pages.
 func (r *bucketReader) fill(ctx context.Context) error {
 	r.page, r.keys = nil, nil
 	for !r.end && len(r.page) == 0 {
@@ -139,7 +139,8 @@ func (r *bucketReader) fill(ctx context.Context) error {
 	return nil
 }
 
-// fetch fetches a page of rows and keeps the entries that have these rows.
+// fetch fetches a page of rows. It appends to r.page the entry of each row, except for
+// orphan rows.
 func (r *bucketReader) fetch(ctx context.Context) error {
 	rows, err := r.rows(ctx)
 	if err != nil || len(rows) == 0 {
@@ -157,13 +158,14 @@ func (r *bucketReader) fetch(ctx context.Context) error {
 	return nil
 }
 
-// standing returns the entry of a row's user, and whether that entry has the row.
+// standing returns the entry of a row's user. It reports whether the row follows from the
+// entry.
 func (r *bucketReader) standing(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
 	entry, ok := entries[leaderboard.UserID(c.user)]
 	return entry, ok && slices.Contains(rowKeys(&entry), rowKey{r.ladder.Division.String(), string(c.standing)})
 }
 
-// rows fetches the next page of rows, whether entries have them or not.
+// rows fetches the next page of rows, including orphan rows.
 func (r *bucketReader) rows(ctx context.Context) ([]cursor, error) {
 	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.ladder.Division.String(), r.bucket}
 	q := op{selectTop, append(args, r.size)}
@@ -206,8 +208,8 @@ func (r *bucketReader) entries(ctx context.Context, rows []cursor) (map[leaderbo
 	return out, err
 }
 
-// OrphanRows yields the rows that no entry has, in every ladder that any user's
-// results of the season have ever named.
+// OrphanRows yields the rows that do not follow from their user's entry. It reads the
+// overall ladder and every division that a result of the season has ever named.
 func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	return func(yield func(leaderboard.OrphanRow, error) bool) {
 		inc, err := s.incarnations.fresh(ctx, seasonKey)
@@ -255,8 +257,8 @@ func (s *Store) orphanRowsIn(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return false, nil
 }
 
-// divisionsOf returns, sorted, "" for the overall ladder and all divisions that the
-// results of a season's registered users have ever named.
+// divisionsOf returns the names of a season's ladders, sorted: "" for the overall ladder,
+// and every division that a result of a registered user has ever named.
 func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
 	all := map[string]bool{"": true}
 	for bucket := range inc.buckets {
@@ -273,7 +275,7 @@ func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// divisionsBy returns the divisions that results of the users have ever named.
+// divisionsBy returns the divisions that the results of the given users have ever named.
 func (s *Store) divisionsBy(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
 	var mu sync.Mutex
 	all := map[string]bool{}

@@ -14,8 +14,8 @@ import (
 const (
 	kindResult    = 0
 	kindRefusal   = 1
-	kindContender = 2 // a payload that prevailed over another payload of its revision
-	kindRepair    = 3 // a number that raises the version, so that a repair prevails
+	kindContender = 2 // a payload that prevailed over another payload of the same revision
+	kindRepair    = 3 // a number that Recount adds to the version, so that its repair prevails
 )
 
 // match is the state of one match of a user.
@@ -30,7 +30,7 @@ type match struct {
 	row        contender // the row of kindResult
 }
 
-// contender is a payload of a revision.
+// contender is a payload with its revision.
 type contender struct {
 	revision int64
 	payload  []byte
@@ -46,9 +46,9 @@ func (c *contender) compare(o *contender) int {
 	return bytes.Compare(c.payload, o.payload)
 }
 
-// eachMatch calls visit for each match that a query finds, ordered by match id. For
-// each row of kindRepair it calls visit with a nil match and the number that the row
-// adds to the version. It stops when visit returns false.
+// eachMatch runs a query and calls visit for each match in the answer, ordered by match
+// id. For each row of kindRepair, it calls visit with a nil match and the number that the
+// row adds to the version. It stops if visit returns false.
 func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool) error {
 	var id string
 	var kind *int8
@@ -126,7 +126,7 @@ func (m *match) add(kind int8, item, payload, high, low []byte, written int64) e
 	return nil
 }
 
-// stand sets the result that stands: the greatest of m's row and its contenders.
+// stand sets m.result to the result that stands: the greatest of m.row and m.contenders.
 func (m *match) stand(key leaderboard.ResultKey) error {
 	best := m.row
 	for _, c := range m.contenders {
@@ -145,17 +145,18 @@ func (m *match) stand(key leaderboard.ResultKey) error {
 	return nil
 }
 
-// put makes r the result that stands. The caller must then write r to the table.
+// put sets m.result to r. The caller must then write r to the table.
 func (m *match) put(r *leaderboard.MatchResult) {
 	m.result, m.payload = r, r.AppendPayload(nil)
 	m.row = contender{r.Revision, m.payload}
 	m.high, m.low = fingerprint(m.payload)
 }
 
-// version returns what the match adds to the state's version.
+// version returns the part of the state's version that comes from the match.
 func (m *match) version() uint64 { return m.versionWith(m.result) }
 
-// versionWith returns the match's share if r is the result that stands.
+// versionWith returns the version that the match would have if r were the result that
+// stands.
 func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	if r == nil {
 		return 0
@@ -163,14 +164,14 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	return uint64(r.Revision) + 1 + uint64(len(m.contenders))
 }
 
-// contested reports whether two payloads of the revision that stands were written,
-// and no contender row records this yet.
+// contested reports whether the result that stands needs a contender row: two payloads of
+// its revision were written, and no contender row records this yet.
 //
-// Two concurrent stores may each have written a payload, and an entry that follows
-// from it. Both entries then have the same version. The row keeps only the greater
-// payload, but its fingerprint shows that there were two. A contender row adds one to
-// the version. So the entry of the payload that prevailed gets a higher version than
-// both old entries.
+// Two stores may concurrently write different payloads of one revision. Each store then
+// writes the entry that follows from its payload, and both entries have the same version.
+// Cassandra keeps only the greater payload, but the fingerprint of the row shows that two
+// payloads were written. A contender row adds one to the version. So the entry that
+// follows from the kept payload gets a higher version than the two earlier entries.
 func (m *match) contested() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
 		return false

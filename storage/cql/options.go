@@ -28,40 +28,40 @@ const (
 
 // Options are the settings of a store. Hosts and DataCenter are required.
 type Options struct {
-	// Hosts are addresses, host or host:port, of some nodes of the local data
-	// center. The driver discovers the others. All nodes listen on one port.
+	// Hosts are the addresses of some nodes of the local data center, as host or
+	// host:port. The driver discovers the other nodes. All nodes must listen on the same
+	// port.
 	Hosts []string
-	// DataCenter is the local data center. The store queries its nodes only,
-	// and waits for a quorum of them. Without a quorum, calls fail with
-	// [leaderboard.ErrUnavailable], also while other data centers are up.
+	// DataCenter is the name of the local data center. The store queries only the nodes
+	// of this data center, and waits for a quorum of them. Without a quorum, calls return
+	// [leaderboard.ErrUnavailable], even if other data centers are up.
 	DataCenter string
-	// Keyspace holds the tables. Default leaderboard.
+	// Keyspace is the name of the keyspace with the tables. Default leaderboard.
 	Keyspace string
-	// Rack is the local rack. If it is set, the store prefers replicas of that rack, and
-	// asks other nodes of the data center if those do not answer.
+	// Rack is the name of the local rack. If it is set, the store first asks the replicas
+	// in this rack. If they do not answer, it asks other nodes of the data center.
 	Rack string
 	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
-	// TLS begins TLS on a connection to addr, as host:port. If it is nil, connections are
-	// without TLS.
+	// TLS starts TLS on a connection to a node. addr is the node's address as host:port.
+	// If TLS is nil, connections do not use TLS.
 	TLS func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
-	// ConnectTimeout bounds the connection to a node, with TLS. Default 5s.
+	// ConnectTimeout bounds the time to connect to a node, including TLS. Default 5s.
 	ConnectTimeout time.Duration
 	// Connections is the number of connections to each node. Default 4.
 	Connections int
 	// Timeout bounds the wait for a node's answer. It must exceed the nodes' own
 	// timeouts, so that the store receives their timeout errors. Default 12s.
 	Timeout time.Duration
-	// Buckets is the number of partitions over which the users of each ladder are
-	// spread, 1 to 4096. It is fixed for a board when the board is created. A
-	// partition of n users takes about 200·n bytes, more with metadata. It should
-	// stay below 100 MB. Reading a ladder reads all of its partitions. The default
-	// of 64 is enough for 25 million users.
+	// Buckets is the number of partitions of each ladder, from 1 to 4096. The users of a
+	// ladder are distributed over them. A board keeps the number that is set when the
+	// board is created. A partition should stay below 100 MB. It takes about 200 bytes
+	// per user, more with metadata. Every read of a ladder reads all of its partitions,
+	// so more of them make reads slower. The default, 64, is enough for 25 million users.
 	Buckets int
-	// CacheUsers is the number of users for whom the store caches a summary of their
-	// results. For a cached user, the cost of a new result does not depend on the
-	// number of the user's results. Default 100,000; a negative number disables the
-	// cache.
+	// CacheUsers is the maximum number of users whose summary the store caches. For a
+	// cached user, the cost of a new result does not depend on the number of earlier
+	// results. Default 100,000; a negative number disables the cache.
 	CacheUsers int
 }
 
@@ -100,9 +100,10 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// ApplySchema creates the keyspace, with a number of replicas per data center, or
-// brings its schema up to date. It calls progress after each migration; progress
-// may be nil. Errors: those of [schema.Apply].
+// ApplySchema creates the keyspace and its tables, or applies the missing migrations to
+// an existing keyspace. replicas is the number of replicas in each data center.
+// ApplySchema calls progress after each migration; progress may be nil. Errors: those of
+// [schema.Apply].
 func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progress func(schema.Migration)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -159,12 +160,12 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	return gs, nil
 }
 
-// localNodes is the driver's filter of nodes. It accepts the nodes of one data
-// center only.
+// localNodes is the driver's filter of nodes. It accepts the nodes of one data center
+// only.
 //
-// Without this filter, the driver asks nodes of other data centers once the local
-// nodes do not answer. LOCAL_QUORUM then means a quorum of the other data center. A
-// write would be acknowledged there, and be missing in the local data center.
+// Without this filter, the driver asks nodes of other data centers if the local nodes do
+// not answer. For such a node, LOCAL_QUORUM means a quorum of its own data center. That
+// data center would acknowledge a write that the local data center does not have.
 type localNodes struct {
 	dataCenter string
 
@@ -186,8 +187,8 @@ func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 }
 
 // checkDataCenter returns [schema.ErrDataCenter] if only nodes of other data centers
-// answered, and these nodes do not know the local data center. It returns nil if it
-// cannot find out.
+// answered, and the cluster has no data center with the name o.DataCenter. If it cannot
+// determine this, it returns nil.
 func (o *Options) checkDataCenter(nodes *localNodes) error {
 	nodes.mu.Lock()
 	local, node := nodes.local, nodes.remote
@@ -225,7 +226,7 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ProtoVersion = 4
 	cfg.NumConns = o.Connections
 	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = o.ConnectTimeout, o.Timeout, o.Timeout
-	// A retry asks another node, at the same consistency.
+	// Retries use the same consistency level: see retries.
 	cfg.Consistency, cfg.SerialConsistency = gocql.LocalQuorum, gocql.Serial
 	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(o.nodes(), gocql.ShuffleReplicas())
 	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
@@ -233,7 +234,7 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.DefaultIdempotence = true
 	// Timestamps are computed from the written data, never from this machine's clock.
 	cfg.DefaultTimestamp = false
-	// The driver keeps trying to reconnect to a node that is down.
+	// If a node is down, the driver tries to reconnect every second.
 	cfg.ReconnectInterval = time.Second
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
@@ -242,8 +243,8 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// nodes returns the policy that orders the nodes. The filter [localNodes] excludes the
-// nodes of other data centers, whatever the policy.
+// nodes returns the policy by which the driver chooses the next node. With every policy,
+// the filter [localNodes] excludes nodes of other data centers.
 func (o *Options) nodes() gocql.HostSelectionPolicy {
 	if o.Rack != "" {
 		return gocql.RackAwareRoundRobinPolicy(o.DataCenter, o.Rack)
@@ -257,9 +258,10 @@ const (
 	retryMax   = 400 * time.Millisecond
 )
 
-// retries retries a statement on the next node, after a delay that doubles and is
-// half random. A retry is safe because the statement carries its timestamp.
-// Conditional statements do not use this policy.
+// retries is the driver's policy of retries. It retries a statement on the next node,
+// after a delay. The delay doubles with each retry, and a half of it is random. A retry
+// is safe because the statement contains its timestamp. Conditional statements do not use
+// this policy.
 type retries struct{}
 
 func (retries) Attempt(q gocql.RetryableQuery) bool {

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// rowKey identifies one of a user's rows in table leaderboard. standing is the sort
-// key without the user.
+// rowKey identifies one row of a given user in table leaderboard. standing is the sort
+// key without the user id.
 type rowKey struct{ division, standing string }
 
 // rowKeys returns the rows that an entry has in its ladders.
@@ -34,42 +34,43 @@ func rowKeysOf(rows []row) []rowKey {
 	return out
 }
 
-// row is a row of table leaderboard. written is its write timestamp, or 0 if the
-// timestamp is unknown.
+// row is a row of table leaderboard. written is the row's write timestamp, or 0 if it is
+// unknown.
 type row struct {
 	rowKey
 	written int64
 }
 
-// ladder returns statement arguments: others, then the partition key of the user's
-// bucket in the ladder of a division.
+// ladder returns statement arguments: others, then the key of the partition of the
+// division's ladder that contains the user.
 func (k *userKey) ladder(inc incarnation, division string, others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// bucket identifies a partition of user_entries, and the partition of the overall
-// ladder with the same key.
+// bucket identifies a partition of table user_entries, and the partition of the overall
+// ladder that has the same key.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
 }
 
-// mostWrites bounds the number of entries in one batch for a bucket.
+// mostWrites bounds the number of changed entries in one batch.
 const mostWrites = 64
 
-// writeBucket writes a group of concurrent changes of a bucket as one batch.
+// writeBucket writes the concurrent changes of several entries in one bucket as one
+// batch.
 func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
 
-// place writes a user's new entry and updates the user's rows in the ladders. The
-// parameter before is the old entry. rows are all other rows of the user that the
-// caller has read.
+// place writes a user's new entry and updates the user's rows in the ladders. before is
+// the old entry. rows contains all other rows of the user that the caller has read.
 //
-// Rows are inserted into divisions before the entry is written, and deleted from
-// divisions after it is written. So no row of an entry is ever missing. A row that
-// both entries have is written again at the new version. Otherwise a writer with an
-// earlier version, which has not read the result behind the row, could delete it.
+// place inserts the rows of divisions before it writes the entry, and deletes rows of
+// divisions after it has written the entry. So every row of the stored entry exists at
+// any time. If both entries have the same row, place writes that row again at the new
+// version. Otherwise a slow writer with an earlier version, whose entry does not have
+// this row, could delete it.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry, before *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -113,16 +114,16 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry,
 	return s.each(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
 }
 
-// derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole
-// state, and updates the entry and the rows of the ladders. wrote is the claim that
-// the caller wrote in step 1, as for resolved. live is false if the incarnation ended
-// while derive read.
+// derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole state,
+// and updates the entry and the rows of the ladders. wrote is the claim that the caller
+// wrote in step 1, or zero (see resolved). live is false if the incarnation ended before
+// derive had read the state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var have stored
 	var rows []row
 	live, err = s.still(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
-		// If the entry is newer than the state just read, the entry's writer has read
-		// results that this read missed. A second read finds them.
+		// If the entry is newer than the state, the entry's writer has read results that
+		// this read missed. A second read of the state finds these results.
 		for range 2 {
 			st, have, rows, err = s.inspect(ctx, b, key, inc, wrote)
 			if err != nil || have.entry == nil || have.entry.Version <= st.version() {
@@ -138,10 +139,11 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	change.Before, change.After = have.entryOr(none), want
 	switch {
 	case have.entry != nil && have.entry.Version > want.Version:
-		// The entry came from another data center, and its results have not arrived yet.
-		// The index of this data center receives the entry that follows from the results
-		// known here. It must not receive the stored entry: together with results that
-		// only this data center has, a different entry of that version may still follow.
+		// The entry came from another data center, and its results have not arrived here
+		// yet. Do not replace it. The returned change contains the entry that follows
+		// from the results in this data center, so the index of this data center receives
+		// that entry. The index must not receive the stored entry: when all results have
+		// arrived, a different entry may have the same version.
 	case have.is(&want) && !orphans(rows, &want), have.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &want, &change.Before, rowKeysOf(rows))
@@ -149,15 +151,14 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	return st, change, true, err
 }
 
-// entries returns the entry that follows from the state, and the entry that would
-// follow if there were no results.
+// entries returns the entry that follows from the state, and the entry that would follow
+// if the user had no results.
 func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderboard.Entry) {
 	return key.entry(b, &st.tally, &st.account, st.version()),
 		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())
 }
 
-// orphans reports whether rows has a row that does not belong to the entry, or lacks
-// a row that belongs to the entry.
+// orphans reports whether rows differs from the rows that the entry should have.
 func orphans(rows []row, e *leaderboard.Entry) bool {
 	want := rowKeys(e)
 	for _, r := range rows {
@@ -168,8 +169,9 @@ func orphans(rows []row, e *leaderboard.Entry) bool {
 	return len(rows) < len(want)
 }
 
-// inspect reads a user's whole state and the stored entry, and then the rows of the
-// user in the ladders. wrote means the same as for resolved.
+// inspect reads a user's whole state and the stored entry, and then the user's rows in
+// the ladders. wrote is the claim that the caller wrote in step 1, or zero (see
+// resolved).
 func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, have stored, rows []row, err error) {
 	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Recount computes a user's entry from the results, and repairs the entry and the
-// user's rows if they differ.
+// Recount computes a user's entry from the results, and repairs the entry and the user's
+// rows if they differ.
 //
-// A cell that was written by hand may have a greater timestamp than a write of the
-// repair, and would prevail over it. Recount then adds a row of kindRepair to the
-// user's state. The row raises the version, so that the repair's timestamps are
-// greater.
+// An operator may have written a cell by hand, with a greater timestamp than the
+// repair's. Cassandra would then keep that cell. In this case Recount adds a row of
+// kindRepair to the user's state. The row raises the version, so the repair gets greater
+// timestamps.
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			if err != nil || ok {
 				return change, err
 			}
-			continue // the user was registered after inspect had read the state
+			continue // another call registered the user after inspect had read the state
 		}
 		want, none := st.entries(b, key)
 		before := have.entryOr(none)
@@ -70,9 +70,9 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			}
 		}
 		if try > 0 && want.Version == placed {
-			// The entry was written at this version and is still wrong. So a write whose
-			// timestamp cannot be read prevails. Presumably it is a deletion by hand, with
-			// a timestamp from a clock.
+			// place has written the entry at this version, but the entry is still wrong.
+			// So another write prevails, and its timestamp cannot be read. Presumably an
+			// operator deleted a row by hand, with a timestamp from a clock.
 			reach = time.Now().Add(time.Minute).UnixMicro()
 		}
 		if reach > deleteTime(want.Version) {
@@ -87,13 +87,13 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		}
 		placed = want.Version
 	}
-	return leaderboard.Change{}, fmt.Errorf("cql: user %q in season %q of board %q: the entry kept changing during its repair; try again: %w",
+	return leaderboard.Change{}, fmt.Errorf("cql: user %q in season %q of board %q: the entry changed in every attempt to repair it; repeat the call: %w",
 		user, season, b.ID, leaderboard.ErrUnavailable)
 }
 
-// unknown removes the entry and the rows of a user that is not registered in the
-// season. A writer that was delayed while the user was erased may have left them.
-// unknown returns false if the user has been registered since.
+// unknown removes the entry and the rows of a user who is not registered in the season.
+// If an erasure overtook a slow writer, this writer may have written them after the
+// erasure. unknown returns false if another call has registered the user in the meantime.
 func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	whole, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -110,12 +110,12 @@ func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey,
 	if err != nil {
 		return change, false, err
 	}
-	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // userRows adds the overall ladder, which is the first
+	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // without the first, the overall ladder, because userRows adds it
 	if err != nil {
 		return change, false, err
 	}
-	// A user is registered before the entry is written. So if the user is registered
-	// by now, the entry and the rows just read may be valid.
+	// Writers register a user before they write the entry. So if the user is registered
+	// now, the entry and the rows that were just read may be valid.
 	if now, err := s.readStatics(ctx, key); err != nil || now.known {
 		return change, false, err
 	}
@@ -132,7 +132,8 @@ func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey,
 	return change, true, s.each(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
 }
 
-// live returns nil if b exists, and [leaderboard.ErrBoardNotFound] if b was deleted.
+// live returns nil if b exists. It returns [leaderboard.ErrBoardNotFound] if b was
+// deleted.
 func (s *Store) live(ctx context.Context, b *leaderboard.Board) error {
 	k, err := s.readBoard(ctx, b.ID)
 	if err == nil && !sameBoard(&k.board, b) {
@@ -141,7 +142,7 @@ func (s *Store) live(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// raise increases the version of a user's state by an increment.
+// raise writes a row of kindRepair that increases the version of a user's state.
 func (s *Store) raise(ctx context.Context, key *userKey, st *state, increment uint64) error {
 	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
 	return s.writeUser(ctx,

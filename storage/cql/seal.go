@@ -14,34 +14,36 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// seal is a row of table seals. It names the generation of final standings that is
-// valid. A generation is one complete set of a season's final standings, and each Seal
-// writes a new one.
+// seal is a row of table seals. It names the valid generation of final standings. A
+// generation is one complete set of a season's final standings. Each Seal writes a new
+// one.
 type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts the changes of entries that a pending generation may lack:
-	// erasures, and changes for which Amend was called. If Overtaken changed while a
-	// generation was written, that generation never becomes valid.
+	// Overtaken counts changes of entries: erasures, and changes after which Amend was
+	// called. A generation that was being written at such a change may not include the
+	// change. So if Overtaken changes while a generation is written, that generation
+	// never becomes valid.
 	Overtaken int `json:"erasures,omitempty"`
-	// Pending are the generations that are being written or removed. If the process
-	// that did so died, its generation stays here.
+	// Pending lists the generations that a process writes or removes. If the process
+	// dies, its generation stays in the list.
 	Pending []pendingGeneration `json:"loose,omitempty"`
 
 	body string // the stored text
 }
 
 // pendingGeneration is a generation that is not valid, but may have rows. Since is the
-// time at which its Seal started, or zero if the generation may be removed at once.
+// time at which Seal started to write it. A zero Since means that any Seal may remove the
+// generation at once.
 type pendingGeneration struct {
 	Generation string    `json:"generation"`
 	Since      time.Time `json:"since"`
 }
 
 // pendingTimeout is the age at which Seal removes a pending generation, because the
-// process that wrote it has presumably died. If that process is alive, it must only
-// write the generation again.
+// process that wrote it has presumably died. If that process is alive, it finds that its
+// generation is not pending any more, and writes a new one.
 const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
@@ -73,8 +75,8 @@ func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// swapSeal replaces the stored seal by next if the stored seal equals have, and
-// reports whether it did.
+// swapSeal replaces the stored seal by next if the stored seal equals have. It reports
+// whether it has replaced the seal.
 func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, have, next *seal) (bool, error) {
 	text, err := json.Marshal(next)
 	if err != nil {
@@ -108,20 +110,20 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	}
 }
 
-// Seal writes the final standings of a season as a new generation. The generation is
-// valid once the seal names it. While Seal writes, another process may make its own
-// generation valid, or record that entries changed. Seal then discards its generation
-// and starts again.
+// Seal writes the final standings of a season as a new generation. The generation becomes
+// valid when the seal names it. While Seal writes, another process may make its own
+// generation valid, or record that entries have changed. Then Seal discards its
+// generation and starts again.
 //
-// The seal lists a generation as pending before the generation's first row is written,
-// and until the generation is valid or removed. So if a process dies during Seal, its
-// generation can be found: the first Seal at least a day later removes it, and so does
-// deleting the season.
+// Seal adds its generation to Pending before it writes the first row. It removes the
+// generation from Pending when the generation becomes valid or is removed. So if a
+// process dies during Seal, Pending still names its generation. The next Seal after at
+// least a day removes this generation; so does a deletion of the season.
 //
 // Seal may start from a cached incarnation that another process has ended. So Seal reads
-// the season's row after its generation is listed. If the incarnation has ended, Seal
-// starts again with the next one. Otherwise every later deletion finds the generation
-// in the list.
+// the season's row after it has added its generation to Pending. If the incarnation has
+// ended, Seal starts again with the next incarnation. Otherwise every later deletion of
+// the season finds the generation in Pending.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -169,13 +171,13 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 			}
 			x.Pending = slices.DeleteFunc(x.Pending, f.is)
 			if x.sealed() {
-				x.Pending = append(x.Pending, pendingGeneration{Generation: x.Generation}) // removed below
+				x.Pending = append(x.Pending, pendingGeneration{Generation: x.Generation}) // removed after the swap
 			}
 			x.Generation = f.generation
 			return true
 		})
 		switch {
-		case err != nil: // the generation may be valid, so it must not be removed
+		case err != nil: // the outcome of the swap is unknown: the generation may be valid and must not be removed
 			return leaderboard.SeasonRecord{}, err
 		case ok:
 			for _, l := range sealed.Pending {
@@ -193,22 +195,23 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 
 // Amend replaces the final standings of a sealed season.
 //
-// Final standings must include the change of an entry also if it happens while Seal
-// runs. Consider a writer that changes an entry and then calls Amend, and a concurrent
-// Seal. Seal lists its generation as pending, then reads the entries, and then makes
-// the generation valid. The seal is changed by conditional statements (swaps) only, so
-// all its changes have one order.
+// A writer may change an entry while Seal runs. The final standings must include this
+// change. Consider a writer that changes an entry and then calls Amend, and a concurrent
+// Seal. Seal first adds its generation to Pending, then reads the entries, and then makes
+// the generation valid. All changes of the seal are conditional statements (swaps), so
+// they have a definite order.
 //
-//   - If Amend finds neither a pending nor a valid generation, every Seal that starts
-//     later reads the entries after the change, and finds the change.
-//   - If Amend finds a pending generation, it raises Overtaken by a swap. If the swap
-//     of Amend comes before the swap of Seal, Seal starts again and reads the change.
-//     If the swap of Seal comes first, the swap of Amend fails. Amend then reads the
-//     seal again and finds the season sealed.
-//   - If Amend finds the season sealed, it calls Seal, which reads the change.
+//   - If Amend finds neither a pending nor a valid generation, Seal has not read any
+//     entry yet. Seal then reads the change.
+//   - If Amend finds a pending generation, it increments Overtaken by a swap. If this
+//     swap comes before the last swap of Seal, Seal starts again and reads the change. If
+//     the last swap of Seal comes first, the swap of Amend fails. Amend then reads the
+//     seal again and finds that the season is sealed.
+//   - If Amend finds that the season is sealed, it calls Seal, and this Seal reads the
+//     change.
 //
-// If the writer dies before Amend returns, it has acknowledged nothing. The change is
-// then sent again, to a writer that calls Amend again.
+// If the writer dies before Amend returns, it has not acknowledged the change. The sender
+// then sends the change again, and the writer that receives it calls Amend.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.last(ctx, seasonKey) // the incarnation in which the caller changed entries
@@ -246,8 +249,8 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes a generation without rows from the seal of an ended incarnation. It
-// deletes a seal that lists no other generation.
+// unlist removes f, a generation without rows, from the seal of an ended incarnation. If
+// the seal then names no generation, unlist deletes the seal.
 func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f final) error {
 	for {
 		have, err := s.readSeal(ctx, seasonKey, inc)
@@ -268,7 +271,8 @@ func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc
 	}
 }
 
-// dropSeal deletes the stored seal if it equals have, and reports whether it did.
+// dropSeal deletes the stored seal if it equals have. It reports whether it has deleted
+// the seal.
 func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, have *seal) (bool, error) {
 	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, have.body}}, map[string]any{})
 }

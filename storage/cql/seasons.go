@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// seasonOf is a row of table seasons, with the season's id.
+// seasonOf is a season's id and its incarnation.
 type seasonOf struct {
 	season leaderboard.SeasonID
 	incarnation
@@ -66,8 +66,8 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return x.record(seasonKey), err
 }
 
-// anyUser reports whether a season has a registered user. A season has none before
-// its first result, and after all its users were erased.
+// anyUser reports whether a season has a registered user. It has none before its first
+// result, or after the erasure of all its users.
 func (s *Store) anyUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	found := false
 	var user string
@@ -100,8 +100,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.sweep(ctx, seasonKey, inc)
 }
 
-// endIncarnation ends the incarnation of a season. Calls that start afterwards do not
-// read its data, so the season is empty for them.
+// endIncarnation ends the incarnation of a season, and returns the next one. Calls that
+// start later do not read data of the ended incarnation, so the season is empty for them.
 func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (incarnation, error) {
 	if !inc.open {
 		return inc, nil
@@ -114,16 +114,16 @@ func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.Season
 	return s.incarnations.fresh(ctx, seasonKey)
 }
 
-// endIncarnations ends the incarnations of all seasons of a board that is being
-// deleted. If a new board with the id exists already, endIncarnations does nothing,
-// because CreateBoard of the new board has ended the old incarnations.
+// endIncarnations ends the incarnations of all seasons of a board that is being deleted.
+// If a new board already has the id, endIncarnations does nothing, because CreateBoard
+// has already ended the incarnations of the old board.
 func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
 		return err
 	}
-	// If a board is found after the rows were read, it is a new board with the same id.
-	// The incarnations may be the new board's, and must not be ended.
+	// If a board exists now, it is a new board with the same id. The rows may be
+	// incarnations of the new board, which must stay open.
 	if k, err := s.readBoard(ctx, id); k.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
@@ -133,13 +133,13 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of a season's ended incarnations. No call reads that data any
-// more. Two kinds of calls can still write to an ended incarnation: calls that began
-// before its end, and calls that start from a cached incarnation. Both find out that
-// the incarnation has ended before they return. Whatever they write, no call reads.
-// A Seal removes its rows. An Apply leaves its rows: the deletions of sweep, whose
-// timestamp is above all others, remove those of known users; those of a user whom
-// sweep did not find stay, without a reader.
+// sweep removes the data of a season's ended incarnations. No call reads these data any
+// more. Two kinds of calls may still write to an ended incarnation: calls that began
+// before its end, and calls that start from a cached incarnation. Both read the season's
+// row before they return, and find that the incarnation has ended. A Seal then removes
+// its rows. An Apply does not. If sweep found the user of these rows, its deletions also
+// remove later writes, because sweepTime is greater than all other timestamps. Otherwise
+// the rows stay, but no call reads them.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for number := inc.swept; number < inc.number; number++ {
 		old := inc
@@ -171,8 +171,9 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 		if err != nil {
 			return err
 		}
-		// Only the users' partitions of match_results name the divisions. So the rows
-		// of the divisions are deleted before those partitions.
+		// Only the users' partitions of match_results contain the names of the divisions.
+		// An interrupted sweep must find these names again. So sweep deletes the rows of
+		// the divisions before these partitions.
 		names := slices.Sorted(maps.Keys(divisions))
 		err = s.each(ctx, len(names), func(ctx context.Context, i int) error {
 			return s.conn.write(ctx, op{deleteRows, partition(names[i], bucket)})

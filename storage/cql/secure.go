@@ -34,17 +34,18 @@ func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.D
 	if err != nil {
 		return nil, err
 	}
-	// The name is that of Options.Hosts. Nodes that the driver discovers have none, so
-	// it is their IP address.
+	// The address contains the host name from Options.Hosts. For a node that the driver
+	// has discovered, it contains the IP address instead.
 	if conn, err = d.o.TLS(ctx, conn, host.HostnameAndPort()); err != nil {
 		return nil, err
 	}
-	return &gocql.DialedHost{Conn: conn, DisableCoalesce: true}, nil // TLS has no vectored writes, which coalescing needs
+	return &gocql.DialedHost{Conn: conn, DisableCoalesce: true}, nil // the driver coalesces by vectored writes, which TLS connections do not have
 }
 
 var errCredentialsRequired = errors.New("the node requires credentials")
 
-// unauthenticated answers a node that asks for credentials, if there are none.
+// unauthenticated is the authenticator if no credentials are set. If a node asks for
+// credentials, it returns errCredentialsRequired.
 type unauthenticated struct{}
 
 func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
@@ -53,8 +54,8 @@ func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
 
 func (unauthenticated) Success([]byte) error { return nil }
 
-// attempts keeps the last failure to connect to a node, because the driver reports it
-// as text only.
+// attempts keeps the last error of a connection to a node, because CreateSession returns
+// the text of this error only.
 type attempts struct {
 	mu   sync.Mutex
 	addr string
@@ -76,8 +77,9 @@ func (a *attempts) last() (addr string, err error) {
 	return a.addr, a.err
 }
 
-// rejected returns an error that names the settings to correct, if err means that the
-// node at addr refuses the credentials or TLS. Otherwise it returns nil.
+// rejected examines err, the error of a connection to the node at addr. If the node has
+// refused the credentials or TLS, rejected returns an error that names the settings to
+// correct. Otherwise it returns nil.
 func (o *Options) rejected(addr string, err error) error {
 	var request gocql.RequestError
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)

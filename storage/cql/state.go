@@ -12,44 +12,45 @@ import (
 
 // # Why no lock is needed
 //
-// The state of a user in a season is everything from which the user's entry follows.
-// It consists of the results, the account (ban and erasures), and contender rows. A
-// contender row records that two payloads of one revision were written. Each part
-// is a join: in any order of writes, Cassandra keeps the greatest value. So the state
-// only grows. Its version, [state.version], is a number that grows strictly with the
-// state.
+// The state of a user in a season is all data from which the user's entry follows: the
+// results, the account (bans and erasures), and contender rows. A contender row records
+// that two payloads of one revision were written. In each cell of the state, Cassandra
+// keeps the greatest value that was written, whatever the order of the writes. So the
+// state only grows. Every growth of the state increases its version, [state.version].
 //
-// Any number of writers, in any number of processes, take three steps each. A
-// step is complete at a quorum of the data center before the next step begins.
+// Any number of writers, in any number of processes, can change a user concurrently. Each
+// writer takes three steps. It begins a step after a quorum of the data center has
+// completed the previous step.
 //
 //  1. Write a part of the state.
 //  2. Read the state.
 //  3. Write the entry that follows from the state, and the rows of the ladders,
 //     at timestamps computed from the state's version.
 //
-// Once all writers have completed step 3, the entry is that of the whole state:
+// When all writers have completed step 3, the stored entry is the one that follows from
+// the whole state:
 //
-//   - Of any two writers, one completes step 1 last. It begins step 2 after that,
-//     so it reads what both have written.
-//   - So at least one writer has read everything that all writers wrote. Let L be such
-//     a writer, the one with the greatest version. Every other writer has read a part
-//     of the state that L read, so no version is greater than L's.
-//   - A writer whose version equals L's has read the same state, because the
-//     version grows strictly. It writes the same bytes at the same timestamps.
-//   - All others write at smaller timestamps. So the entry of L prevails.
+//   - The writer that completes step 1 last begins step 2 when every step 1 is
+//     complete. So it reads everything that all writers wrote.
+//   - Let L be that writer. Every other writer has read the same state as L, or a smaller
+//     one. So no writer has a greater version than L.
+//   - A writer with the version of L has read the same state, because a smaller state has
+//     a smaller version. It writes the same bytes at the same timestamps as L.
+//   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
-// This holds for every order of the writers' steps, however often a step is repeated,
-// and however long a writer pauses between two steps. Before all writers have
-// completed step 3, two entries with one version may exist. They follow from states
-// that each lack a part. Cassandra then keeps one of the two.
+// This is true for every order of the writers' steps, even if a writer repeats a step or
+// waits long between two steps. Until all writers have completed step 3, two writers may
+// write different entries with the same version, if each has read a part of the state
+// that the other has not read. Cassandra then keeps one of the two entries.
 //
-// A writer that dies before step 3 has acknowledged nothing, so its result is
-// sent again. The next writer finds the result in the state and does steps 2
-// and 3.
+// If a writer dies before the end of step 3, it has not acknowledged its result, so the
+// sender sends the result again. The writer that receives it finds the result in the
+// state, and does steps 2 and 3.
 //
-// With several data centers, a quorum of one data center may lack recent writes of the
-// others. But every result comes through the log of each data center. So each data
-// center has a writer L of its own, which has read everything.
+// With several data centers, a quorum of one data center may not yet have recent writes
+// of the others. But Kafka mirrors every result to each data center, and a writer in each
+// data center applies it. So the argument is true for the writers of each data center
+// alone.
 
 // userKey identifies a user in an incarnation of a season.
 type userKey struct {
@@ -58,8 +59,8 @@ type userKey struct {
 	user        leaderboard.UserID
 }
 
-// args returns statement arguments: others, then the partition key of the user's
-// results.
+// args returns statement arguments: others, then the key of the user's partition in table
+// match_results.
 func (k *userKey) args(others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, string(k.user))
 }
@@ -68,27 +69,27 @@ func (k *userKey) result(match leaderboard.MatchID) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: k.SeasonKey, User: k.user, Match: match}
 }
 
-// statics holds the static cells of a user's partition.
+// statics contains the static cells of a user's partition in table match_results.
 type statics struct {
 	account account
-	known   bool  // the account cell exists: the user is registered in the season
+	known   bool  // the cell with the account exists, so the user is registered in the season
 	claim   claim // the claim in this data center
-	// divisions are all divisions that the user's results have ever named.
+	// divisions contains all divisions that the user's results have ever named.
 	divisions map[string]bool
 }
 
-// same reports whether a summary that was computed with the cells o is still valid
-// for the cells x. It ignores the divisions.
+// same reports whether x and o are equal except for the divisions. If so, a summary that
+// was computed with o is still valid for x.
 func (x *statics) same(o *statics) bool {
 	return x.known == o.known && x.claim == o.claim && x.account == o.account
 }
 
-// state is a user's state in a season: the whole state, or the part that concerns
-// some matches.
+// state is a user's state in a season: the whole state, or a part with some of the
+// matches.
 type state struct {
 	statics
 	matches map[leaderboard.MatchID]*match
-	repairs uint64            // the sum of what rows of kindRepair add to the version
+	repairs uint64            // the sum of the numbers that rows of kindRepair add to the version
 	tally   leaderboard.Tally // the tally of all results
 }
 
@@ -118,8 +119,9 @@ func (s *Store) readStatics(ctx context.Context, key *userKey) (statics, error) 
 	return st, err
 }
 
-// readState reads a user's state without the statics. If only is nil, it reads all
-// matches, otherwise those in only. It does not set the tally: see [state.count].
+// readState reads a user's state without the static cells. If only is nil, it reads all
+// matches; otherwise it reads the matches in only. It does not set the tally: see
+// [state.count].
 func (s *Store) readState(ctx context.Context, key *userKey, only []leaderboard.MatchID) (*state, error) {
 	st := &state{matches: map[leaderboard.MatchID]*match{}}
 	const chunk = 100
@@ -156,11 +158,11 @@ func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state) 
 	})
 }
 
-// version returns the version of the entry that follows from the state. It grows
-// with every change of the state that the entry may depend on. A higher revision
-// adds the difference of the revisions. A payload that prevails within its
-// revision adds one, and so does each change of a ban. An erasure raises the
-// version above all earlier versions.
+// version returns the version of the entry that follows from the state. Every change of
+// the state that can affect the entry increases the version. If a result is replaced by
+// one with a higher revision, the version grows by the difference of the revisions. A
+// contender row adds one. A change of a ban adds one. An erasure raises the version above
+// all earlier versions.
 func (st *state) version() uint64 {
 	v := st.account.version() + st.repairs
 	for _, m := range st.matches {
@@ -179,7 +181,7 @@ func (st *state) match(id leaderboard.MatchID) *match {
 	return m
 }
 
-// count sets the tally to that of all results.
+// count sets the tally to the tally of all results.
 func (st *state) count(b *leaderboard.Board) (err error) {
 	st.tally, err = b.Count(st.results())
 	return err
@@ -221,16 +223,15 @@ func (s *Store) whole(ctx context.Context, b *leaderboard.Board, key *userKey) (
 	return st, st.count(b)
 }
 
-// resolved reads a user's whole state, as step 2 of a writer. If a payload in it is
-// contested ([match.contested]), resolved writes a contender row for the payload and
-// reads again. wrote is the claim that the caller wrote in step 1, or zero if it
-// wrote none.
+// resolved reads a user's whole state: step 2 of a writer. If a result in the state is
+// contested ([match.contested]), resolved writes a contender row and reads again. wrote
+// is the claim that the caller wrote in step 1, or zero if it wrote none.
 //
-// If the claim that resolved reads is not wrote, another store's claim has prevailed.
-// Its number is the same or greater. That store has not seen wrote, and may not have
-// read what the caller wrote. So resolved writes a claim with a greater number, which
-// makes that store read the whole state again. It does so once. This is enough: a
-// store that claims after resolved began to read also reads what the caller wrote.
+// If resolved reads another claim than wrote, the claim of another store X has prevailed.
+// X may not have read the results that the caller wrote. So resolved writes a claim with
+// a greater number, which makes X read the whole state again. Once is enough: if another
+// store claims the user after resolved began to read, that store also reads the caller's
+// results.
 func (s *Store) resolved(ctx context.Context, b *leaderboard.Board, key *userKey, wrote claim) (*state, error) {
 	for {
 		st, err := s.whole(ctx, b, key)
@@ -261,9 +262,10 @@ func (s *Store) resolved(ctx context.Context, b *leaderboard.Board, key *userKey
 // maxBatchBytes bounds the size of one batch of statements.
 const maxBatchBytes = 256 << 10
 
-// writeUser runs statements on a user's partition, in batches of up to maxBatchBytes.
-// The last statement goes into the first batch, because it is the claim if there is
-// one. Other stores can then read the claim before the last result is written.
+// writeUser runs statements on a user's partition, in batches of up to maxBatchBytes. If
+// ops contains a claim, it must be the last statement. writeUser moves the last statement
+// to the first batch, so that other stores can read the claim before all results are
+// written.
 func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	if n := len(ops); n > 1 {
 		ops[0], ops[n-1] = ops[n-1], ops[0]

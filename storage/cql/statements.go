@@ -1,13 +1,18 @@
 package cql
 
-// All statements of the store. Package schema has statements of its own. A statement
-// that writes has either USING TIMESTAMP or a condition. Tables that are written by
-// conditional statements (lightweight transactions) are never written by others.
+// All statements of the store; the statements that change the schema are in package
+// schema. A statement that writes has either USING TIMESTAMP or a condition. A
+// conditional statement is a lightweight transaction. No table is written by both kinds
+// of statements.
 //
-// The column edition holds the number of an incarnation. The table user_scopes holds
-// the seasons of a user. The column realm is always 0, so that one partition holds all
-// boards, one all API keys, one the ends of all bans, and one the days of acts. The column ban holds the ban on
-// every board in rows that were written before bodies held bans.
+// Some names in the schema are older than the terms in this code:
+//
+//   - The column edition contains the number of an incarnation.
+//   - The table user_scopes contains the seasons of each user.
+//   - The column realm is always 0, so that each of the tables boards, api_keys, ban_ends
+//     and audit_days is a single partition.
+//   - The column ban of table accounts contains the ban on every board, in rows that an
+//     older version wrote. In newer rows, the column body contains all bans.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`

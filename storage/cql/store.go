@@ -1,6 +1,6 @@
-// Package cql keeps boards, match results and entries in a Cassandra cluster.
-// Any number of processes may use one keyspace concurrently. README.md describes
-// the tables; state.go explains why no locks are needed.
+// Package cql is the [leaderboard.Store] on Cassandra. Any number of processes may use
+// one keyspace concurrently. README.md describes the tables. state.go explains why the
+// store needs no locks.
 package cql
 
 import (
@@ -23,21 +23,20 @@ const (
 	defaultMaxMatches = 1_000_000
 )
 
-// Store is a [leaderboard.Store] in a keyspace. Within one Store, calls that
-// change the same user run one after another. Calls of different stores may
-// overlap.
+// Store is a [leaderboard.Store] in a keyspace. Calls of one Store that change the same
+// user run one after another. Calls of different Stores may run concurrently.
 type Store struct {
 	conn conn
 	dc   string
-	// name distinguishes this store's claims from the claims of other stores.
+	// name is random. It distinguishes this store's claims from those of other stores.
 	name    [8]byte
 	buckets int // the number of partitions of each ladder of a new board
 	// parallel bounds the statements that one call runs concurrently.
 	parallel int
-	// maxMatches bounds the matches of one user in one season, so that they can be
-	// read within the timeout of a call.
+	// maxMatches bounds the number of matches of one user in one season, so that the
+	// store can read all of them within the timeout of a call.
 	maxMatches int64
-	now        func() time.Time // used only for the age of unfinished final standings, see pendingGeneration
+	now        func() time.Time // used only for the ages of pending generations and of ends of bans
 
 	incarnations incarnations
 	writes       coalesce.Group[bucket, []op]
@@ -47,8 +46,8 @@ type Store struct {
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open connects to a keyspace, whose schema must not be older than this program.
-// Errors: those of [schema.Check] and [schema.CheckDataCenter];
+// Open connects to a keyspace. The schema of the keyspace must not be older than this
+// program. Errors: those of [schema.Check] and [schema.CheckDataCenter];
 // [leaderboard.ErrUnavailable] if no node of the data center answers.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
@@ -73,7 +72,7 @@ func open(c conn, o Options) *Store {
 	s.incarnations.reads.Call = s.readIncarnations
 	s.writes.Call, s.writes.MaxBatch = s.writeBucket, mostWrites
 	if o.CacheUsers > 0 {
-		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // New fails for sizes below 1 only
+		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // New only fails if the size is below 1
 	}
 	return s
 }
@@ -84,7 +83,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// userLocks serializes the calls of one store on the same user.
+// userLocks makes the calls of one store that change the same user run one after another.
 type userLocks struct {
 	mu    sync.Mutex
 	locks map[leaderboard.UserID]*userLock
@@ -92,7 +91,7 @@ type userLocks struct {
 
 type userLock struct {
 	held  chan struct{} // full while the lock is held
-	calls int           // the calls that hold the lock or wait for it
+	calls int           // number of calls that hold the lock or wait for it
 }
 
 // lock waits until no other call of this store works on the user.
@@ -125,8 +124,8 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 	}
 }
 
-// each runs f for every index below n, up to s.parallel of them concurrently.
-// After the first error it starts no further call, and returns that error.
+// each calls f with every index from 0 to n-1. Up to s.parallel calls run concurrently.
+// After the first error, each starts no more calls, and returns this error.
 func (s *Store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)

@@ -11,51 +11,53 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// # Why the whole state need not be read every time
+// # How a writer avoids reading the whole state
 //
-// Step 2 of a writer (see state.go) costs more the more results the user has. So
-// a store caches a [summary] of each user that it works on: the tally and the
-// version. With a summary, step 2 reads no results. It reads the claim instead,
-// and compares it with the claim that the summary holds.
+// The cost of step 2 of a writer (see state.go) grows with the number of the user's
+// results. So a store caches a [summary] of each user whom it changes. The summary
+// contains the tally, the version and a claim. With a summary, step 2 reads no results.
+// It only reads the claim from the table, and compares it with the claim in the summary.
 //
-// The claim is a static cell of the user's partition that names one store. A
-// store that does not hold the claim writes its claim in one batch with its
-// results. Let store X hold the claim. The summary of X includes all results that
-// existed when X's claim was written, and all results that X has written since. Let
-// store Y write a result.
+// The claim is a static cell of the user's partition that names one store: the claim
+// holder. A store that is not the holder writes its own claim in one batch with its
+// results. Let store X be the holder. The summary of X includes all results that existed
+// when X wrote its claim, and all results that X has written since. Let another store, Y,
+// write a result.
 //
-// Case 1: Y held no claim in its step 1, so it wrote one with the result.
+// Case 1: In its step 1, Y knew that it was not the holder. So Y wrote a claim with the
+// result.
 //
-//   - If X sees that claim in its step 2, X writes a new claim and reads the whole
+//   - If X reads this claim in its step 2, X writes a new claim and reads the whole
 //     state.
-//   - Otherwise, Y's step 1 ended after X's step 2 began. So Y reads the whole
-//     state after X's step 1, and has read what both wrote. This is the writer
-//     that the argument in state.go needs.
+//   - Otherwise, step 1 of Y ended after step 2 of X began. So Y reads the whole state
+//     after step 1 of X, and reads the results of both. Y is the writer L in the argument
+//     of state.go.
 //
-// Case 2: Y believed that it held the claim, but had lost it to X.
+// Case 2: In its step 1, Y assumed that it was the holder, but X had replaced its claim.
 //
-//   - If Y sees X's claim in its step 2, Y writes a new claim and reads the whole
-//     state. This is case 1.
-//   - Otherwise, Y's step 1 ended before X's claim was written. So the summary of
-//     X includes the result.
+//   - If Y reads the claim of X in its step 2, Y writes a new claim and reads the whole
+//     state. The rest is as in case 1.
+//   - Otherwise, step 1 of Y ended before X wrote its claim. So the summary of X includes
+//     the result.
 //
-// Two claims may have the same number. The claim of the store with the greater
-// name then prevails, and the other store writes a claim with a greater number
-// ([Store.resolved]).
+// Two stores may concurrently write claims with the same number. Then the claim of the
+// store with the greater name prevails. The other store writes another claim with a
+// greater number ([Store.resolved]).
 //
-// So whenever a summary lacks an acknowledged result, a store that has read the
-// result corrects the entry. A summary may also lack a result that was written but not
-// acknowledged, because its writer died between steps 1 and 2. That result is sent
-// again. What the store does then depends on the summary's list of matches
-// ([matchSet]):
+// So if a summary does not include an acknowledged result, another store has read that
+// result and writes the correct entry. A summary may also not include a result whose
+// writer died between steps 1 and 2. Such a result was not acknowledged, so the sender
+// sends it again. The store that receives it looks up the match in the summary's list of
+// matches ([matchSet]):
 //
-//   - A result that the summary includes unchanged needs no work.
-//   - For a different result of an included match, the store reads the whole
+//   - If the list contains the match with the same result, the store has nothing to do.
+//   - If the list contains the match with a different result, the store reads the whole
 //     state.
-//   - A match that is not included needs no read. If the same result is already in
-//     the table, the store writes the same bytes again, and from then on the result
-//     counts. If another result of the match is in the table, the new result counts
-//     until the other one is sent again, as if the new result had arrived first.
+//   - If the list does not contain the match, the store writes the result without a read.
+//     If the table already has the same result, the store writes the same bytes again,
+//     and the result now counts. If the table has another, unacknowledged result of the
+//     match, the new result counts until the sender sends the other one again. The
+//     outcome is the same as if the new result had arrived first.
 
 // summary is the cached state of a user whose claim the store holds.
 type summary struct {
@@ -66,13 +68,13 @@ type summary struct {
 	set   matchSet
 }
 
-// matchSet is the set of the matches in a user's state, sorted by the hash of the
-// match id. If the set is nil, the matches are unknown. Hashes may collide: about one
-// of some millions of lookups finds a match that is not in the set. The store then
-// reads that match from the table.
+// matchSet is the set of the matches in a user's state, sorted by the hashes of the match
+// ids. A nil set means that the matches are unknown. The hashes of two ids may be equal.
+// So about one of eight million lookups in a full set finds an element although the set does not contain
+// the match. The store then reads the match from the table.
 type matchSet []matchElement
 
-// matchElement is the element of one match.
+// matchElement is the element of a matchSet for one match.
 type matchElement struct {
 	id uint32 // a hash of the match id
 	// standing identifies the match and the revision and content of the result that
@@ -80,13 +82,14 @@ type matchElement struct {
 	standing standingID
 }
 
-// standingID is the first 16 bytes of a SHA-256. Results with equal ids are equal, as
-// for [leaderboard.ContentID]. A shorter hash is not enough: the store ignores a result
-// that the set has, so a collision would lose a correction.
+// standingID is the first 16 bytes of a SHA-256. This is long enough to regard results
+// with equal ids as the same result. With a shorter hash, two different results might
+// have equal ids. The store would then ignore a correction as a repeated result.
 type standingID [16]byte
 
-// maxMatchSet bounds the size of a matchSet, and so the memory per cached user. For
-// a user with more matches, the store reads the matches of each call from the table.
+// maxMatchSet bounds the number of matches in a matchSet, and so the memory per cached
+// user. If a user has more matches, the store reads the matches of each call from the
+// table.
 const maxMatchSet = 512
 
 var matchSeed = maphash.MakeSeed()
@@ -118,10 +121,11 @@ func (st *state) matchSet() matchSet {
 	return set
 }
 
-// knows returns stands if r is the standing result of its match according to the set,
-// and unseen if the set does not contain the match. If both are false, the table must
-// be read. For example, the set cannot decide about a result whose time the service
-// chose (r.Assigned), because the earliest such time counts.
+// knows looks up the match of r. stands means that r is the result that stands. unseen
+// means that the set does not contain the match. If both are false, the caller must read
+// the table. For example, if the service chose the time of r (r.Assigned), stands is
+// always false, because the result with the earliest chosen time counts and the set does
+// not contain times.
 func (set matchSet) knows(r *leaderboard.MatchResult) (stands, unseen bool) {
 	if set == nil {
 		return false, false
@@ -139,8 +143,8 @@ func (set matchSet) knows(r *leaderboard.MatchResult) (stands, unseen bool) {
 	return false, false
 }
 
-// with returns the set plus the given matches, none of which it contains. The
-// caller must not use the old set afterwards.
+// with returns the set plus the matches with the given ids. The set must not contain any
+// of them. The caller must not use the old set after the call.
 func (set matchSet) with(ids []leaderboard.MatchID, matches map[leaderboard.MatchID]*match) matchSet {
 	if set == nil || len(set)+len(ids) > maxMatchSet {
 		return nil
@@ -153,14 +157,15 @@ func (set matchSet) with(ids []leaderboard.MatchID, matches map[leaderboard.Matc
 	return set
 }
 
-// claim names the store that may work from its summary of a user. It consists of a
-// number of 8 bytes and the store's name. The greatest claim prevails.
+// claim names the store that may use its cached summary of a user. It consists of a
+// number, 8 bytes, and the store's name. The greatest claim prevails.
 type claim [16]byte
 
 func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
-// claim returns a statement that claims the user for this store. The number of the new
-// claim is greater than the number of st.claim. claim puts the new claim into st.
+// claim returns a statement that writes a claim of this store on the user. The new
+// claim's number is the number of st.claim plus one. The method sets st.claim to the new
+// claim.
 func (s *Store) claim(key *userKey, st *statics) op {
 	number := st.claim.number() + 1
 	binary.BigEndian.PutUint64(st.claim[:8], number)

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// readAccount returns a user's account. If the user has no account, it is zero.
+// readAccount returns a user's account, or a zero userAccount if the user has none.
 func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (userAccount, error) {
 	return s.readAccountHash(ctx, userHash(user))
 }
@@ -55,8 +55,8 @@ func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, chan
 	}
 }
 
-// userSeasons returns the user's keys in all open incarnations in which the user is
-// registered.
+// userSeasons returns a key for each open incarnation in which the user is registered,
+// ordered by board and season.
 func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
 	var board, season string
 	var number int
@@ -92,12 +92,13 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, err
 }
 
-// changed returns the changes in which the version of the entry changed.
+// changed returns those of the changes that give the entry another version.
 func changed(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// hide copies a changed account into a season and updates the user's entry there.
+// hide writes a copy of the changed account into a season, and updates the user's entry
+// in the season.
 func (s *Store) hide(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
 	s.drop(key)
 	b, inc, err := s.boardOf(ctx, key)
@@ -117,8 +118,8 @@ func (s *Store) hide(ctx context.Context, key *userKey, acc *account) (leaderboa
 	return change, err
 }
 
-// boardOf returns the board and the current incarnation of the season in key. If the
-// board was deleted, the returned board is zero.
+// boardOf returns the board of key, and the current incarnation of the season of key. If
+// the board was deleted, the returned board is zero.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	k, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -134,9 +135,10 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 // Erase removes all data of a user. If it is interrupted, the next Erase of the user
 // completes it.
 //
-// Each erasure begins a new epoch of the user. The deletions of the erasure cover every
-// timestamp of earlier epochs, so they also remove writes of earlier epochs that
-// arrive after the deletions. All writes of the new epoch have greater timestamps.
+// Each erasure begins a new epoch of the user. The deletions of the erasure have greater
+// timestamps than all writes of earlier epochs. So they also remove such writes that
+// arrive after the deletions. All writes of the new epoch have greater timestamps than
+// the deletions.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -179,9 +181,9 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err := s.eraseActs(ctx, user); err != nil {
 		return nil, err
 	}
-	// List the seasons again, because another writer may have registered the user in
-	// more seasons. A writer that registers the user after this read reads the new
-	// epoch.
+	// Read the list of seasons again, because another writer may have registered the user
+	// in more seasons. A writer that registers the user after this read finds the new
+	// epoch in the account.
 	if keys, err = s.userSeasons(ctx, user); err != nil {
 		return nil, err
 	}
@@ -205,7 +207,7 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 		return leaderboard.Change{}, err
 	}
 	if st.account.Epoch >= acc.Epoch {
-		return leaderboard.Change{}, nil // the data was written after the erasure
+		return leaderboard.Change{}, nil // the season only has data from after the erasure
 	}
 	after := leaderboard.Entry{SeasonKey: key.SeasonKey, User: key.user, Version: acc.version()}
 	_, none := st.entries(&b, key)
@@ -225,10 +227,10 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.eraseFinal(ctx, key); err != nil {
 		return leaderboard.Change{}, err
 	}
-	// The next Erase must be able to find the data that an interrupted Erase left. The
-	// partition of the results names the divisions, so the partition is deleted after
-	// the rows of the ladders. The list of the user's seasons leads to the partition, so
-	// the season is removed from the list last.
+	// If this Erase is interrupted, the next Erase must find the remaining data. It finds
+	// the rows of the ladders by the divisions in the partition of the results, so delete
+	// this partition after the rows. It finds the partition by the user's list of
+	// seasons, so remove the season from the list last.
 	cover := acc.Epoch << epochShift
 	if err := s.conn.write(ctx, op{deleteUser, key.args(cover)}); err != nil {
 		return leaderboard.Change{}, err

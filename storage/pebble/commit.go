@@ -93,8 +93,10 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 // calls applied, which releases the locks of the caller. If the store fails earlier,
 // commit never calls applied; callers that wait for these locks then return the error of
 // the failure. If the store fails, or if ctx is done before b is durable, commit returns
-// [leaderboard.ErrUnavailable]. Then b may or may not be applied. The write runs in a
-// separate goroutine, because a failed write blocks its goroutine forever (see guardFS).
+// [leaderboard.ErrUnavailable]. Then b may or may not be applied.
+//
+// The write runs in a separate goroutine, because a failed write blocks its goroutine
+// forever (see guardFS).
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
 	return s.wait(ctx, s.start(b, applied))
 }

@@ -11,9 +11,11 @@ import (
 // guardFS is the file system that an open store uses. If a write in the store's directory
 // fails, guardFS makes the store fail, and the write never returns. If the write returned
 // the error, the engine would panic with locks held, end the process, or retry forever
-// without delay, depending on the file. The blocked goroutine belongs to the engine or to
-// a commit. Once the store has failed, no caller waits for this goroutine. Reads
-// continue, because the engine holds no lock that reads need while it writes.
+// without delay, depending on the file.
+//
+// The blocked goroutine belongs to the engine or to a commit. Once the store has failed,
+// no caller waits for this goroutine. Reads continue, because the engine holds no lock
+// that reads need while it writes.
 //
 // On a real disk, guardFS also creates files and directories that only their owner may
 // read. The engine itself would let everybody read them.

@@ -43,10 +43,12 @@ import (
 //	1  the overall ladder
 //	2  a division: the index of its attribute in Board.Divisions, 1 byte; the value with length
 //
-// Integers of fixed width are big-endian. All data of a board are in one range of keys,
-// so one DeleteRange removes them. The same is true of a season, of a user's records in a
-// season, and of a generation. The rows of a ladder are in one range, in standing order.
-// Slots 0 and 1 are adjacent, so Scan reads one range.
+// Integers of fixed width are big-endian.
+//
+// All data of a board are in one range of keys, so one DeleteRange removes them. The same
+// is true of a season, of a user's records in a season, and of a generation. The rows of
+// a ladder are in one range, in standing order. Slots 0 and 1 are adjacent, so Scan reads
+// one range.
 const (
 	kindBoard    = 'b'
 	kindAPIKey   = 'k'

@@ -51,11 +51,12 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 }
 
 // makeFinal computes and writes the final standings of a season. If mustBeSealed is true
-// and the season is not sealed, it returns [leaderboard.ErrNotSealed]. makeFinal reads
-// one snapshot and writes its standings as a new generation. To bound memory, it writes
-// them in many batches. The last batch sets the season's generation to the new one and
-// removes the previous one. Therefore readers see exactly one of the two generations,
-// even after a crash.
+// and the season is not sealed, it returns [leaderboard.ErrNotSealed].
+//
+// makeFinal reads one snapshot and writes its standings as a new generation. To bound
+// memory, it writes them in many batches. The last batch sets the season's generation to
+// the new one and removes the previous one. Therefore readers see exactly one of the two
+// generations, even after a crash.
 func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, mustBeSealed bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
@@ -127,7 +128,9 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 }
 
 // endSeal stores row, so that readers use its generation. In the same batch, it removes
-// from this generation the users who were erased after the seal started.
+// from this generation
+//
+// the users who were erased after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {

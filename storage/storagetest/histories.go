@@ -35,9 +35,11 @@ var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 // RunHistories plays random histories. A history is a sequence of calls of a store. After
 // some of the calls, and at the end of a history, RunHistories compares all data of the
 // store with a naive model. open must return an empty store. RunHistories closes the
-// store. If a history fails, RunHistories shortens the history, and prints it with the
-// command that repeats it. The flag -histories sets the number of histories. The flag
-// -seed repeats one history.
+// store.
+//
+// If a history fails, RunHistories shortens the history, and prints it with the command
+// that repeats it. The flag -histories sets the number of histories. The flag -seed
+// repeats one history.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, sizes Sizes) {
 	first, n := *seedFlag, sizes.withDefaults().Histories
 	if first == 0 {

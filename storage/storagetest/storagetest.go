@@ -1,6 +1,7 @@
-// Package storagetest tests implementations of [leaderboard.Store]. Run tests each
-// sentence of the contract. RunHistories plays random sequences of calls, and compares
-// the store's answers with the answers of a naive model.
+// Package storagetest tests implementations of [leaderboard.Store].
+//
+// Run tests each sentence of the contract. RunHistories plays random sequences of calls,
+// and compares the store's answers with the answers of a naive model.
 package storagetest
 
 import (
