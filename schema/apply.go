@@ -32,9 +32,9 @@ const (
 	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime bounds the wait until every node knows a keyspace or table that
-	// another process created. Only the session that creates one waits until all nodes
-	// know it, so other processes must retry.
+	// spreadTime bounds the time until every node knows a keyspace or table that another
+	// process created. That process waits until all nodes know it. Other processes do not
+	// wait, so they must retry.
 	spreadTime = time.Minute
 )
 
@@ -43,10 +43,10 @@ func soon[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
 
-// spreads reports whether an error may come from a node that does not know the lock's
-// table yet: the coordinator, or a replica that fails or times out. Such a statement may
-// have taken effect. The caller may still retry it, because the lock's row names the
-// owner.
+// spreads reports whether an error of a statement on the lock may come from a node that
+// does not yet know the lock's table. This node is the coordinator, or a replica that
+// fails or times out. The statement may have taken effect. The caller can still retry it,
+// because the row of the lock names the owner.
 func spreads(err error) bool {
 	var refused gocql.RequestError
 	if !errors.As(err, &refused) {
@@ -104,9 +104,9 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 // keyspaceName matches the names that need no quotes in CQL.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// CheckReplicas returns [ErrReplicas] unless the keyspace has exactly the given
-// number of replicas in each data center. The text of the error contains the statement
-// that changes the replication.
+// CheckReplicas returns nil if the keyspace has exactly the given number of replicas in
+// each data center. Otherwise it returns [ErrReplicas]. The text of the error contains
+// the statement that changes the replication.
 func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string, replicas map[string]int) error {
 	var have map[string]string
 	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&have)
@@ -128,8 +128,8 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 		keyspace, have, keyspace, options, ErrReplicas)
 }
 
-// CheckDataCenter returns [ErrDataCenter] unless a node is in the data center. The
-// error's text lists the existing data centers.
+// CheckDataCenter returns nil if a node is in the data center. Otherwise it returns
+// [ErrDataCenter]. The text of the error lists the existing data centers.
 func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) error {
 	have := map[string]bool{}
 	for _, table := range []string{"system.local", "system.peers"} {
@@ -172,7 +172,8 @@ func replication(replicas map[string]int) (string, error) {
 	return "{" + strings.Join(options, ", ") + "}", nil
 }
 
-// ddl runs a statement that changes the schema, and returns once all nodes agree.
+// ddl runs a statement that changes the schema. It returns after all nodes have the
+// changed schema.
 func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	first, _, _ := strings.Cut(stmt, "\n")
 	if err := session.Query(stmt).WithContext(ctx).RetryPolicy(nil).Exec(); err != nil {
@@ -184,8 +185,8 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	return nil
 }
 
-// A lease is the lock of one Apply. It ends when it is freed, or when it was not renewed
-// for its time.
+// A lease is the lock that an Apply holds. It ends when its holder frees it, or when the
+// holder has not renewed it for the duration in the field time.
 type lease struct {
 	session *gocql.Session
 	owner   string
@@ -194,9 +195,10 @@ type lease struct {
 
 // take creates the lock's table and waits for the lock.
 func (l *lease) take(ctx context.Context, keyspace string) error {
-	// If two nodes create the same table concurrently, each gives it an id of its own,
-	// and the nodes never agree again. So the statement names the id. Only this statement
-	// needs that, because all other changes of the schema run while the lock is held.
+	// If two nodes create the same table concurrently, each node assigns another id to
+	// the table, and the nodes never agree on the schema again. So the statement names
+	// the id. Other statements that change the schema do not need this, because they run
+	// while the lock is held.
 	sum := sha256.Sum256([]byte("leaderboard schema_lock of " + keyspace))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	id, err := gocql.UUIDFromBytes(sum[:16])
@@ -211,7 +213,7 @@ func (l *lease) take(ctx context.Context, keyspace string) error {
 
 var errLocked = errors.New("another process holds the lock")
 
-// wait takes the lock once no other process holds it.
+// wait waits until no other process holds the lock, and then takes it.
 func (l *lease) wait(ctx context.Context) error {
 	var failed error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
@@ -234,15 +236,15 @@ func (l *lease) wait(ctx context.Context) error {
 	return nil
 }
 
-// try takes the lock unless another process holds it, and reports whether l holds the
-// lock now. If [soon] must not retry, the error is a [backoff.PermanentError].
+// try takes the lock if no other process holds it. It reports whether l holds the lock
+// now. If [soon] must not retry, the error is a [backoff.PermanentError].
 func (l *lease) try(ctx context.Context) (bool, error) {
 	have := map[string]any{}
 	taken, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
 	if err != nil && !spreads(err) {
 		err = backoff.Permanent(err)
 	}
-	// An earlier attempt whose answer was lost may have taken the lock.
+	// An earlier attempt may have taken the lock, and its answer may have been lost.
 	return taken || have["owner"] == l.owner, err
 }
 
@@ -272,7 +274,7 @@ func (l *lease) free(ctx context.Context) error {
 	return nil
 }
 
-// migrate applies the migrations that the keyspace lacks.
+// migrate applies the migrations that the keyspace does not have.
 func (l *lease) migrate(ctx context.Context, all []Migration, progress func(Migration)) error {
 	if err := ddl(ctx, l.session, createMigrations); err != nil {
 		return err

@@ -20,8 +20,8 @@ import (
 var update = flag.Bool("update", false, "write schema.cql")
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait for the nodes to agree on the schema, and nodes agree on
-	// many changes at once. So all tests run concurrently, even on two processors.
+	// The tests mostly wait until the nodes agree on the schema. Nodes can agree on many
+	// changes at once. So all tests run concurrently, even on two processors.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -48,7 +48,8 @@ func connector(t *testing.T) func(string) (*gocql.Session, error) {
 	}
 }
 
-// newKeyspace returns an unused name, and drops the keyspace of that name after t.
+// newKeyspace returns an unused name of a keyspace. When t ends, it drops the keyspace
+// with this name.
 func newKeyspace(t *testing.T, connect func(string) (*gocql.Session, error)) string {
 	name := fmt.Sprintf("schema_%x", time.Now().UnixNano())
 	t.Cleanup(func() {
@@ -72,7 +73,8 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// tables returns migrations of which each adds one column to a table.
+// tables returns migrations. The first creates a table, and each of the others adds a
+// column to it.
 func tables(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {
@@ -109,7 +111,7 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 	var k int
 	var c3 *int
 	if err := s.Query("SELECT k, c3 FROM t").Scan(&k, &c3); err != nil || k != 7 || c3 != nil {
-		t.Errorf("row %d, %v: %v", k, c3, err)
+		t.Errorf("the row has k %d and c3 %v, error %v; want 7 and null", k, c3, err)
 	}
 	if err := check(t.Context(), s, tables(3)); err != nil {
 		t.Error(err)
@@ -118,19 +120,19 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 		t.Errorf("check by older code: %v", err)
 	}
 	if err := CheckReplicas(t.Context(), s, ks, oneReplica); err != nil {
-		t.Errorf("replicas as created: %v", err)
+		t.Errorf("CheckReplicas with the replicas as created: %v", err)
 	}
 	for _, other := range []map[string]int{{"dc1": 2}, {"dc1": 1, "dc2": 1}, {"dc2": 1}} {
 		err := CheckReplicas(t.Context(), s, ks, other)
 		if !errors.Is(err, ErrReplicas) || !strings.Contains(err.Error(), "ALTER KEYSPACE "+ks+" WITH replication = {'class': 'NetworkTopologyStrategy', 'dc") {
-			t.Errorf("replicas %v: %v", other, err)
+			t.Errorf("CheckReplicas with %v: error %v, want ErrReplicas and the statement to run", other, err)
 		}
 	}
 	if err := CheckDataCenter(t.Context(), s, "dc1"); err != nil {
 		t.Error(err)
 	}
 	if err := CheckDataCenter(t.Context(), s, "dc2"); !errors.Is(err, ErrDataCenter) || !strings.Contains(err.Error(), "[dc1]") {
-		t.Errorf("another data center: %v, want %v and its name", err, ErrDataCenter)
+		t.Errorf("CheckDataCenter of an unknown data center: error %v, want %v with the existing data center", err, ErrDataCenter)
 	}
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); !errors.Is(err, ErrNewer) {
 		t.Errorf("apply by older code: %v, want %v", err, ErrNewer)
@@ -166,8 +168,8 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 	}
 }
 
-// Apply retries while a node does not know yet the keyspace or the table that another
-// process created.
+// Another process has just created the keyspace or a table, and a node does not yet know
+// it. Apply retries.
 func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
@@ -183,7 +185,7 @@ func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fails != 0 {
-		t.Errorf("Apply stopped trying with %d failures left", fails)
+		t.Errorf("Apply stopped with %d failures left, want retries until no failure is left", fails)
 	}
 	s := session(t, connect, ks)
 	if err := s.Query("DROP TABLE schema_lock").Exec(); err != nil {
@@ -225,7 +227,7 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
 		t.Error(err)
 	}
-	// A process that has lost the lock stops.
+	// A process that has lost the lock must stop.
 	if err := holder.renew(t.Context()); err == nil {
 		t.Error("renew of a lost lock returned no error")
 	}

@@ -1,5 +1,6 @@
-// Package schema holds the Cassandra schema of storage/cql as numbered CQL files,
-// and applies them to a keyspace, forward only.
+// Package schema contains the Cassandra schema of storage/cql as numbered CQL files, the
+// migrations. It applies them to a keyspace in the order of their numbers, and never
+// undoes one.
 package schema
 
 import (
@@ -18,18 +19,18 @@ import (
 )
 
 var (
-	// ErrOlder is returned if the keyspace lacks migrations that the program needs.
+	// ErrOlder means that the keyspace does not have all migrations that this program
+	// needs.
 	ErrOlder = errors.New("the schema is older than this program; run `leaderboard schema apply`")
-	// ErrNewer is returned if the keyspace has migrations that the program does
-	// not know.
+	// ErrNewer means that the keyspace has migrations that this program does not have.
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of the program")
-	// ErrReplicas is returned if the keyspace has other numbers of replicas than the
-	// caller expects.
+	// ErrReplicas means that the numbers of replicas of the keyspace differ from those
+	// that the caller expects.
 	ErrReplicas = errors.New("the replication of the keyspace differs")
-	// ErrDataCenter is returned if no node is in the configured data center.
+	// ErrDataCenter means that no node of the cluster is in the configured data center.
 	ErrDataCenter = errors.New("no node is in the local data center; correct cassandra.data_center")
-	// ErrChanged is returned if the content of an applied migration differs from the
-	// migration of the same version in the program.
+	// ErrChanged means that an applied migration differs from this program's migration
+	// with the same version.
 	ErrChanged = errors.New("the schema was created from different migration files; restore them, or use another keyspace")
 )
 
@@ -99,9 +100,9 @@ func split(text string) []string {
 	return statements
 }
 
-// Check returns nil if the session's keyspace has all migrations of this program.
-// The keyspace may also have newer migrations. They only add, so processes of an older
-// version can restart during an upgrade. Errors: [ErrOlder], [ErrChanged].
+// Check returns nil if the session's keyspace has all migrations of this program. The
+// keyspace may also have newer migrations: a migration only adds to the schema, so older
+// versions of the program still work during an upgrade. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := embedded()
 	if err != nil {
@@ -124,15 +125,15 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 	return nil
 }
 
-// compare returns an error unless have, the applied migrations, are the first ones of
-// want, the migrations of the program.
+// compare returns nil if have, the applied migrations, equals the beginning of want, the
+// migrations of this program. Otherwise it returns [ErrNewer] or [ErrChanged].
 func compare(want, have []Migration) error {
 	for i, h := range have {
 		switch {
 		case h.Version > len(want):
-			return fmt.Errorf("schema: the keyspace is at version %d, this program knows %d: %w", have[len(have)-1].Version, len(want), ErrNewer)
+			return fmt.Errorf("schema: the keyspace is at version %d, this program has version %d: %w", have[len(have)-1].Version, len(want), ErrNewer)
 		case h.Version != i+1:
-			return fmt.Errorf("schema: version %d is applied, but %d is not: %w", h.Version, i+1, ErrChanged)
+			return fmt.Errorf("schema: version %d is applied, but version %d is not: %w", h.Version, i+1, ErrChanged)
 		case h.Checksum != want[i].Checksum:
 			return fmt.Errorf("schema: version %d was applied with checksum %s, this program has checksum %s: %w", h.Version, h.Checksum, want[i].Checksum, ErrChanged)
 		}
@@ -140,8 +141,8 @@ func compare(want, have []Migration) error {
 	return nil
 }
 
-// Status returns the migrations of this program, and then those of the session's
-// keyspace that this program does not know.
+// Status returns the migrations of this program, and then the migrations of the session's
+// keyspace that this program does not have.
 func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	all, err := embedded()
 	if err != nil {

@@ -29,7 +29,7 @@ func TestSplit(t *testing.T) {
 	const text = "-- a comment;\nCREATE TABLE a (\n    -- of a column;\n    b int PRIMARY KEY\n);\n\nALTER TABLE a ADD c text;  \nDROP TABLE d\n"
 	want := []string{"CREATE TABLE a (\n    b int PRIMARY KEY\n)", "ALTER TABLE a ADD c text", "DROP TABLE d"}
 	if d := cmp.Diff(want, split(text)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+		t.Errorf("statements (-want +got):\n%s", d)
 	}
 }
 
@@ -40,11 +40,11 @@ func TestParseRefusesFilesOutOfOrder(t *testing.T) {
 		files []string
 		ok    bool
 	}{
-		{"in order", []string{"0001_a", "0002_b"}, true},
-		{"a gap", []string{"0001_a", "0003_b"}, false},
-		{"from 2", []string{"0002_a"}, false},
-		{"twice", []string{"0001_a", "0001_b"}, false},
-		{"too short a number", []string{"1_a"}, false},
+		{"versions in order", []string{"0001_a", "0002_b"}, true},
+		{"a gap between versions", []string{"0001_a", "0003_b"}, false},
+		{"versions from 2", []string{"0002_a"}, false},
+		{"a version twice", []string{"0001_a", "0001_b"}, false},
+		{"a number of one digit", []string{"1_a"}, false},
 		{"no slug", []string{"0001"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func (r refusal) Code() int       { return int(r) }
 func (r refusal) Message() string { return "refused" }
 func (r refusal) Error() string   { return fmt.Sprintf("refused with %#x", int(r)) }
 
-// Errors that a node may return before it knows a table are retried.
+// spreads returns true for the errors that a node may return before it knows a table.
 func TestSpreads(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -137,7 +137,7 @@ func TestSpreads(t *testing.T) {
 		{gocql.ErrNoConnections, false},
 	} {
 		if got := spreads(tt.err); got != tt.want {
-			t.Errorf("spreads(%v) = %v", tt.err, got)
+			t.Errorf("spreads(%v) = %v, want %v", tt.err, got, !got)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// amends calls Amend, as a service does after it has changed entries.
+// amends calls Amend, as the service does after it has changed entries.
 func (w *writers) amends(ctx context.Context, s *Store) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"})
 	if errors.Is(err, leaderboard.ErrNotSealed) {
@@ -51,7 +51,7 @@ func (w *writers) amends(ctx context.Context, s *Store) error {
 	return err
 }
 
-// lateChanges are changes of entries of a season that is being sealed.
+// lateChanges contains changes of entries that the tests make while Seal runs.
 var lateChanges = map[string]func(context.Context, *writers, *Store) error{
 	"a result": applies("late 50 blue"),
 	"a ban":    ban,
@@ -65,7 +65,7 @@ var lateChanges = map[string]func(context.Context, *writers, *Store) error{
 	"an erasure": erase,
 }
 
-// newSeason returns writers to a season with three users in two teams.
+// newSeason returns writers whose season has three users in two teams.
 func newSeason(t *testing.T) *writers {
 	w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "")
 	for i, r := range []string{"m 5 red", "m 7 blue", "m 6 red"} {
@@ -77,13 +77,13 @@ func newSeason(t *testing.T) *writers {
 	return w
 }
 
-// In any order of the statements of a Seal and of a change with its Amend, the final
-// standings include the change once both calls are done.
+// A Seal and a change with its Amend run concurrently. In any order of their statements,
+// the final standings include the change after both calls have returned.
 func TestModelOfAChangeBesideASeal(t *testing.T) {
-	const longest = 40 // about the number of statements of one call
+	const longest = 40 // approximately the number of statements of one call
 	var all []schedule
 	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // the second call runs as a whole within the first
+		all = append(all, schedule{k + 1, 1000}) // the whole second call runs between two statements of the first
 	}
 	all = append(all, orders(t, longest)[longest:]...)
 	for name, change := range lateChanges {
@@ -110,7 +110,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						})
 						order.run(turns[first], turns[1-first])
 						if err := errors.Join(errs[0], errs[1], w.checkFinal(ctx)); err != nil {
-							t.Fatalf("sealed before: %v, call %d first, turns of %v statements: %v", sealed, first, order, err)
+							t.Fatalf("season sealed before: %v; call %d begins; turns of %v statements: %v", sealed, first, order, err)
 						}
 					}
 				}
@@ -119,8 +119,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// If a process dies during Seal, at any statement, a later Amend still works, and the
-// next Seal includes the change.
+// A process dies during Seal, before any one of its statements. A later Amend still
+// succeeds or returns ErrNotSealed, and the next Seal includes the change.
 func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
 	for at, more := 0, true; more; at++ {
 		w := newSeason(t)
@@ -139,7 +139,7 @@ func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
 			err = w.checkFinal(ctx)
 		}
 		if err != nil {
-			t.Fatalf("a death before statement %d: %v", at, err)
+			t.Fatalf("the process died before statement %d: %v", at, err)
 		}
 	}
 }

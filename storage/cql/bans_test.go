@@ -20,7 +20,7 @@ func TestUserAccountRoundTrip(t *testing.T) {
 		{User: "ü", Board: "c", Revision: 9, At: stepsEpoch.Add(1e9)},
 	} {
 		if !acc.set(b) {
-			t.Fatalf("%+v has no effect", b)
+			t.Fatalf("the ban %+v has no effect, want it to be set", b)
 		}
 	}
 	body, err := acc.append(nil)
@@ -30,20 +30,20 @@ func TestUserAccountRoundTrip(t *testing.T) {
 	got, err := decodeUserAccount(body, "")
 	acc.body = body
 	if d := cmp.Diff(acc, got, cmp.AllowUnexported(userAccount{}, userBan{})); err != nil || d != "" {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+		t.Errorf("the decoded account differs, error %v (-want +got):\n%s", err, d)
 	}
 	for n := range body {
 		if _, err := decodeUserAccount(body[:n], ""); !errors.Is(err, leaderboard.ErrFormat) {
-			t.Errorf("the first %d of %d bytes: %v", n, len(body), err)
+			t.Errorf("decoding the first %d of %d bytes: error %v, want ErrFormat", n, len(body), err)
 		}
 	}
 	if _, err := decodeUserAccount(append(bytes.Clone(body), 0), ""); !errors.Is(err, leaderboard.ErrFormat) {
-		t.Errorf("with one more byte: %v", err)
+		t.Errorf("decoding one byte too many: error %v, want ErrFormat", err)
 	}
 }
 
-// A ban from before bodies held bans is a ban on every board. Lifting it raises the
-// version of the user's entries.
+// A row that an older version wrote has the ban on every board in column ban. Lifting
+// this ban raises the version of the user's entries.
 func TestAPlainBanStaysABanOnEveryBoard(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	text, err := json.Marshal(map[string]any{"User": "u", "Banned": true, "Reason": "cheated", "At": stepsEpoch})
@@ -59,11 +59,12 @@ func TestAPlainBanStaysABanOnEveryBoard(t *testing.T) {
 		t.Errorf("account %+v (-want +got):\n%s", acc.on("b"), d)
 	}
 	if !acc.set(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.on("b") != (account{Serial: 6}) {
-		t.Errorf("lifted: %+v", acc.on("b"))
+		t.Errorf("after lifting the ban, the account is %+v, want Serial 6 and not hidden", acc.on("b"))
 	}
 }
 
-// Each change of a ban raises the version of exactly the boards that it concerns.
+// A change of a ban raises the versions of entries only on the boards that the ban
+// concerns.
 func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	var acc userAccount
 	for _, step := range []struct {
@@ -79,13 +80,13 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	} {
 		acc.set(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: stepsEpoch})
 		if acc.on("b") != step.onB || acc.on("c") != step.other {
-			t.Errorf("after %+v: %+v and %+v", step, acc.on("b"), acc.on("c"))
+			t.Errorf("after step %+v: the accounts on boards b and c are %+v and %+v, want %+v and %+v", step, acc.on("b"), acc.on("c"), step.onB, step.other)
 		}
 	}
 }
 
-// A writer that died before its ban leaves a row without a ban. It has no effect, and is
-// removed a day after its end.
+// A writer that dies before it writes its ban leaves a row of table ban_ends without a
+// ban. The row has no effect. BansEnding removes it one day after the end in the row.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch
@@ -97,7 +98,7 @@ func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	rows := func() (n int) {
 		t.Helper()
 		for b, err := range s.BansEnding(t.Context(), now.AddDate(0, 0, 9)) {
-			t.Errorf("BansEnding yields %+v, %v", b, err)
+			t.Errorf("BansEnding yields %+v, error %v; want nothing", b, err)
 		}
 		var until int64
 		if err := s.conn.read(t.Context(), op{selectBanEnds, []any{now.AddDate(1, 0, 0).UnixMicro()}}, []any{&until, new([]byte), new(string)},
@@ -107,7 +108,7 @@ func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 		return n
 	}
 	if n := rows(); n != 1 {
-		t.Errorf("%d rows before the end, want 1: the writer may still write the ban", n)
+		t.Errorf("%d rows before the end, want 1, because the writer may still write the ban", n)
 	}
 	now = now.Add(26 * time.Hour)
 	if n := rows(); n != 0 {

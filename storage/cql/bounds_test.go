@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// bounded is a store with one board, for results of user u.
+// bounded is a store with one board, to which a test applies results of user u.
 type bounded struct {
 	*Store
 	t     *testing.T
@@ -32,24 +32,24 @@ func (b *bounded) want(match leaderboard.MatchID, revision int64, retracted bool
 	r.SeasonKey, r.User, r.Match = b.key, "u", match
 	report, err := b.Apply(b.t.Context(), &b.board, []leaderboard.MatchResult{r})
 	if err != nil {
-		b.t.Errorf("match %s at revision %d: %v", match, revision, err)
+		b.t.Errorf("Apply of match %s with revision %d: %v", match, revision, err)
 		return
 	}
 	if got := fmt.Sprintf("%v %s", report.Outcomes[0].Status, report.Outcomes[0].Reason); got != want {
-		b.t.Errorf("match %s at revision %d: %q, want %q", match, revision, got, want)
+		b.t.Errorf("Apply of match %s with revision %d returns %q, want %q", match, revision, got, want)
 	}
 }
 
-// A user whose versions are at their bound keeps room: the one result that would pass
-// the bound is refused, also when it is replayed. Others are applied, results can be
-// retracted, and the user can be banned and erased any number of times.
+// If a result would raise a user's version above the bound, the store refuses it and
+// every replay of it. The store still applies results that do not pass the bound, and
+// retractions. The user can still be banned and erased any number of times.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			millis := stepsEpoch.UnixMilli()
 			b.want("m0", millis, false, "APPLIED ")
-			// 1.1 million results with such revisions lead to this version.
+			// Set the version that 1.1 million results with such revisions would lead to.
 			inc, err := b.incarnations.fresh(t.Context(), b.key)
 			if err != nil {
 				t.Fatal(err)
@@ -60,7 +60,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := maxResultVersion / uint64(millis); n < 1_100_000 {
-				t.Errorf("the bound allows %d results whose revisions are Unix milliseconds", n)
+				t.Errorf("the bound allows only %d results whose revisions are Unix milliseconds", n)
 			}
 			if err := b.raise(t.Context(), key, st, maxResultVersion-st.version()-uint64(millis)-1000); err != nil {
 				t.Fatal(err)
@@ -73,7 +73,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 			b.want("m1", millis+10_000, true, "APPLIED ")
 			e, err := b.Entry(t.Context(), b.key, "u")
 			if err != nil || b.board.ScoreOf(e.Key, stepsEpoch) != 2 {
-				t.Errorf("entry %+v, %v; want 2 points", e, err)
+				t.Errorf("entry is %+v, error %v; want 2 points", e, err)
 			}
 			for n := range 300 {
 				for _, banned := range []bool{true, false} {
@@ -86,14 +86,15 @@ func TestVersionsNearTheirBound(t *testing.T) {
 				}
 			}
 			for r, err := range b.Results(t.Context(), b.key, "u") {
-				t.Errorf("result %v, %v after the erasures", r, err)
+				t.Errorf("after the erasures, Result returns %v, error %v", r, err)
 			}
 		})
 	}
 }
 
-// A user with the largest number of matches gets no further ones, so that the user's
-// results can be read within one attempt. Known matches can still be corrected.
+// If a user has the maximum number of matches, the store refuses results of other
+// matches, so that it can read all results of the user in one attempt. It still applies
+// corrections of stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {

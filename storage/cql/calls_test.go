@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this package")
 
-// recorder is a session that records its statements and their cost.
+// recorder is a session that records the statements it runs, and their cost.
 type recorder struct {
 	conn
 	mu   sync.Mutex
@@ -91,8 +91,9 @@ func (r *recorder) swap(ctx context.Context, q op, have map[string]any) (bool, e
 	return r.conn.swap(ctx, q, have)
 }
 
-// The golden file has every statement of every call, in order, with its arguments. It
-// shows the cost and the timestamps of each call. No timestamp comes from a clock.
+// The golden file contains the statements of each call, in their order, with their
+// arguments. So it shows the cost and the timestamps of each call, and that no timestamp
+// comes from a clock.
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -205,8 +206,9 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// A new result of a user with 10,000 results costs at most three times as much as one of
-// a user with 10 results, in statements, rows and bytes. The same holds for reads.
+// A call for a user with 10,000 results costs at most three times as much as the same
+// call for a user with 10 results. The costs are numbers of statements, rows and bytes.
+// The calls are Apply of new results, and reads.
 func TestCostIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -253,15 +255,16 @@ func TestCostIsFlat(t *testing.T) {
 			few, many := measure("few", 10), measure("many", 10_000)
 			for name, f := range few {
 				if m := many[name]; m.statements > 3*f.statements || m.rows > 3*f.rows || m.bytes > 3*f.bytes {
-					t.Errorf("%s: %+v with 10,000 results, %+v with 10", name, m, f)
+					t.Errorf("%s costs %+v with 10,000 results and %+v with 10, want at most three times as much", name, m, f)
 				}
 			}
 		})
 	}
 }
 
-// While the store has a summary of the user, applying a duplicate result does not read
-// the user's other results. A log that is read from the start has such duplicates.
+// If the store has a summary of the user, Apply of a duplicate result does not read the
+// user's other results. Such duplicates arrive when a consumer reads its topic again from
+// the beginning.
 func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
@@ -285,10 +288,10 @@ func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	}
 	for i, o := range report.Outcomes {
 		if o.Status != leaderboard.Duplicate || o.Entry.Results != int64(len(results)) {
-			t.Errorf("duplicate of result %d: %v with an entry of %d results", i, o.Status, o.Entry.Results)
+			t.Errorf("the duplicate of result %d has status %v and an entry of %d results", i, o.Status, o.Entry.Results)
 		}
 	}
 	if rec.cost.statements > 2 || rec.cost.rows > 2 {
-		t.Errorf("50 duplicates cost %+v; want the reads of the user's statics and the season only", rec.cost)
+		t.Errorf("50 duplicates cost %+v, want only the reads of the user's static cells and of the season's row", rec.cost)
 	}
 }

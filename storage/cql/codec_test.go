@@ -14,8 +14,8 @@ import (
 
 var codecSeasonKey = leaderboard.SeasonKey{Board: "b", Season: "s"}
 
-// If a blob can be decoded, the value encodes to the same bytes. For other blobs the
-// decoder returns ErrFormat.
+// If a decoder accepts a blob, the encoding of the decoded value equals the blob.
+// Otherwise the decoder returns ErrFormat.
 func FuzzDecodeAccount(f *testing.F) {
 	for _, a := range []account{{}, {Serial: 3, Hidden: true}, {Serial: 1, Epoch: 2, Base: 1 << 54, ErasedAt: time.UnixMicro(-1).UTC()}} {
 		f.Add(a.append(nil))
@@ -48,7 +48,7 @@ func checkDecoded(t *testing.T, b []byte, err error, again func() []byte) {
 		return
 	}
 	if got := again(); !bytes.Equal(got, b) {
-		t.Errorf("%x decodes, but encodes as %x", b, got)
+		t.Errorf("the blob %x is accepted, but its value is encoded as %x, want equal blobs", b, got)
 	}
 }
 
@@ -77,7 +77,7 @@ func (r rowOf) read(_ context.Context, _ op, dest []any, row func() bool) error 
 	return nil
 }
 
-// Any row of match_results is decoded or returns ErrFormat.
+// For any row of table match_results, reading either succeeds or returns ErrFormat.
 func FuzzMatchRow(f *testing.F) {
 	payload := (&leaderboard.MatchResult{Score: 5}).AppendPayload(nil)
 	high, low := fingerprint(payload)
@@ -101,7 +101,7 @@ func FuzzMatchRow(f *testing.F) {
 	})
 }
 
-// Any static cells are decoded or return ErrFormat.
+// For any static cells, reading either succeeds or returns ErrFormat.
 func FuzzStatics(f *testing.F) {
 	a := account{Serial: 1}
 	f.Add(a.append(nil), make([]byte, 16))
@@ -125,15 +125,15 @@ func FuzzDecodeSeal(f *testing.F) {
 	})
 }
 
-// Of a deletion and an insertion with one timestamp, Cassandra keeps the deletion. So the
-// insertion and the deletion at one version must have different timestamps.
+// If a deletion and an insertion have the same timestamp, Cassandra keeps the deletion.
+// So the insertion and the deletion of one version must have different timestamps.
 func TestTimestamps(t *testing.T) {
 	for _, version := range []uint64{0, 1, 2, 1 << 40, maxVersion} {
 		if insertTime(version) <= deleteTime(version) {
-			t.Errorf("version %d: the deletion at %[3]d covers the insertion at %[2]d", version, insertTime(version), deleteTime(version))
+			t.Errorf("version %d: the deletion at timestamp %[3]d removes the insertion at timestamp %[2]d, want it kept", version, insertTime(version), deleteTime(version))
 		}
 		if deleteTime(version+1) <= insertTime(version) {
-			t.Errorf("version %d: the deletion at the next version does not cover the insertion", version)
+			t.Errorf("version %d: the deletion of the next version does not remove the insertion", version)
 		}
 		for _, at := range []int64{insertTime(version), deleteTime(version)} {
 			if c := versionCovering(at); deleteTime(c) < at || c > 0 && deleteTime(c-1) >= at {
@@ -142,15 +142,15 @@ func TestTimestamps(t *testing.T) {
 		}
 	}
 	if insertTime(maxVersion) > sweepTime {
-		t.Error("sweepTime does not cover every version")
+		t.Error("deletions at sweepTime do not remove the insertion of every version")
 	}
 	for _, x := range [][2]int64{{0, 0}, {0, 5}, {3, 1<<epochShift - 2}} {
 		if got := revisionOf(resultTime(x[0], x[1])); got != x[1] {
-			t.Errorf("revision %d of epoch %d reads back as %d", x[1], x[0], got)
+			t.Errorf("revision %d of epoch %d is read from its timestamp as %d, want the same revision", x[1], x[0], got)
 		}
 	}
 	if resultTime(1, 0) <= resultTime(0, 1<<epochShift-2) {
-		t.Error("an erasure does not cover every revision")
+		t.Error("the deletions of an erasure do not remove every revision of the earlier epoch")
 	}
 }
 
@@ -166,13 +166,13 @@ func TestOpenTime(t *testing.T) {
 	}
 }
 
-// Of two copies of a refusal, the earlier one has the greater bytes, so Cassandra keeps
-// it.
+// If the same result is refused twice, the earlier refusal has the greater bytes, so
+// Cassandra keeps it.
 func TestEarlierRefusalPrevails(t *testing.T) {
 	early := leaderboard.Refusal{ReceivedAt: time.UnixMicro(-1).UTC(), Reason: "a"}
 	late := leaderboard.Refusal{ReceivedAt: time.UnixMicro(1).UTC(), Reason: "b"}
 	if bytes.Compare(appendRefusal(nil, &early), appendRefusal(nil, &late)) <= 0 {
-		t.Error("the later refusal has the greater bytes")
+		t.Error("the later refusal has the greater bytes, want the earlier one to have them")
 	}
 }
 

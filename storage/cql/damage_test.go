@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// damage is a fault that a test plants in the tables, and the differences that
-// the store's readers then show, sorted.
+// damage is a fault that a test writes into the tables. It also lists, sorted, the
+// differences that the store's reading methods then show.
 type damage struct {
 	name  string
 	plant func(p *planter)
@@ -24,12 +24,12 @@ type damage struct {
 type differenceKind string
 
 const (
-	entryWrong differenceKind = "ENTRY_WRONG" // the entry is not what the results say
+	entryWrong differenceKind = "ENTRY_WRONG" // the entry does not follow from the results
 	orphanRow  differenceKind = "ORPHAN_ROW"  // OrphanRows yields a row
 	rowMissing differenceKind = "ROW_MISSING" // a ladder lacks an entry that is ranked in it
 )
 
-// planter writes what the store itself would not write.
+// planter writes damage: rows that the store itself would not write.
 type planter struct {
 	t     *testing.T
 	c     conn
@@ -67,11 +67,11 @@ func (p *planter) deleteLadderRow(division string) op {
 	return op{deleteRow, append(p.key.ladder(p.inc, division, clock()), standingOf(&p.entry), string(p.key.user))}
 }
 
-// clock is the timestamp of a statement that a person runs by hand.
+// clock returns the timestamp of a statement that an operator runs by hand.
 func clock() int64 { return time.Now().UnixMicro() }
 
 var damages = []damage{
-	{"a row of a writer that was delayed", func(p *planter) {
+	{"a row of a slow writer", func(p *planter) {
 		p.write(p.row("", 400, insertTime(1)))
 		p.write(p.row("team:red", 400, insertTime(1)))
 	}, []differenceKind{orphanRow, orphanRow}},
@@ -98,15 +98,15 @@ var damages = []damage{
 	}, []differenceKind{entryWrong, orphanRow, orphanRow, rowMissing, rowMissing}},
 }
 
-// difference is a disagreement about one user between the results, the entry and
-// the ladders of a season.
+// difference is a contradiction between a user's results, entry and ladder rows in a
+// season.
 type difference struct {
 	kind differenceKind
 	user leaderboard.UserID
 }
 
-// differences compares every entry with a count of the user's results and every
-// ladder with the entries, by the methods of [leaderboard.Store] alone.
+// differences compares every entry with the entry that follows from the user's results,
+// and every ladder with the entries. It uses only methods of [leaderboard.Store].
 func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	registered := map[leaderboard.UserID]bool{}
@@ -177,9 +177,9 @@ func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderb
 	return false, nil
 }
 
-// testDamages plants each damage. The store's readers must show the damage, and Recount
-// of the users concerned must repair it. Results that are applied after the repair must
-// lead to correct entries.
+// testDamages writes each damage in turn. The reading methods must show the damage.
+// Recount of the damaged users must repair it. Results that are applied after the repair
+// must lead to correct entries.
 func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 				return found
 			}
 			if found := differences(); len(found) > 0 {
-				t.Fatalf("differences before the damage: %v", found)
+				t.Fatalf("before the damage there are the differences %v, want none", found)
 			}
 			d.plant(&planter{t, c, userKey{key, inc.number, "u"}, inc, entry})
 			var kinds []differenceKind
@@ -233,7 +233,7 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 				}
 			}
 			if found := differences(); len(found) > 0 {
-				t.Errorf("differences after Recount: %v", found)
+				t.Errorf("after Recount there are the differences %v, want none", found)
 			}
 			if err := w.check(ctx); err != nil {
 				t.Error(err)
@@ -263,8 +263,8 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
-// A writer that pauses while its user is erased leaves rows. OrphanRows finds the rows in
-// every ladder, with the user's id, and Recount removes them.
+// A writer waits while its user is erased, and then writes rows of this user. OrphanRows
+// finds these rows in every ladder, and Recount removes them.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for at, more := 0, true; more; at++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -300,7 +300,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left := orphans(); left > 0 {
-			t.Errorf("asleep before statement %d: the erased user has %d rows, and %d after Recount", at, n, left)
+			t.Errorf("the writer waited before statement %d: the erased user has %d rows, and %d after Recount; want 0 after Recount", at, n, left)
 		}
 	}
 }

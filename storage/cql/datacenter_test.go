@@ -12,8 +12,8 @@ import (
 )
 
 // While the local data center has no quorum, a write fails with ErrUnavailable, although
-// the other data center would acknowledge it. The same write succeeds once the quorum
-// is back.
+// the other data center would acknowledge it. The same write succeeds once the local data
+// center has a quorum again.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")
@@ -21,8 +21,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err := ApplySchema(t.Context(), o, map[string]int{"dc1": 2, "dc2": 1}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// unfiltered are the settings without the filter. They show that the driver alone
-	// would leave the data center.
+	// unfiltered contains the settings without the filter of nodes. It shows that the
+	// driver without this filter asks nodes of the other data center.
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +63,12 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The nodes need some seconds to notice that the other is down.
+		// The nodes need some seconds to notice that a node is down.
 		write := op{insertUserSeason, []any{userHash("u"), "leaving", "all", 1, int64(1)}}
 		err := whileBusy(t.Context(), func() error { return session{unfiltered}.write(t.Context(), write) })
 		t.Logf("%s down: a driver without the filter answers %v", down[0].Name, err)
 		if err != nil {
-			t.Errorf("the driver without the filter did not leave the data center, so this test shows nothing: %v", err)
+			t.Errorf("the driver without the filter did not ask the other data center, so this test proves nothing: %v", err)
 		}
 		begun := time.Now()
 		if err := apply(1 + i); !errors.Is(err, leaderboard.ErrUnavailable) {
@@ -77,8 +77,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 			t.Logf("%s down: Apply failed after %v: %v", down[0].Name, time.Since(begun).Round(time.Millisecond), err)
 		}
 	}
-	// A process that starts now waits for its data center. It names the fault of a
-	// process whose data center does not exist.
+	// While the local nodes are down, Open returns ErrUnavailable for the existing data
+	// center, and ErrDataCenter for a data center that does not exist.
 	if _, err := Open(t.Context(), o); !errors.Is(err, leaderboard.ErrUnavailable) || errors.Is(err, schema.ErrDataCenter) {
 		t.Errorf("Open without the local data center = %v, want %v", err, leaderboard.ErrUnavailable)
 	}

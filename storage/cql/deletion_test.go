@@ -12,15 +12,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// deletion is a writer and a deletion of its board that take turns, and another
-// writer that runs between two turns.
+// deletion is a test of a writer and a deletion of the writer's board, which run in
+// turns. Another writer runs between two of the turns.
 type deletion struct {
 	*writers
-	between int  // the other writer runs after this turn
+	between int  // the turn after which the other writer runs
 	warm    bool // the season is open before the deletion
 }
 
-// run runs the calls by a schedule and returns an error if the outcome is wrong.
+// run runs the calls in the turns of a schedule. It returns an error if the outcome is
+// wrong.
 func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	seasonKey := leaderboard.SeasonKey{Board: d.board.ID, Season: leaderboard.SeasonAll}
 	if d.warm {
@@ -97,19 +98,20 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	return d.check(ctx)
 }
 
-// In any order of the statements of a deletion and of two writers, nothing is left of the
-// deleted board, and a new board with the same id accepts results.
+// A deletion of a board and two writers run concurrently. In any order of their
+// statements, no data of the deleted board remains, and a new board with the same id
+// accepts results.
 func TestModelOfADeletion(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		for between := range 2 {
-			t.Run(fmt.Sprintf("season open before: %v, other writer after turn %d", warm, between+1), func(t *testing.T) {
+			t.Run(fmt.Sprintf("season open before %v, other writer after turn %d", warm, between+1), func(t *testing.T) {
 				t.Parallel()
 				for _, order := range schedules(2, 8) {
 					for first := range 2 {
 						w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
 						d := &deletion{w, between, warm}
 						if err := d.run(t.Context(), first, order); err != nil {
-							t.Fatalf("%d first, turns of %v statements: %v", first, order, err)
+							t.Fatalf("call %d begins, turns of %v statements: %v", first, order, err)
 						}
 					}
 				}
@@ -118,7 +120,7 @@ func TestModelOfADeletion(t *testing.T) {
 	}
 }
 
-// readGate is a session that calls before ahead of each of its reads of final
+// readGate is a session that calls the function before in front of each read of final
 // standings.
 type readGate struct {
 	conn
@@ -132,8 +134,8 @@ func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) 
 	return g.conn.read(ctx, q, dest, row)
 }
 
-// A read of final standings beside a deletion of the season returns all standings, or
-// reports that the season is not sealed. It never returns a part of them.
+// A read of final standings that is concurrent with a deletion of the season returns
+// either all standings or ErrNotSealed. It never returns a part of the standings.
 func TestModelOfAReaderBesideADeletion(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	reads := map[string]func(context.Context, *Store) error{
@@ -149,10 +151,10 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 			return err
 		},
 	}
-	const longest = 20 // about the number of statements of the deletion
+	const longest = 20 // approximately the number of statements of the deletion
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
-			// The deletion runs its statements ahead of the read with this number.
+			// at is the number of the read before which the deletion runs its statements.
 			for at := range 3 {
 				for n := range longest {
 					synctest.Test(t, func(t *testing.T) { readBesideADeletion(t, read, at, n+1) })
@@ -176,13 +178,13 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	done := 0
 	gate.before = func() {
-		synctest.Wait() // until the statements that run beside this read are done
+		synctest.Wait() // until all statements that run concurrently with this read have ended
 		if done++; done == at+1 {
 			deleter(statements)
 		}
 	}
 	if err := read(ctx, reader); err != nil && !errors.Is(err, leaderboard.ErrNotSealed) {
-		t.Errorf("%d statements of the deletion ahead of read %d: %v", statements, at+1, err)
+		t.Errorf("%d statements of the deletion before read %d: %v", statements, at+1, err)
 	}
 	for deleter(1000) {
 	}
@@ -206,11 +208,11 @@ func sealRows(m *model) (n int) {
 	return n
 }
 
-// One store seals a season, while another one deletes it and applies a result that
-// opens it again, in any order of their statements. The seal is that of the new
-// incarnation, and no row of an older seal is left.
+// One store seals a season. Concurrently, another store deletes the season, and applies a
+// result that opens the season again. In any order of their statements, a seal belongs to
+// the new incarnation, and no row of an earlier generation remains.
 func TestModelOfASealBesideADeletion(t *testing.T) {
-	const longest = 45 // about the number of statements of one call
+	const longest = 45 // approximately the number of statements of one call
 	var all []schedule
 	for k := range longest {
 		all = append(all, schedule{k + 1, 1000})
@@ -222,7 +224,7 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 			for _, order := range all {
 				for first := range 2 {
 					if err := sealBesideADeletion(t, sealed, first, order); err != nil {
-						t.Fatalf("call %d first, turns of %v statements: %v", first, order, err)
+						t.Fatalf("call %d begins, turns of %v statements: %v", first, order, err)
 					}
 				}
 			}
@@ -263,14 +265,14 @@ func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) e
 	m := w.third.conn.(*model)
 	rows, seals := finalRows(m), sealRows(m)
 	if record.SealedAt.IsZero() {
-		// The deletion removed the finished seal.
+		// Seal ended before the deletion, which removed the seal.
 		if len(rows) > 0 || seals > 0 {
 			return fmt.Errorf("the season is not sealed, but has rows of generations %v and %d seals", rows, seals)
 		}
 		return nil
 	}
 	if len(rows) != 1 || seals != 1 {
-		return fmt.Errorf("rows of generations %v and %d seals, want one of each", rows, seals)
+		return fmt.Errorf("there are rows of the generations %v and %d seals, want one generation and one seal", rows, seals)
 	}
 	return w.checkFinal(ctx)
 }

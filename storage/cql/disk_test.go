@@ -19,7 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// disk is a keyspace on a private Cassandra node, which tests can flush and compact.
+// disk is a keyspace on a Cassandra node that only this test uses, so that the test can
+// flush and compact its tables.
 type disk struct {
 	node     *cluster.Server
 	keyspace string
@@ -69,8 +70,8 @@ func (d *disk) compact(t *testing.T) {
 // ladderTables are the tables whose partitions grow with the users of a board.
 var ladderTables = []string{"leaderboard", "user_entries"}
 
-// sizes flushes and compacts the ladder tables, and returns the size of each on disk
-// in bytes.
+// sizes flushes and compacts the ladder tables. It returns the size of each table on
+// disk, in bytes.
 func (d *disk) sizes(t *testing.T) map[string]float64 {
 	t.Helper()
 	d.compact(t)
@@ -98,10 +99,10 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 	return sizes
 }
 
-// With 25 million users in the default number of buckets, partitions stay below 100 MB.
-// The test measures the bytes per user without compression, because Cassandra's limit
-// is on uncompressed partitions. LEADERBOARD_DISK_USERS sets the number of users that
-// it measures.
+// With 25 million users and the default number of buckets, partitions stay below 100 MB.
+// The test measures the bytes per user without compression, because Cassandra's limit is
+// about uncompressed partitions. LEADERBOARD_DISK_USERS sets the number of users that the
+// test writes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
 	const largest, users = 100e6, 25e6
 	d := newDisk(t)
@@ -149,8 +150,9 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Users have one to five results, so that timestamps differ, and then a
-			// better one. place writes the entries that follow from these results.
+			// Each user has one to five results, so that the timestamps of users differ,
+			// and then a better result. The test calls place to write the entries that
+			// follow from these results.
 			place := func(better bool) {
 				err := s.each(t.Context(), measured, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
@@ -185,7 +187,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			t.Logf("%d users: %.1f bytes per row of leaderboard, %.1f per row of user_entries; partitions of 25 million users in %d buckets: %.0f MB and %.0f MB",
 				measured, row, entry, defaultBuckets, row*users/defaultBuckets/1e6, entry*users/defaultBuckets/1e6)
 			if size := max(row, entry) * users / defaultBuckets; size > largest != kind.exceeds {
-				t.Errorf("the larger partition has %.0f MB; over the limit: %v, want %v", size/1e6, size > largest, kind.exceeds)
+				t.Errorf("the larger partition has %.0f MB, above the limit: %v, want %v", size/1e6, size > largest, kind.exceeds)
 			}
 			place(true)
 			after := d.sizes(t)
@@ -201,7 +203,7 @@ func uuidOf(n int) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// traced is a session whose reads Cassandra traces.
+// traced is a session that makes Cassandra trace each of its reads.
 type traced struct {
 	session
 	mu    sync.Mutex
@@ -218,7 +220,7 @@ func (s *traced) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return fault(ctx, "read", iter.Close())
 }
 
-// Trace records the id of a read's trace. The driver calls it.
+// Trace records the id of a trace. The driver calls it after each read.
 func (s *traced) Trace(id []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +229,8 @@ func (s *traced) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones returns the number of tombstones that the reads since the last call
-// scanned.
+// tombstones returns the number of tombstones that Cassandra scanned in the reads since
+// the last call of tombstones.
 func (s *traced) tombstones(t *testing.T) (all int) {
 	t.Helper()
 	s.mu.Lock()
@@ -236,8 +238,8 @@ func (s *traced) tombstones(t *testing.T) (all int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for _, id := range s.reads {
-		// A trace is written some time after the answer. The trace of a PREPARE has
-		// no rows.
+		// Cassandra writes a trace some time after the answer. The trace of a PREPARE
+		// contains no rows.
 		var took *int
 		for tries := 0; took == nil && tries < 300; tries++ {
 			err := s.Query("SELECT duration FROM system_traces.sessions WHERE session_id = ?", id).Consistency(gocql.One).Scan(&took)
@@ -262,8 +264,8 @@ func (s *traced) tombstones(t *testing.T) (all int) {
 }
 
 // A user who improves 10,000 times leaves 10,000 tombstones below the top. Reading the
-// top scans each of them once, in the first page. After gc_grace_seconds, flushes and
-// compactions remove them.
+// top scans each tombstone once, in the first page. After gc_grace_seconds, flushes and
+// compactions remove the tombstones.
 func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	const users, improvements = 200, 10_000
 	d := newDisk(t)
@@ -285,7 +287,8 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	for i := range users {
 		apply(fmt.Sprintf("user-%03d", i), fmt.Sprintf("m %d", i))
 	}
-	// The store's own writes, concurrently, because their versions order them.
+	// The writes are those of the store. They can run concurrently, because their
+	// timestamps order them.
 	inc, err := writer.incarnations.fresh(ctx, seasonKey)
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +304,8 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// top reads the top 100, and returns the number of tombstones that the reads scanned.
+	// top reads the top 100, and returns the number of tombstones that Cassandra scanned
+	// for it.
 	top := func() int {
 		t.Helper()
 		s := open(reader, d.options)
@@ -322,7 +326,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 			}
 		}
 		if at != 100 {
-			t.Fatalf("the top has %d users", at)
+			t.Fatalf("Entries yields %d users, want 100", at)
 		}
 		return reader.tombstones(t)
 	}
@@ -343,7 +347,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 			break
 		}
 		if round == rounds {
-			t.Fatalf("%d tombstones are left", n)
+			t.Fatalf("%d tombstones are left, want 0", n)
 		}
 	}
 }

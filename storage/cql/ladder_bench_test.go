@@ -19,12 +19,12 @@ const (
 	benchCallers = 16
 )
 
-// BenchmarkLadder measures the statements on one partition of a ladder: moving a
-// user's row, finding it by the index on user_id, and reading the top 100. It reads
-// the top 100 again after one user at the top improved 10,000 times, which leaves
-// 10,000 tombstones between the first row and the second. It reports the median time
-// of each, at LOCAL_QUORUM with 16 concurrent callers, on the cluster that the tests
-// share:
+// BenchmarkLadder measures statements on one partition of a ladder: moving a user's row,
+// finding the row by the index on user_id, and reading the top 100. Then the first user
+// improves 10,000 times. This leaves 10,000 tombstones between the first row and the
+// second, and the benchmark reads the top 100 again. It reports the median time of each
+// statement, at LOCAL_QUORUM with 16 concurrent callers. It runs on the cluster that the
+// tests share:
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {
@@ -57,7 +57,7 @@ func BenchmarkLadder(b *testing.B) {
 	}
 }
 
-// benchLadder is one bucket of a ladder.
+// benchLadder is the ladder bucket that the benchmark changes.
 type benchLadder struct {
 	conn
 	scores, versions []uint64 // by user
@@ -71,8 +71,9 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// place moves a user's row from one score to another, with the write timestamps of a
-// version of the user's entry. If from equals to, it only inserts the row.
+// place moves a user's row from one score to another. The timestamps of its statements
+// are those of a version of the user's entry. If from equals to, place only inserts the
+// row.
 func (l *benchLadder) place(ctx context.Context, user int, from, to, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
 	ops := []op{{insertRow, l.key(benchStanding(to), id, int64(version), insertTime(version))}}
@@ -95,7 +96,7 @@ func (l *benchLadder) find(ctx context.Context, user int) error {
 	rows, err := gather(ctx, l, op{selectUserRows, l.key(fmt.Sprintf("user-%08d", user))}, []any{&standing, &written},
 		func() ([]byte, error) { return take(&standing), nil })
 	if err == nil && (len(rows) != 1 || string(rows[0]) != string(benchStanding(l.scores[user]))) {
-		err = fmt.Errorf("user %d has the rows %x", user, rows)
+		err = fmt.Errorf("user %d has the rows %x, want one row", user, rows)
 	}
 	return err
 }
@@ -106,13 +107,13 @@ func (l *benchLadder) top(ctx context.Context, _ int) error {
 	n := 0
 	err := l.read(ctx, op{selectTop, l.key(100)}, []any{&standing, &user}, func() bool { n++; return true })
 	if err == nil && n != 100 {
-		err = fmt.Errorf("the top has %d rows", n)
+		err = fmt.Errorf("the top has %d rows, want 100", n)
 	}
 	return err
 }
 
-// inParallel runs f for every number below n, by benchCallers callers, and
-// returns how long each call took.
+// inParallel calls f with every number from 0 to n-1, in benchCallers goroutines. It
+// returns the duration of each call.
 func inParallel(b *testing.B, n int, f func(i int) error) []time.Duration {
 	b.Helper()
 	times := make([]time.Duration, n)

@@ -11,8 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Each deleted row leaves a tombstone. The results of one user in one Apply move the row
-// at most once. Results that do not improve the entry delete no row.
+// Each deleted row leaves a tombstone, so the store must not delete more rows than
+// necessary. All results of one user in one Apply move the user's row at most once. A
+// result that does not improve the entry deletes no row.
 func TestResultsLeaveFewTombstones(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -53,9 +54,9 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	}
 }
 
-// cut is a session whose first read of a user's results has two pages. Between the pages
-// it waits until the user's entry is read, and then calls the function between. The
-// process dies before it reads the user's results for the second time.
+// cut is a session whose first read of a user's results has two pages. After the first
+// page, it waits until the store has read the user's entry, and then calls the function
+// between. Before the second read of the user's results, the process dies.
 type cut struct {
 	conn
 	at      string // the first match of the second page
@@ -86,9 +87,9 @@ func (c *cut) read(ctx context.Context, q op, dest []any, row func() bool) error
 	return page(true)
 }
 
-// If a new entry has the same ladder row as the old entry, the row is written again at
-// the new version. Otherwise a concurrent Recount could delete the row: one that read its
-// first page of results before the change and its second page after it.
+// If a new entry has the same ladder row as the old entry, the store writes the row again
+// at the new version. Otherwise a concurrent Recount could delete the row, if it read its
+// first page of results before the change and its second page after the change.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

@@ -13,8 +13,8 @@ func modelStore(m *model) *Store {
 	return open(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
 }
 
-// The model passes the same suite as real servers. So results of tests on the model
-// are meaningful.
+// The store on the model passes the same suite as the store on real servers. This shows
+// that the model behaves like Cassandra in all tested cases.
 func TestModelKeepsTheContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
@@ -22,7 +22,8 @@ func TestModelKeepsTheContract(t *testing.T) {
 	}, limits, storagetest.Sizes{})
 }
 
-// Answers do not depend on replicas that lag, because a quorum has all data.
+// The store gives the same answers if replicas lag, because every quorum has a replica
+// with the latest data.
 func TestModelHistories(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
@@ -31,7 +32,7 @@ func TestModelHistories(t *testing.T) {
 	}, storagetest.Sizes{Histories: 25})
 }
 
-// limits are the sentences of the contract that the store does not keep.
+// limits names the sentence of the contract that the store does not keep.
 var limits = storagetest.Limits{
 	EntriesFollow: "results and entries are in different partitions, which no atomic write covers",
 }

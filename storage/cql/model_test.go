@@ -16,14 +16,14 @@ import (
 )
 
 // model is a model of Cassandra for the statements of this package. It has three
-// replicas. Of two writes of a cell, a replica keeps the one with the greater
-// timestamp, then the deletion, then the one with the greater bytes. A write
-// reaches two random replicas before it returns, and the third one later. A read
-// merges two random replicas and repairs both.
+// replicas. Of two writes of a cell, a replica keeps the write with the greater
+// timestamp. At equal timestamps, it keeps the deletion; of two insertions, it keeps the
+// one with the greater bytes. A write reaches two random replicas before it returns, and
+// the third replica later. A read merges two random replicas and repairs both.
 //
-// The contract is tested on real servers. The model serves tests that need too many
-// runs, or too unlikely orders, for servers: every order of two writers' steps, and
-// random orders of three writers, on replicas that lag.
+// Other tests check the contract on real servers. Tests use the model if they need very
+// many runs, or orders of statements that are unlikely on servers: every order of two
+// writers' steps, and random orders of three writers' steps, on replicas that lag.
 type model struct {
 	mu       sync.Mutex
 	rng      *rand.Rand // if nil, the model uses one replica only
@@ -61,7 +61,8 @@ func newModel(rng *rand.Rand) *model {
 	return m
 }
 
-// The key columns by table, and the static and collection columns.
+// The columns of the partition keys and of the clustering keys by table, and the columns
+// that are static or collections.
 var (
 	partitionColumns = map[string][]string{
 		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_scopes": {"user_hash"},
@@ -289,8 +290,8 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	return out, len(out) > 0 || r.live > deleted
 }
 
-// change returns the partition that a statement writes, and a function that applies
-// the statement to it.
+// change returns the partition that a statement writes, and a function that applies the
+// statement to a copy of this partition.
 func (m *model) change(q op, now int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
@@ -380,7 +381,7 @@ func parse(stmt string) *parsed {
 	return p.(*parsed)
 }
 
-// two returns two random replicas, and then the third one.
+// two returns two random replicas, and the remaining one as the third.
 func (m *model) two() (a, b, c int) {
 	if m.rng == nil {
 		return 0, 0, 0
@@ -399,8 +400,8 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// apply writes to two replicas at once and to the third later. Statements without a
-// timestamp get now.
+// apply writes to two replicas immediately and to the third replica later. A statement
+// without a timestamp gets the timestamp now.
 func (m *model) apply(ops []op, now int64) {
 	a, b, c := m.two()
 	var first string
@@ -505,7 +506,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 			return
 		}
 		if !matches(p.table, r, nil, keys) {
-			return // before the more expensive checks
+			return // skip the more expensive checks below
 		}
 		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {
 			rows = append(rows, found{r, cells})
@@ -568,9 +569,10 @@ func (m *model) findPartitions(p *parsed) (out [][]any) {
 	return out
 }
 
-// findEvery returns the rows of a SELECT from every partition, or from those whose token
-// is not below that of a key. The table must have no clustering columns. The token of a
-// key is its text.
+// findEvery returns the rows of a SELECT from every partition. If the statement has a
+// condition on the token, it returns only rows whose token is at least that of the given
+// key. The table must have no clustering columns. In the model, the token of a key is the
+// key's text.
 func (m *model) findEvery(p *parsed, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {

@@ -29,7 +29,7 @@ func TestDriverSettings(t *testing.T) {
 		t.Errorf("consistency %v and %v, want LOCAL_QUORUM and SERIAL", cfg.Consistency, cfg.SerialConsistency)
 	}
 	if cfg.DefaultTimestamp {
-		t.Error("the driver would give statements a timestamp from this machine's clock")
+		t.Error("DefaultTimestamp is true, so the driver would use timestamps of this machine's clock; want false")
 	}
 	if !cfg.DefaultIdempotence {
 		t.Error("statements are not marked as idempotent, so the driver would not retry them")
@@ -45,27 +45,27 @@ func TestDriverSettings(t *testing.T) {
 		t.Errorf("timeouts %v and %v, want more than 10s", cfg.Timeout, cfg.WriteTimeout)
 	}
 	if policy := fmt.Sprintf("%T", cfg.PoolConfig.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
-		t.Errorf("nodes are chosen by %s, want *gocql.tokenAwareHostPolicy", policy)
+		t.Errorf("the driver chooses nodes by %s, want *gocql.tokenAwareHostPolicy", policy)
 	}
 	// The driver asks replicas first, and never those of another data center. It does not
 	// export this setting.
 	next := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
 	if next.FieldByName("nonLocalReplicasFallback").Bool() || !next.FieldByName("shuffleReplicas").Bool() {
-		t.Error("replicas are not chosen at random from the local data center")
+		t.Error("the driver does not choose random replicas of the local data center only")
 	}
 	if next = next.FieldByName("fallback").Elem().Elem(); next.Type().Name() != "dcAwareRR" || next.FieldByName("local").String() != "dc1" {
-		t.Errorf("if no replica is available, nodes are chosen by %v, want round robin in dc1", next)
+		t.Errorf("if no replica is available, the driver chooses nodes by %v, want round robin in dc1", next)
 	}
 	// TestTheDriverNeverLeavesTheDataCenter shows what happens without the filter.
 	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" || nodes.Accept(&gocql.HostInfo{}) {
-		t.Errorf("nodes are filtered by %+v, so the driver would use those of other data centers", cfg.HostFilter)
+		t.Errorf("the filter of nodes is %+v, so the driver would use nodes of other data centers", cfg.HostFilter)
 	}
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
 	}
-	// A retry must ask another node for the same quorum. The retry types that ignore an
-	// error, or that policies use to lower the consistency, would let the answer of one
-	// node count as a quorum's.
+	// A retry must ask another node, at the same consistency level. Other retry types
+	// ignore the error or lower the consistency level. Then the store could accept the
+	// answer of one node as the answer of a quorum.
 	for _, err := range []error{gocql.ErrTimeoutNoResponse, &gocql.RequestErrWriteTimeout{}, &gocql.RequestErrUnavailable{}, errors.New("broken")} {
 		if got := cfg.RetryPolicy.GetRetryType(err); got != gocql.RetryNextHost && got != gocql.Rethrow {
 			t.Errorf("%v: retry type %d, want RetryNextHost or Rethrow", err, got)
@@ -73,8 +73,8 @@ func TestDriverSettings(t *testing.T) {
 	}
 }
 
-// The board determines the number of buckets, not the store's setting. So stores with
-// different settings see the same ladder.
+// The number of buckets is the one that the board was created with, not the store's
+// setting. So stores with different settings read the same ladder.
 func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)
 	var stores []*Store
@@ -108,10 +108,10 @@ func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 			got = append(got, string(e.User))
 		}
 		if !slices.Equal(want, got) {
-			t.Errorf("a store with %d buckets sees %q", s.buckets, got)
+			t.Errorf("a store with the setting %d buckets reads the ladder %q", s.buckets, got)
 		}
 		for orphan, err := range s.OrphanRows(t.Context(), seasonKey) {
-			t.Errorf("orphan row %v, %v", orphan, err)
+			t.Errorf("OrphanRows yields %v, error %v; want no rows", orphan, err)
 		}
 	}
 	rows := 0

@@ -24,8 +24,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Tests on real nodes mostly wait for the nodes, so more of them run at once
-	// than there are processors.
+	// Tests on real nodes mostly wait for the nodes, so run more tests concurrently than
+	// the machine has processors.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -49,11 +49,11 @@ func realOptions(addrs []string, keyspace string) Options {
 	return Options{Hosts: addrs, DataCenter: "dc1", Keyspace: keyspace, Buckets: 3, Connections: 2, Timeout: time.Minute}
 }
 
-// busyTime bounds the retries of a call that nodes refuse because other tests keep
-// them busy.
+// busyTime bounds the time of retries if nodes refuse a call because other tests keep the
+// nodes busy.
 const busyTime = 5 * time.Minute
 
-// on returns the keyspace. The first call creates it.
+// on creates the keyspace in its first call.
 func (k *keyspace) on(t testing.TB) *keyspace {
 	t.Helper()
 	addrs := cluster.Cassandra(t, 3)
@@ -66,7 +66,7 @@ func (k *keyspace) on(t testing.TB) *keyspace {
 			k.session, k.err = k.options.connect(k.options.Keyspace)
 		}
 		if k.err == nil {
-			k.session.SetPageSize(pageRows / 10) // because the tests write fewer rows: see sizes
+			k.session.SetPageSize(pageRows / 10) // smaller pages, because the tests write fewer rows: see sizes
 		}
 	})
 	if k.err != nil {
@@ -98,14 +98,14 @@ func (k *keyspace) drop() {
 	_ = k.session.Query("DROP KEYSPACE IF EXISTS " + k.options.Keyspace).RetryPolicy(nil).Exec()
 }
 
-// tenant returns a session that sees only its own writes, so that the keyspace
+// tenant returns a session that reads only rows that it has written. So the keyspace
 // appears to be empty at first.
 func (k *keyspace) tenant() *tenant {
 	return &tenant{conn: retrying{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// tenant is a session that changes the keys of its rows, so that tests share tables
-// without seeing each other's rows:
+// tenant is a session that changes the keys of its rows. So tests can share tables, and
+// no test reads the rows of another test:
 //
 //   - It puts a prefix before boards and the ids of API keys.
 //   - It hashes the hashes of users and of API keys once more, with the prefix.
@@ -117,7 +117,7 @@ type tenant struct {
 	n int64
 
 	mu     sync.Mutex
-	hashes map[string][]byte // the tenant's hashes of users, and the hash that the store knows
+	hashes map[string][]byte // from the hashes in the tables to the hashes that the store uses
 }
 
 // tenantDays is more than twice the number of any day of the audit log. Days before 1970
@@ -126,11 +126,11 @@ const tenantDays = 100_000
 
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 
-// rename returns q for the tenant's own rows.
+// rename returns q with the keys of the tenant's rows.
 func (t *tenant) rename(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
-	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // its ids need no prefix, because the days are the tenant's
+	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // its ids need no prefix, because its days are unique for the tenant
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
 		case column == "board", column == "id" && !audit:
@@ -152,8 +152,8 @@ func (t *tenant) hash(of []byte) []byte {
 	return sum[:]
 }
 
-// restore changes the value of a column back to what the store wrote. It reports whether
-// the row is one of the tenant's.
+// restore replaces the value of a column by the value that the store wrote. It reports
+// whether the row belongs to the tenant.
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
@@ -178,10 +178,9 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 	return true
 }
 
-// argumentColumns returns, for the first arguments of a statement, the column to which
-// the argument belongs. The column is "" for timestamps and for keys of collections. The
-// arguments of tuples, limits and conditions come last, and the result omits them: they
-// need no prefix.
+// argumentColumns returns the column of each argument of a statement. The column of a
+// timestamp or a key of a collection is "". The result omits the last arguments, those of
+// tuples, limits and conditions, because they need no prefix.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -214,7 +213,7 @@ func argumentColumns(stmt string) []string {
 func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	p := parse(q.stmt)
 	columns, renamed := p.columns, t.rename(q)
-	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // restore needs the hash, which the store does not read
+	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // these statements do not read the hash that restore needs
 		columns = append(slices.Clone(columns), "user_hash")
 		renamed.stmt = strings.Replace(renamed.stmt, " FROM", ", user_hash FROM", 1)
 		dest = append(slices.Clone(dest), new([]byte))
@@ -254,7 +253,7 @@ func (r retrying) read(ctx context.Context, q op, dest []any, row func() bool) e
 			return row()
 		})
 		if err != nil && begun {
-			err = backoff.Permanent(err) // row was already called for some rows
+			err = backoff.Permanent(err) // a retry would call row again for the same rows
 		}
 		return err
 	})
@@ -272,7 +271,8 @@ func (r retrying) swap(ctx context.Context, q op, have map[string]any) (ok bool,
 	return ok, err
 }
 
-// whileBusy retries f while it returns [leaderboard.ErrUnavailable].
+// whileBusy calls f again while f returns [leaderboard.ErrUnavailable], for at most
+// busyTime.
 func whileBusy(ctx context.Context, f func() error) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := f()
@@ -295,7 +295,7 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.on(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
-		t.(*testing.T).Parallel() // each test has its own tenant
+		t.(*testing.T).Parallel() // each test has a tenant of its own
 		return k.store()
 	}, limits, sizes)
 }

@@ -16,10 +16,10 @@ import (
 type region struct {
 	*model
 	sea *sea
-	far int // the other's place
+	far int // the index of the other data center
 }
 
-// sea is the link between two data centers.
+// sea is the network between two data centers.
 type sea struct {
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -41,7 +41,8 @@ func (r region) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// ship sends ops, and lets some of the writes in flight arrive.
+// ship sends ops to the other data center, and lets a random part of the sent writes
+// arrive.
 func (s *sea) ship(to int, ops []op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,11 +63,11 @@ func (s *sea) land() {
 	s.afloat[i], s.afloat = s.afloat[end], s.afloat[:end]
 }
 
-// Two regions receive the same results, each in its own order and some of them twice.
-// Each region has two processes, which may work on one user concurrently. Once all
-// processes are done and all writes have arrived, the entry in both regions follows from
-// all results. The index of each region has the same entry, although it receives updates
-// from the processes of its own region only.
+// Two regions receive the same results, in different orders, and some results twice. Each
+// region has two processes, which may change the same user concurrently. When all
+// processes have ended and all writes have arrived, the entry in both regions follows
+// from all results. The index of each region has the same entry, although each index
+// receives updates only from the processes of its region.
 func TestModelOfTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 150)) {
@@ -98,8 +99,9 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 	}
 	var running []*process
 	for i, w := range regions {
-		// Two processes read a region's own results and the mirrored ones. So they may
-		// work on the results of one user concurrently.
+		// In each region, one process applies the region's results, and the other one
+		// applies the results that are mirrored from the other region. So both may change
+		// one user concurrently.
 		var parts [2][]leaderboard.MatchResult
 		for _, at := range rng.Perm(len(results)) {
 			for times := 1 + rng.IntN(5)/4; times > 0; times-- {

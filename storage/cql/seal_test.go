@@ -25,9 +25,9 @@ func finalRows(m *model) map[string]int {
 	return found
 }
 
-// If a process dies during Seal, the rows that it wrote remain. A Seal a day later removes
-// them, and so does deleting the season. If another Seal ends first, a Seal that still
-// runs removes its own rows.
+// If a process dies during Seal, the rows that it wrote remain. A Seal one day later
+// removes these rows, and so does a deletion of the season. If a Seal ends while another
+// Seal waits, the other Seal removes its own rows when it continues.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
 	const dies, sleeps = false, true
 	for _, wakes := range []bool{dies, sleeps} {
@@ -70,7 +70,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 				for next(1000) {
 				}
 				if failed != nil {
-					t.Fatalf("asleep before statement %d: %v", at, failed)
+					t.Fatalf("Seal waited before statement %d: %v", at, failed)
 				}
 			}
 			x, err := w.third.readSeal(ctx, seasonKey, incarnation{})
@@ -83,17 +83,17 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			}
 			found := finalRows(m)
 			if found[string(name)] == 0 || len(found) != 1 || len(x.Pending) > 0 {
-				t.Errorf("wakes %v, before statement %d: rows of generations %v, pending %v, want those of %s", wakes, at, found, x.Pending, name)
+				t.Errorf("Seal continues: %v, waited before statement %d: rows of generations %v, pending %v, want those of %s", wakes, at, found, x.Pending, name)
 			}
 			top, total, err := w.third.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, 1, 10)
 			if err != nil || total != 3 || top[0].User != w.user || w.board.ScoreOf(top[0].Key, w.clock) != 50 {
-				t.Errorf("final standings %+v of %d, error %v", top, total, err)
+				t.Errorf("FinalStandings returns %+v and the total %d, error %v", top, total, err)
 			}
 			if err := w.third.DeleteSeason(ctx, seasonKey, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			if found := finalRows(m); len(found) > 0 {
-				t.Errorf("rows of a deleted season: %v", found)
+				t.Errorf("the deleted season has rows of the generations %v, want none", found)
 			}
 		}
 	}

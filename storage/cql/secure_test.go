@@ -19,7 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// nodeWithUsers answers the handshake of CQL, asks for credentials, and refuses them.
+// nodeWithUsers is a fake Cassandra node: it answers the handshake of CQL, asks for
+// credentials, and refuses them.
 func nodeWithUsers(l net.Listener) {
 	const (
 		opError, opStartup, opAuthenticate, opOptions, opSupported, opAuthResponse = 0x00, 0x01, 0x03, 0x05, 0x06, 0x0f
@@ -62,7 +63,8 @@ func nodeWithUsers(l net.Listener) {
 	}
 }
 
-// Each wrong credential gets one line that names the node and the setting.
+// For each wrong or missing credential, Open returns an error of one line that names the
+// node and the setting to correct.
 func TestRejectedCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -111,11 +113,11 @@ func TestRejectedCredentials(t *testing.T) {
 		{"a wrong password", open, "ada", nil, `rejects user "ada": correct cassandra.username and cassandra.password`},
 		{"a wrong password over TLS", secured, "ada", mine, `rejects user "ada": correct cassandra.username and cassandra.password`},
 		{"no password", open, "", nil, "requires credentials: set cassandra.username and cassandra.password"},
-		{"another authority", secured, "ada", &certs.Client{CA: other.File}, "cassandra.tls.ca"},
-		{"another name", secured, "ada", &certs.Client{CA: ca.File, ServerName: "db.example"}, "cassandra.tls.server_name"},
+		{"a certificate of an unknown authority", secured, "ada", &certs.Client{CA: other.File}, "cassandra.tls.ca"},
+		{"a certificate for another host name", secured, "ada", &certs.Client{CA: ca.File, ServerName: "db.example"}, "cassandra.tls.server_name"},
 		{"no client certificate", secured, "ada", &certs.Client{CA: ca.File}, "set cassandra.tls.cert and cassandra.tls.key"},
 		{"no TLS", secured, "ada", nil, "may require cassandra.tls.enabled"},
-		{"TLS with a node without", open, "ada", mine, "see cassandra.tls.enabled"},
+		{"TLS to a node that does not use TLS", open, "ada", mine, "see cassandra.tls.enabled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -137,8 +139,8 @@ func TestRejectedCredentials(t *testing.T) {
 	}
 }
 
-// With a rack, the driver asks nodes of that rack first, and never those of another
-// data center.
+// If a rack is set, the driver first asks nodes of this rack, and never asks nodes of
+// another data center.
 func TestRackSettings(t *testing.T) {
 	o := Options{Hosts: []string{"10.0.0.1"}, DataCenter: "dc1", Rack: "rack2"}
 	if err := o.complete(); err != nil {
@@ -155,9 +157,9 @@ func TestRackSettings(t *testing.T) {
 	}
 	next := token.FieldByName("fallback").Elem().Elem()
 	if next.Type().Name() != "rackAwareRR" || next.FieldByName("localDC").String() != "dc1" || next.FieldByName("localRack").String() != "rack2" {
-		t.Errorf("if no replica is available, nodes are chosen by %v, want those of rack2 in dc1 first", next)
+		t.Errorf("if no replica is available, the driver chooses nodes by %v, want those of rack2 in dc1 first", next)
 	}
 	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" {
-		t.Errorf("nodes are filtered by %+v, so the driver would use those of other data centers", cfg.HostFilter)
+		t.Errorf("the filter of nodes is %+v, so the driver would use nodes of other data centers", cfg.HostFilter)
 	}
 }

@@ -42,8 +42,9 @@ func statements(t *testing.T) map[string]string {
 	return all
 }
 
-// A statement that does not name its partitions would ask every node. With the index
-// on user_id, its answer would not come from one set of replicas.
+// Every statement must name its partitions. Otherwise Cassandra would ask every node. A
+// search by the index on user_id without a partition would not read from one set of
+// replicas.
 func TestStatementsNamePartitions(t *testing.T) {
 	for name, stmt := range statements(t) {
 		p := parse(stmt)
@@ -70,8 +71,9 @@ func TestStatementsNamePartitions(t *testing.T) {
 	}
 }
 
-// The timestamps of lightweight transactions come from a clock, the others from the
-// store. A row that both kinds of statements write would lose writes.
+// Cassandra takes the timestamps of lightweight transactions from a clock; the store
+// computes all others. If both kinds of statements wrote one row, some writes would be
+// lost.
 func TestTablesAreWrittenInOneWay(t *testing.T) {
 	conditional := map[string]bool{}
 	for name, stmt := range statements(t) {
@@ -90,7 +92,7 @@ func TestTablesAreWrittenInOneWay(t *testing.T) {
 	}
 }
 
-// Repeating a write would change a counter.
+// The schema has no counters, because a repeated write would change a counter twice.
 func TestSchemaHasNoCounters(t *testing.T) {
 	text, err := os.ReadFile("../../schema/schema.cql")
 	if err != nil {
@@ -119,8 +121,8 @@ func (l *largest) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// Nodes reject mutations of many megabytes. So a large Apply of one user is written in
-// smaller parts, and still produces the right entry.
+// Nodes reject writes of many megabytes. So the store writes a large Apply of one user in
+// several batches. The entry is still correct.
 func TestLargeWritesAreSplit(t *testing.T) {
 	l := &largest{conn: newModel(nil)}
 	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})

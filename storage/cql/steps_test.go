@@ -25,8 +25,8 @@ type steps struct {
 	conn
 	mu      sync.Mutex
 	walking bool
-	at      chan bool // true before each statement, false when the call has returned
-	turn    chan bool // false if the process dies here
+	at      chan bool // receives true before each statement, and false when the call has returned
+	turn    chan bool // the test sends true to continue; false means that the process dies
 }
 
 var errDied = errors.New("the process died")
@@ -71,8 +71,9 @@ func (s *steps) swap(ctx context.Context, q op, have map[string]any) (bool, erro
 	return s.conn.swap(ctx, q, have)
 }
 
-// walk starts call, one statement at a time. next runs up to n statements and reports
-// whether there are more. die makes the next statement fail, and all after it.
+// walk starts call, which then waits before each statement. next runs up to n statements
+// of call. It reports whether call has more statements. die makes all further statements
+// of call fail.
 func (s *steps) walk(call func()) (next func(n int) (more bool), die func()) {
 	s.mu.Lock()
 	s.walking = true
@@ -99,9 +100,9 @@ func (s *steps) walk(call func()) (next func(n int) (more bool), die func()) {
 		}
 }
 
-// A schedule lists the numbers of statements that two writers run in turns, beginning
-// with the first writer. Afterwards the first writer runs to its end, and then the
-// second.
+// A schedule contains one number for each turn: how many statements the writer of this
+// turn runs. Two writers take turns, beginning with the first writer. After the last
+// turn, the first writer runs to its end, and then the second.
 type schedule []int
 
 func (s schedule) run(first, second func(int) bool) {
@@ -115,7 +116,8 @@ func (s schedule) run(first, second func(int) bool) {
 	}
 }
 
-// schedules returns all schedules with the given number of turns of 1 to n statements.
+// schedules returns all schedules that have the given number of turns, with 1 to n
+// statements in each turn.
 func schedules(turns, n int) []schedule {
 	all := []schedule{{}}
 	for range turns {
@@ -130,8 +132,8 @@ func schedules(turns, n int) []schedule {
 	return all
 }
 
-// writers are two stores, each standing for a process, and a third store that checks
-// the outcome.
+// writers contains two stores, each of which simulates a process, and a third store that
+// checks the outcome.
 type writers struct {
 	conns  [2]*steps
 	stores [2]*Store
@@ -161,8 +163,9 @@ func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	}
 }
 
-// checkIndex returns an error unless an index has the entry that is in the store. Of the
-// entries sent to it, an index keeps the first one with the highest version.
+// checkIndex simulates an index: of the entries that were sent to it, the index keeps the
+// first one with the highest version. If this entry differs from the stored entry,
+// checkIndex returns an error.
 func (w *writers) checkIndex(ctx context.Context) error {
 	have, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -179,13 +182,13 @@ func (w *writers) checkIndex(ctx context.Context) error {
 			continue
 		}
 		ranked = e.Key != ""
-		e.Version = have.Version // which may have grown since, for an entry that stays as it is
+		e.Version = have.Version // the stored version may have grown without another change of the entry
 		if d := cmp.Diff(have, e, cmpopts.EquateEmpty()); (have.Key != "" || ranked) && d != "" {
-			return fmt.Errorf("an index was sent another entry, of version %d (-entry +index):\n%s", last, d)
+			return fmt.Errorf("the index has another entry, with version %d (-stored +index):\n%s", last, d)
 		}
 	}
 	if have.Key != "" && !ranked {
-		return fmt.Errorf("no index was sent %+v", have)
+		return fmt.Errorf("the stored entry %+v was not sent to the index", have)
 	}
 	return nil
 }
@@ -211,8 +214,9 @@ func stepsBoard(policy leaderboard.Policy) leaderboard.Board {
 	return leaderboard.Board{ID: "b", Policy: policy, CreatedAt: stepsEpoch, Divisions: []string{"team"}}
 }
 
-// result returns a result from a text with the match, and optionally the score, the
-// revision, the team, and "retracted": "m 5", "m 5 r1", "m 5 red", "m r2 retracted".
+// result returns the result that a text describes. The text contains the match id, and
+// optionally the score, the revision, the team, and "retracted". Examples: "m 5", "m 5
+// r1", "m 5 red", "m r2 retracted".
 func (w *writers) result(text string) leaderboard.MatchResult {
 	w.clock = w.clock.Add(time.Second)
 	r := leaderboard.MatchResult{AchievedAt: w.clock, ReceivedAt: w.clock}
@@ -258,7 +262,8 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	return err
 }
 
-// check compares the user's entry and ladder rows with a count of the user's results.
+// check compares the user's entry and ladder rows with the entry that follows from the
+// user's results.
 func (w *writers) check(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	tally, err := w.board.Count(w.third.Results(ctx, s, w.user))
@@ -280,7 +285,7 @@ func (w *writers) check(ctx context.Context) error {
 	hidden := acc.on(s.Board).Hidden
 	want.Version, want.Hidden = have.Version, hidden && want.Key != ""
 	if d := cmp.Diff(want, have, cmpopts.EquateEmpty()); d != "" {
-		return fmt.Errorf("the entry is not what the results say (-want +got):\n%s", d)
+		return fmt.Errorf("the entry does not follow from the results (-want +got):\n%s", d)
 	}
 	for _, team := range []string{"", "red", "blue"} {
 		l := leaderboard.Ladder{SeasonKey: s}
@@ -307,14 +312,14 @@ func (w *writers) check(ctx context.Context) error {
 	return nil
 }
 
-// encounter is a pair of concurrent calls.
+// encounter is a test of two concurrent calls.
 type encounter struct {
 	name   string
 	policy leaderboard.Policy
 	before func(ctx context.Context, w *writers) error
 	calls  [2]func(ctx context.Context, w *writers, s *Store) error
-	// stands has the score of each match at the end. It is nil if the scores depend
-	// on the order of the calls.
+	// stands contains the expected score of each match after both calls. It is nil if the
+	// scores depend on the order of the calls.
 	stands map[leaderboard.MatchID]leaderboard.Score
 }
 
@@ -322,7 +327,8 @@ func applies(results ...string) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error { return w.apply(ctx, s, results...) }
 }
 
-// byFirst applies results by the first store, which then holds the claim and a summary.
+// byFirst makes the first store apply results, so that this store has the claim and a
+// summary of the user.
 func byFirst(results ...string) func(context.Context, *writers) error {
 	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
 }
@@ -409,8 +415,8 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 	return err
 }
 
-// meet runs the calls of an encounter by a schedule and checks the outcome. first is
-// the index of the call that begins.
+// meet runs the calls of an encounter in the turns of a schedule, and checks the outcome.
+// first is the index of the call that begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.before(ctx, w); err != nil {
 		return fmt.Errorf("before: %w", err)
@@ -427,8 +433,8 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 	return e.aftermath(ctx, w)
 }
 
-// aftermath checks the outcome of an encounter, and then that both stores still apply
-// results correctly.
+// aftermath checks the outcome of an encounter. It also checks that both stores apply
+// later results correctly.
 func (e *encounter) aftermath(ctx context.Context, w *writers) error {
 	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
@@ -459,9 +465,9 @@ func (e *encounter) aftermath(ctx context.Context, w *writers) error {
 	return nil
 }
 
-// orders returns the schedules to try: all of one turn, and random ones of two and
-// three turns. With LEADERBOARD_STEPS_TURNS=2 it returns all schedules of two turns,
-// which take minutes.
+// orders returns the schedules that a test tries: all schedules of one turn, and random
+// schedules of two and three turns. With LEADERBOARD_STEPS_TURNS=2 it returns all
+// schedules of two turns; the tests then take minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -488,7 +494,7 @@ func stepsSeed(t testing.TB) uint64 {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("to repeat it: LEADERBOARD_STEPS_SEED=%d go test -run '^%s$'", seed, t.Name())
+			t.Logf("to repeat this test, run: LEADERBOARD_STEPS_SEED=%d go test -run '^%s$'", seed, t.Name())
 		}
 	})
 	return seed
@@ -501,10 +507,11 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// Two writers leave a correct entry, in whatever order they take turns. A writer that
-// waits until the other has finished represents a process that was paused.
+// Two concurrent writers leave a correct entry, in every order of their statements. The
+// orders include a writer that waits until the other one has ended, like a process that
+// was paused.
 func TestModelOfTwoWriters(t *testing.T) {
-	const longest = 16 // about the number of statements of one call
+	const longest = 16 // approximately the number of statements of one call
 	for _, e := range encounters {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -512,7 +519,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(e.policy), "u")
 					if err := e.meet(t.Context(), w, first, order); err != nil {
-						t.Fatalf("store %d first, turns of %v statements: %v", first, order, err)
+						t.Fatalf("store %d begins, turns of %v statements: %v", first, order, err)
 					}
 				}
 			}
@@ -522,7 +529,8 @@ func TestModelOfTwoWriters(t *testing.T) {
 
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
-// Two writers leave a correct entry in random orders too, on replicas that lag.
+// On replicas that lag, two concurrent writers leave a correct entry, in random orders of
+// their statements.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	const runs = 25
 	for _, e := range encounters {
@@ -544,8 +552,8 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	}
 }
 
-// A process that dies before any one of its statements loses nothing, because another
-// process repeats its call.
+// A process dies before any one of its statements, and another process repeats its call.
+// The outcome is correct.
 func TestModelOfAWriterThatDies(t *testing.T) {
 	for _, e := range encounters {
 		t.Run(e.name, func(t *testing.T) {
@@ -570,16 +578,17 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 				}
 				w.stores[0] = again
 				if err := e.aftermath(ctx, w); err != nil {
-					t.Fatalf("a death before statement %d: %v", at, err)
+					t.Fatalf("the process died before statement %d: %v", at, err)
 				}
 			}
 		})
 	}
 }
 
-// Three processes each apply a list of results, as from a log, in random steps, on
-// replicas that lag. When a process dies, another one takes over its list from the
-// last acknowledged result or a few results earlier. No result is lost.
+// Each of three processes applies a list of results, as a consumer does, on replicas that
+// lag. Their statements run in a random order. If a process dies, another one continues
+// its list after the last acknowledged result, or a few results before. No result is
+// lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
@@ -662,18 +671,18 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 			return err
 		}
 		if o := want[r.Match]; r.ContentID() != o.ContentID() || r.Revision != o.Revision {
-			return fmt.Errorf("match %q stands as %+v, want %+v", r.Match, r, o)
+			return fmt.Errorf("the result of match %q that stands is %+v, want %+v", r.Match, r, o)
 		}
 		delete(want, r.Match)
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("lost: %v", want)
+		return fmt.Errorf("these results were lost: %v", want)
 	}
 	return nil
 }
 
-// A floor holds even if several stores subtract from a sum. A store with a summary of
-// the user first checks whether another store has changed the sum.
+// The sum never falls below the floor, even if several stores subtract from it. A store
+// with a summary of the user first checks whether another store has changed the sum.
 func TestModelOfAFloor(t *testing.T) {
 	b := stepsBoard(leaderboard.Sum)
 	floor := leaderboard.Score(0)
@@ -691,7 +700,7 @@ func TestModelOfAFloor(t *testing.T) {
 		o := report.Outcomes[0]
 		switch refused := o.Status == leaderboard.Rejected; {
 		case refused != (sum+points < floor):
-			t.Errorf("%d points for a sum of %d by store %d: %v %q", points, sum, i%2, o.Status, o.Reason)
+			t.Errorf("store %[3]d applied %[1]d points to the sum %[2]d: status %[4]v, reason %[5]q", points, sum, i%2, o.Status, o.Reason)
 		case !refused:
 			sum += points
 		}
@@ -701,8 +710,9 @@ func TestModelOfAFloor(t *testing.T) {
 	}
 }
 
-// A writer that has lost its claim and dies may leave a result that the summary of the
-// claim's new holder lacks. When that result is sent to the new holder, it counts.
+// A writer loses its claim to another store, writes a result, and dies. The other store's
+// summary may not include this result. When the other store receives this result, the
+// result counts.
 func TestModelOfAnUnclaimedResult(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
 		for at, more := 0, true; more; at++ {
@@ -720,15 +730,16 @@ func TestModelOfAnUnclaimedResult(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := w.check(ctx); err != nil {
-					t.Fatalf("%v board, a death before statement %d: %v", policy, at, err)
+					t.Fatalf("%v board, the process died before statement %d: %v", policy, at, err)
 				}
 			}
 		}
 	}
 }
 
-// A writer that has lost its claim and dies may also leave another revision, or other
-// content, of a result that the claim's new holder receives first.
+// A writer loses its claim to another store, writes a result, and dies. The other store
+// then receives a result of the same match with another revision or other content. After
+// it has received both results, the entry is correct.
 func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	for _, left := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
 		for at, more := 0, true; more; at++ {
@@ -746,7 +757,7 @@ func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 				err = errors.Join(w.check(ctx), w.checkIndex(ctx))
 			}
 			if err != nil {
-				t.Fatalf("%q left by a death before statement %d: %v", left, at, err)
+				t.Fatalf("the result %q, written by a process that died before statement %d: %v", left, at, err)
 			}
 		}
 	}

@@ -20,12 +20,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// storedSample was written by commit c7bc028. It has the statements of
-// storagetest.WriteSample that changed the keyspace, one batch per line, and then
-// the lines of DescribeSample, ExtendSample and DescribeSample again.
+// storedSample is a file that commit c7bc028 wrote. Its first lines are the statements of
+// storagetest.WriteSample that changed the keyspace, one batch per line. The other lines
+// are the answers of that commit to DescribeSample, ExtendSample, and DescribeSample
+// again.
 const storedSample = "testdata/sample.jsonl.gz"
 
-// sampleLine is a line of storedSample. One of its fields is set.
+// sampleLine is a line of storedSample. Exactly one of its fields is set.
 type sampleLine struct {
 	Write  []sampleStatement `json:"write"`
 	Swap   []sampleStatement `json:"swap"`
@@ -140,7 +141,7 @@ func replaySample(t *testing.T, c conn) []string {
 		switch {
 		case err != nil || line.Answer != "":
 		case len(line.Swap) > 0:
-			// The answers check the effect, so the condition's outcome is ignored.
+			// Ignore whether the condition held: the answers show the effect.
 			_, err = c.swap(t.Context(), ops[0], map[string]any{})
 		default:
 			err = c.write(t.Context(), ops...)
@@ -152,13 +153,13 @@ func replaySample(t *testing.T, c conn) []string {
 	return sampleAnswers(t)
 }
 
-// storedKeyspace is a keyspace that commit c7bc028 wrote to a Cassandra node, as CQL
-// statements, one per line. Its first lines describe it. That commit's store gave the
-// answers in storedSample when it continued with this keyspace.
+// storedKeyspace is a file with a keyspace that commit c7bc028 wrote to a Cassandra node.
+// It contains one CQL statement per line, after a description in the first lines. The
+// answers in storedSample are those of that commit for this keyspace.
 const storedKeyspace = "testdata/keyspace.cql.gz"
 
-// keyspaceStoredAt is later than all timestamps in storedKeyspace. If the clock were
-// earlier, conditional updates would have no effect.
+// keyspaceStoredAt is a time later than all timestamps in storedKeyspace. If the
+// machine's clock shows an earlier time, conditional statements have no effect.
 var keyspaceStoredAt = time.Date(2026, 11, 22, 1, 24, 0, 0, time.UTC)
 
 // loadStoredKeyspace creates the keyspace of o with the content of storedKeyspace. It
@@ -240,8 +241,8 @@ func TestModelOfAStoredKeyspace(t *testing.T) {
 	storagetest.CheckSample(t, open(c, sampleOptions(Options{})), want)
 }
 
-// A keyspace that an earlier commit wrote is opened after today's migrations. It
-// gives the same answers, also after today's store has changed the data.
+// The current migrations can be applied to a keyspace that an earlier commit wrote. The
+// current store then gives the same answers, also after it has changed the data.
 func TestStoredKeyspaceIsServedUnchanged(t *testing.T) {
 	t.Parallel()
 	o := sampleOptions(realOptions(cluster.Cassandra(t, 1), fmt.Sprintf("stored_%x", time.Now().UnixNano()&0xffffffff)))

@@ -7,8 +7,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A correction is applied even if 32 bits of a hash of its revision and content equal
-// those of the result that stands.
+// The store applies a correction even if 32 bits of the hash of its revision and content
+// equal 32 bits of the hash of the result that stands.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
@@ -26,7 +26,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 			content  leaderboard.ContentID
 		}{r.Revision, r.ContentID()}) >> 32)
 	}
-	const scores = 300_000 // about twenty collisions between the two revisions
+	const scores = 300_000 // enough for about twenty collisions between the two revisions
 	first := map[uint32]leaderboard.Score{}
 	for score := range leaderboard.Score(scores) {
 		r := result(0, score)
@@ -40,7 +40,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 			continue
 		}
 		original := result(0, was)
-		user := leaderboard.UserID(rune('a' + tried)) // a user per collision
+		user := leaderboard.UserID(rune('a' + tried)) // one user for each collision
 		for i, r := range []*leaderboard.MatchResult{&original, &correction} {
 			r.User = user
 			report, err := s.Apply(t.Context(), &b, []leaderboard.MatchResult{*r})
@@ -48,7 +48,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := report.Outcomes[0].Status; got != leaderboard.Applied {
-				t.Errorf("revision %d with score %d after score %d: status %v, want %v", i, r.Score, was, got, leaderboard.Applied)
+				t.Errorf("Apply of revision %d with score %d after score %d returns status %v, want %v", i, r.Score, was, got, leaderboard.Applied)
 			}
 		}
 		e, err := s.Entry(t.Context(), original.SeasonKey, user)
@@ -56,11 +56,11 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := b.ScoreOf(e.Key, stepsEpoch); got != score {
-			t.Errorf("the entry has score %d, want %d of the correction", got, score)
+			t.Errorf("the entry has score %d, want the score %d of the correction", got, score)
 		}
 		if tried++; tried == 3 {
 			return
 		}
 	}
-	t.Fatalf("%d collisions in %d scores, want 3", tried, scores)
+	t.Fatalf("found %d collisions in %d scores, want 3", tried, scores)
 }

@@ -128,9 +128,7 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 }
 
 // endSeal stores row, so that readers use its generation. In the same batch, it removes
-// from this generation
-//
-// the users who were erased after the seal started.
+// from this generation the users who were erased after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
