@@ -10,17 +10,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Limits lists the sentences of the contract that an index cannot keep, one field each.
-// The value is the reason. If it is empty, the index keeps the sentence. The tests of the
-// sentence depend on the field, not on the index.
+// Limits declares the sentences of the contract that an index does not keep. Each field
+// stands for one sentence, and its value is the reason. An empty field means that the
+// index keeps the sentence. Tests depend on these fields, not on the type of the index.
 type Limits struct {
-	// MixedMoments is why an answer about several users may show them at slightly
-	// different moments. The ranks of each answer must still be consistent.
+	// MixedMoments is the reason why one answer may show several users at slightly
+	// different moments. The ranks in each answer must still agree with each other.
 	MixedMoments string
 }
 
-// Sizes are the sizes of the tests, which a slow index can reduce. A zero field has
-// its default.
+// Sizes are the sizes of the tests, which a slow index can reduce. Zero means the
+// default.
 type Sizes struct {
 	// Histories is the number of random histories. Default 24.
 	Histories int
@@ -57,7 +57,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, s
 	}
 }
 
-// test is the test of one sentence of the contract. The sentence is its name.
+// test tests one sentence of the contract.
 type test struct {
 	sentence string
 	run      func(*fixture)

@@ -50,7 +50,7 @@ func (f *fixture) agreesIn(d leaderboard.Division) {
 	}
 	users = append(users, "no such user")
 	if len(users) > 1 {
-		users = append(users, users[0]) // twice
+		users = append(users, users[0]) // the same user twice
 	}
 	for _, user := range users {
 		if i, ok := where[user]; ok {

@@ -10,8 +10,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// crowd is a set of users who move all the time. Each of them always has a standing.
-// Users i and i+1, for each even i, are a pair: one writer moves both, user i first.
+// crowd is a set of users whom writers move while readers read. Each user always has a
+// standing. Users i and i+1, for each even i, are a pair: one writer moves both, user i
+// first.
 type crowd struct {
 	f     *fixture
 	users []leaderboard.UserID
@@ -37,8 +38,7 @@ func (c *crowd) versionOf(s *leaderboard.Standing) uint64 {
 	return uint64(s.AchievedAt.Sub(start) / time.Second)
 }
 
-// consistent returns an error unless a ladder can hold the standings one directly after
-// the other.
+// consistent returns an error unless all can be consecutive standings of one ladder.
 func consistent(all []leaderboard.Standing) error {
 	for i := range all {
 		s := &all[i]
@@ -56,10 +56,10 @@ func consistent(all []leaderboard.Standing) error {
 				want.Competition, want.Dense = p.Ranks.Competition, p.Ranks.Dense
 			}
 			if p.SortKey() >= s.SortKey() {
-				return fmt.Errorf("%q at %d must not follow %q", s.User, r.Ordinal, p.User)
+				return fmt.Errorf("%q, at position %d, follows %q, which has no smaller sort key", s.User, r.Ordinal, p.User)
 			}
 			if r != want {
-				return fmt.Errorf("%q has ranks %+v after %+v, want %+v", s.User, r, p.Ranks, want)
+				return fmt.Errorf("%q has ranks %+v after a standing with ranks %+v, want %+v", s.User, r, p.Ranks, want)
 			}
 		}
 	}
@@ -67,8 +67,8 @@ func consistent(all []leaderboard.Standing) error {
 }
 
 // read calls a random method of the index. It returns an error if the answer contradicts
-// itself, or if it shows an older version of a user than in seen. seen holds the latest
-// version of each user that this reader has read.
+// itself, or if the answer shows an older version of a user than seen. Parameter seen has
+// the latest version of each user that this reader has read.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -128,21 +128,22 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	}
 	for k := range got {
 		if got[k].Ranks.Ordinal == 0 {
-			return fmt.Errorf("%q has no standing", got[k].User)
+			return fmt.Errorf("%q has no standing, want one", got[k].User)
 		}
 	}
 	x, y := &got[0], &got[1]
 	if before := x.SortKey() < y.SortKey(); before != (x.Ranks.Ordinal < y.Ranks.Ordinal) {
-		return fmt.Errorf("%q and %q stand in the wrong order", x.User, y.User)
+		return fmt.Errorf("the ordinal ranks of %q and %q contradict their sort keys", x.User, y.User)
 	}
 	if same := x.Key == y.Key; same != (x.Ranks.Competition == y.Ranks.Competition) || same != (x.Ranks.Dense == y.Ranks.Dense) {
-		return fmt.Errorf("%q and %q have ranks %+v and %+v; competition and dense ranks must be equal only if the rank keys are: %v", x.User, y.User, x.Ranks, y.Ranks, same)
+		return fmt.Errorf("%q and %q have ranks %+v and %+v; competition and dense ranks must be equal exactly if the rank keys are equal, which is %v", x.User, y.User, x.Ranks, y.Ranks, same)
 	}
 	return c.notBack(got, seen)
 }
 
-// notBack returns an error if a user went back to an older version than in seen, or if
-// the users of a pair never had these two versions at the same moment.
+// notBack returns an error if got shows an older version of a user than seen. It also
+// returns an error if got shows a pair at two versions that its users never had at the
+// same moment.
 func (c *crowd) notBack(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
 	version := map[leaderboard.UserID]uint64{}
 	for i := range got {
@@ -162,7 +163,7 @@ func (c *crowd) notBack(got []leaderboard.Standing, seen map[leaderboard.UserID]
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
 		if ok && both && first != second && first != second+1 {
-			return fmt.Errorf("%q at version %d and %q at version %d never stood at the same moment", c.users[i], first, c.users[i+1], second)
+			return fmt.Errorf("%q at version %d and %q at version %d: the users never had these versions at the same moment", c.users[i], first, c.users[i+1], second)
 		}
 	}
 	return nil
@@ -201,8 +202,8 @@ func (c *crowd) concurrently(seed uint64, readers int, writers ...func(*rand.Ran
 	reading.Wait()
 }
 
-// mover returns a writer that moves random pairs among the users from..to-1, each time to
-// the next version.
+// mover returns a writer that moves random pairs of the users with numbers in [from, to).
+// Each move gives both users of a pair their next version.
 func (c *crowd) mover(from, to, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {
@@ -218,8 +219,8 @@ func (c *crowd) mover(from, to, moves int, version map[int]uint64) func(*rand.Ra
 	}
 }
 
-// versions returns the versions that load gives to the pairs among the users
-// from..to-1. The key is the number of a pair's first user.
+// versions returns the version that load gives to each pair of users with numbers in
+// [from, to). A pair's key in the map is the number of its first user.
 func (c *crowd) versions(from, to int) map[int]uint64 {
 	m := map[int]uint64{}
 	for i := from; i < to; i += 2 {
@@ -266,8 +267,8 @@ var concurrencyTests = []test{
 		c := newCrowd(f)
 		c.load()
 		versions := c.versions(0, crowdSize)
-		// store is what a Rebuild reads. As the contract demands, it is written before the
-		// index is updated.
+		// store has the versions that a Rebuild reads. The writer changes store before it
+		// updates the index, as the contract demands.
 		var mu sync.Mutex
 		store := map[int]uint64{}
 		for i := range c.users {
@@ -340,7 +341,7 @@ var concurrencyTests = []test{
 						err = f.Update(f.ctx, f.key, f.now, []leaderboard.Entry{c.entry(user, uint64(n))})
 					}
 					if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
-						f.Errorf("user %d: %v", user, err)
+						f.Errorf("a call for user %d: error %v, want none or ErrRankUnavailable", user, err)
 					}
 				}
 			})

@@ -35,7 +35,7 @@ type fixture struct {
 	now    time.Time // the time of the last change
 }
 
-// start is the time from which entries count their event times.
+// start is the earliest event time of the entries that the method entry makes.
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T, index leaderboard.Index, limits Limits, sizes Sizes) *fixture {
@@ -82,8 +82,8 @@ func (f *fixture) equal(what string, want, got any) {
 	}
 }
 
-// entry returns the entry of a user with one result, achieved some seconds after start.
-// divisions have the form "attribute:value".
+// entry returns the entry of a user with one result, achieved the given number of seconds
+// after start. Divisions have the form "attribute:value".
 func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, second int, divisions ...string) leaderboard.Entry {
 	r := leaderboard.MatchResult{Score: score, AchievedAt: start.Add(time.Duration(second) * time.Second), Attributes: map[string]string{}}
 	for _, d := range divisions {
@@ -157,7 +157,7 @@ func shuffled[T any](rng *rand.Rand, in []T) []T {
 	return out
 }
 
-// five loads five users: a tie of two at the top, then one, then a tie of two.
+// five loads five users. Two users tie at the top, one follows, and two tie at the end.
 func (f *fixture) five() {
 	f.Helper()
 	f.rebuild(
@@ -204,7 +204,7 @@ func (f *fixture) unavailable() {
 	}
 }
 
-// hostile returns ids that are easily confused with each other.
+// hostile returns ids that a faulty index could confuse with each other.
 func hostile() []leaderboard.UserID {
 	ids := []leaderboard.UserID{
 		"a", "aa", "aaa", "aab", "a ", "a!", "a:", "a;", "a/", "a0", "a|", "a~", "A", " a", " ",

@@ -11,12 +11,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// RunHistories plays random histories, on boards of every shape, to one index. The index
-// must agree with a naive model throughout. open must return an empty index and close
-// it when the test ends.
+// RunHistories applies random histories, on boards of every shape, to one index. It
+// compares the index with a naive model many times in each history. open must return an
+// empty index and close it when the test ends.
 //
-// A history is a sequence of versions of each user's entry. RunHistories delivers them in
-// batches, out of order and some of them twice, with rebuilds between them.
+// A history is a sequence of versions of each user's entry. RunHistories delivers these
+// versions in batches, out of order, and some of them twice. Between batches it sometimes
+// rebuilds the index.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
 	f := newFixture(t, open(t), Limits{}, sizes)

@@ -24,7 +24,8 @@ var rebuildTests = []test{
 		slices.Reverse(entries)
 		f.rebuild(entries...)
 		f.agrees()
-		// Updates older than what Rebuild read change nothing, even for users who are not ranked.
+		// Updates with older versions than Rebuild has read change nothing, even for
+		// users who are not ranked.
 		for _, e := range entries {
 			if e.Version > 1 {
 				f.update(f.entry(e.User, e.Version-1, 99, 0))
@@ -46,7 +47,8 @@ var rebuildTests = []test{
 			fresh := f.entry("new", 1, 40, 0)
 			at := f.tick()
 			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
-				// Rebuild reads the entries as the store held them before these updates.
+				// This function yields the entries as they were in the store before these
+				// updates.
 				f.update(newer)
 				if !yield(f.entry("ann", 1, 10, 0, "gender:M"), nil) {
 					return
@@ -126,7 +128,7 @@ var rebuildTests = []test{
 		})
 		f.is("Rebuild", err, context.Canceled)
 		if yielded == 1_000_000 {
-			f.Error("Rebuild reads all entries although ctx is done")
+			f.Error("Rebuild read all 1,000,000 entries, want it to stop because ctx is done")
 		}
 		f.agrees()
 	}},
@@ -146,8 +148,8 @@ var rebuildTests = []test{
 		other := f.with(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
 		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			close(began)
-			// A Rebuild of another season does not wait for this one. While it runs, the
-			// second Rebuild of this season could start, if the index wrongly allowed that.
+			// Rebuilds of another season do not wait for this Rebuild. They take so long
+			// that the second Rebuild would start, if the index wrongly allowed that.
 			for range 20 {
 				other.rebuild(other.entry("ann", 1, 1, 0))
 			}
@@ -199,7 +201,7 @@ var rebuildTests = []test{
 		f.update(f.entry("ann", 50, 1, 0))
 		f.ok("Drop", f.Drop(f.ctx, f.key))
 		f.unavailable()
-		f.rebuild(f.entry("ann", 1, 30, 1)) // as for a board that was deleted and created again
+		f.rebuild(f.entry("ann", 1, 30, 1)) // with version 1, as after the board was deleted and created again
 		f.agrees()
 		f.update(f.entry("ann", 2, 31, 1))
 		f.agrees()

@@ -43,7 +43,7 @@ var updateTests = []test{
 			f.update(stale)
 			f.agrees()
 		}
-		f.update(f.none("ann", 6)) // the user is retracted, banned or erased, but the version stays known
+		f.update(f.none("ann", 6)) // the user is no longer ranked, but the index still knows the version
 		f.update(f.entry("ann", 5, 15, 0))
 		f.agrees()
 		f.update(f.none("new", 2))
@@ -51,7 +51,8 @@ var updateTests = []test{
 		f.agrees()
 		f.update(f.entry("ann", 7, 12, 0), f.entry("new", 3, 99, 0))
 		f.agrees()
-		// Versions are sums of revisions, which may be times in milliseconds, so they are large.
+		// A version is a sum of revisions. Revisions may be times in milliseconds, so
+		// versions may be large.
 		f.update(f.entry("ann", math.MaxUint64, 13, 0))
 		f.update(f.entry("ann", math.MaxUint64-1, 14, 0), f.entry("bob", 1<<53+1, 16, 0))
 		f.update(f.entry("bob", 1<<53, 17, 0))

@@ -59,7 +59,7 @@ var (
 	benchLadder = leaderboard.Ladder{SeasonKey: benchSeason}
 )
 
-// inOrder yields n entries in standing order, with user numbers in no order.
+// inOrder yields n entries in standing order. Their user numbers are in no order.
 func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		step := uint64(1<<53) / uint64(n)
@@ -301,7 +301,7 @@ func BenchmarkRebuild(b *testing.B) {
 			entries iter.Seq2[leaderboard.Entry, error]
 		}{
 			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) { // stands for reading and decoding a store's entries
+				for range inNoOrder(n) { // only makes the entries, in place of reading and decoding them from a store
 				}
 			}},
 			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},

@@ -65,7 +65,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			}
 			seenInners[node] = true
 			if in.level != level || in.parent != parent || in.n == 0 || in.n > fan || parent == 0 && in.n < 2 {
-				return 0, fmt.Errorf("inner %d, reached at level %d from inner %d, has level %d, parent %d and %d children", node, level, parent, in.level, in.parent, in.n)
+				return 0, fmt.Errorf("inner %d, reached at level %d from inner %d, has level %d, parent %d and %d children, want that level and parent and at most %d children", node, level, parent, in.level, in.parent, in.n, fan)
 			}
 			var sum counts
 			for k, c := range in.child[:in.n] {
@@ -90,7 +90,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		}
 		seenLeaves[node] = true
 		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
-			return 0, fmt.Errorf("leaf %d, reached from inner %d after leaf %d, has parent %d, prev %d and %d entries", node, parent, lastLeaf, lf.parent, lf.prev, lf.n)
+			return 0, fmt.Errorf("leaf %d, reached from inner %d after leaf %d, has parent %d, prev %d and %d entries, want that parent and prev and 1 to %d entries", node, parent, lastLeaf, lf.parent, lf.prev, lf.n, fan)
 		}
 		if lastLeaf != 0 && f.leaf(lastLeaf).next != node {
 			return 0, fmt.Errorf("leaf %d: next is %d, want %d", lastLeaf, f.leaf(lastLeaf).next, node)
@@ -110,10 +110,10 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				return 0, fmt.Errorf("leaf %d: entry %d: head is %v, want %v", node, i, !isHead, isHead)
 			}
 			if n != 0 && t.users.field(ref, tr.field) != node {
-				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names leaf %d", node, i, t.users.field(ref, tr.field))
+				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names leaf %d instead of this leaf", node, i, t.users.field(ref, tr.field))
 			}
 			if n != 0 && t.users.field(ref, tr.field-4) != n {
-				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names ladder %d", node, i, t.users.field(ref, tr.field-4))
+				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names ladder %d, want %d", node, i, t.users.field(ref, tr.field-4), n)
 			}
 			if known, leaf := t.known(t.dict.hash(id), id); known != ref || n == 0 && leaf != node {
 				return 0, fmt.Errorf("leaf %d: entry %d is of user %d, but for the id of that user the dict has user %d in leaf %d", node, i, ref, known, leaf)

@@ -4,11 +4,10 @@ import "unsafe"
 
 // allocator allocates the chunks of one table.
 type allocator struct {
-	// loading is true while Rebuild fills the table, when no reader waits for the
-	// table. Only then, chunks may be backed by huge pages. With huge pages the
-	// processor translates addresses faster. But the kernel needs a fraction of a
-	// millisecond to provide a huge page, or longer if memory is fragmented, and
-	// readers should not wait for that.
+	// loading is true while Rebuild fills the table. No reader uses the table then, so
+	// its chunks may get huge pages. With huge pages the processor translates addresses
+	// faster. But the kernel needs a fraction of a millisecond to provide a huge page, or
+	// longer if memory is fragmented. Readers should not wait for that.
 	loading bool
 }
 

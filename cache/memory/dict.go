@@ -2,18 +2,18 @@ package memory
 
 import "hash/maphash"
 
-// dict maps the hash of a user's id to the user's record and to the user's leaf in
-// the overall ladder, the tree node that holds the user's standing. A cell names both,
-// so the processor can fetch record and leaf concurrently. The ids in the records
-// distinguish users with equal hashes.
+// dict maps the hash of a user's id to the user's record and to the user's leaf in the
+// overall ladder, the tree node that holds the user's standing. A cell holds both
+// locations, so the processor can fetch record and leaf concurrently. The ids in the
+// records distinguish users with equal hashes.
 //
 // dict is a hash table with linear probing whose cells are sorted by hash. This has two
 // consequences. First, a search ends at the first greater hash. Second, the table can
-// grow gradually: each insertion moves a few cells into a larger table, from the least
-// hash on. Until all cells are moved, the hashes of moved cells are looked up in the
-// new table, and greater hashes in the old one. Chunks of the old table whose cells are
-// all moved are released. So no insertion waits until the whole table is moved, and
-// there are never two whole tables.
+// grow gradually: each insertion moves a few cells into a larger table, the least hashes
+// first. Until all cells are moved, the hashes of moved cells are looked up in the new
+// table, and greater hashes in the old one. Once all cells of a chunk of the old table
+// are moved, the chunk is released. So no insertion waits until the whole table is moved,
+// and there are never two whole tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
@@ -162,8 +162,9 @@ func (d *dict) add(hash, ref uint32) {
 }
 
 // move moves at least moveCells cells of old to cur, and stops at an empty cell. All
-// cells to the right of an empty cell also have their homes to its right. So the hashes
-// of the moved cells are less than the frontier, and those of the other cells are not.
+// cells to the right of an empty cell also have their home positions to its right. So the
+// hashes of the moved cells are less than the frontier, and those of the other cells are
+// not.
 func (d *dict) move() {
 	for moved := 0; ; moved++ {
 		have := d.old.get(d.cursor)
@@ -177,7 +178,7 @@ func (d *dict) move() {
 		}
 		d.cursor++
 	}
-	// The frontier is the least hash whose home is at or after the cursor.
+	// The frontier is the least hash whose home position is at or after the cursor.
 	d.frontier = (uint64(d.cursor)<<32 + d.old.size - 1) / d.old.size
 	for chunk := d.cursor>>cellShift - 1; chunk >= 0 && d.old.chunks[chunk] != nil; chunk-- {
 		d.old.chunks[chunk] = nil

@@ -1,7 +1,6 @@
 package memory
 
-// keptRemovals is the least value of the limit n on the records of removed users: see
-// [table.forget].
+// keptRemovals is the least number of removals whose records [table.forget] keeps.
 const keptRemovals = 1 << 16
 
 // queue is a FIFO queue of removals in a ring whose length is a power of two.
@@ -38,10 +37,10 @@ func (q *queue) pop() removal {
 // users who were removed long ago.
 //
 // The record of a removed user is kept for a while, because its version shows whether a
-// late update is stale. The table keeps the records of the users of the last n
-// removals, and at most n records of removed users in total. n is the number of users
-// in the overall ladder or keptRemovals, whichever is greater. So the record of an
-// erased user is dropped after enough further removals.
+// late update is stale. Let n be the number of users in the overall ladder, or
+// keptRemovals if that is greater. The table keeps the records of the users in the last n
+// removals, and at most n records of removed users in total. So the record of an erased
+// user is dropped after enough further removals.
 func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.standing)
 	for t.users.count-t.standing > limit || t.removed.len >= 2*limit {

@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-func TestARemovedUserStaysKnownForKeptRemovals(t *testing.T) {
+func TestARemovedUsersRecordIsKeptForKeptRemovals(t *testing.T) {
 	tb := newTable(layout{keyBytes: 8})
 	put := func(e leaderboard.Entry) {
 		if err := tb.apply(&e); err != nil {
@@ -29,11 +29,11 @@ func TestARemovedUserStaysKnownForKeptRemovals(t *testing.T) {
 		t.Fatal("a stale update restored a removed user")
 	}
 	if tb.users.count != keptRemovals {
-		t.Fatalf("%d users are known, want %d", tb.users.count, keptRemovals)
+		t.Fatalf("%d users have records, want %d", tb.users.count, keptRemovals)
 	}
 	put(none("one more", 1))
 	if ref, _ := tb.known(tb.dict.hash("erased"), "erased"); ref != 0 {
-		t.Error("the user who was removed first is still known, want the record dropped")
+		t.Error("the user who was removed first still has a record, want none")
 	}
 	for _, chunk := range tb.users.chunks {
 		if bytes.Contains(chunk, []byte("erased")) {
@@ -64,13 +64,13 @@ func TestRemovalsAreBounded(t *testing.T) {
 	if got := tb.removed.len; got > 2*keptRemovals {
 		t.Errorf("%d removals are queued for one user, want at most %d", got, 2*keptRemovals)
 	}
-	// Many users, each added and removed once.
+	// Many users are added and removed once.
 	for i := range 3 * keptRemovals {
 		put(entry(fmt.Sprint("user ", i), 1, 0, 0))
 		put(none(fmt.Sprint("user ", i), 0))
 	}
 	if got := tb.users.count - tb.standing; got > keptRemovals {
-		t.Errorf("%d removed users are known, want at most %d", got, keptRemovals)
+		t.Errorf("%d removed users have records, want at most %d", got, keptRemovals)
 	}
 	if got, most := tb.users.next, 2*keptRemovals*tb.users.size(maxID)/4; got > most {
 		t.Errorf("records take %d bytes, want at most %d", got, most)
@@ -78,7 +78,7 @@ func TestRemovalsAreBounded(t *testing.T) {
 	if err := tb.check(); err != nil {
 		t.Fatal(err)
 	}
-	// With n standing users, n removed users stay known.
+	// With n users in the ladder, the records of n removed users are kept.
 	for i := range 2 * keptRemovals {
 		put(entry(fmt.Sprint("standing ", i), 1, 0, 0))
 	}

@@ -13,7 +13,8 @@ const hugePageBytes = 2 << 20
 // 10 million users, ranks and updates take about a tenth longer (docs/benchmarks.md).
 //
 // The function makes the system call itself, because syscall.Madvise takes a []byte. A
-// []byte of the extended range would be invalid: it must not extend beyond one object.
+// []byte of the extended range would be invalid, because a slice must not extend beyond
+// one object.
 func adviseHugePages(p unsafe.Pointer, n uintptr) {
 	from := uintptr(p) &^ (hugePageBytes - 1)
 	to := (uintptr(p) + n + hugePageBytes - 1) &^ (hugePageBytes - 1)

@@ -41,8 +41,8 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 	}
 }
 
-// TestRebuildIncludesConcurrentUpdates uses more than one chunk of entries, and so
-// many updates that swap applies them without holding the lock.
+// TestRebuildIncludesConcurrentUpdates uses more than loadChunk entries. It makes so many
+// updates that swap applies most of them without holding the lock.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, changed = loadChunk + 1000, 3000
 	x := New()
@@ -126,7 +126,7 @@ func TestDropReleasesMemory(t *testing.T) {
 		t.Errorf("a dropped season still takes %d bytes, want at most %d", held, n)
 	}
 	if got := len(*x.seasons.Load()); got != 0 {
-		t.Errorf("%d seasons are known after Drop, want none", got)
+		t.Errorf("the index has %d seasons after Drop, want none", got)
 	}
 	runtime.KeepAlive(x)
 }
@@ -153,8 +153,8 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			}
 		}
 	}
-	// The table keeps the records of removed users to reject late updates. Run until it
-	// keeps as many of them as it ever will.
+	// The table keeps the records of removed users to reject late updates. Run until the
+	// number of these records no longer grows.
 	for range 15 {
 		round()
 	}

@@ -47,7 +47,7 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 // applyInOrder sorts entries into standing order and applies them.
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	type place struct {
-		first uint64 // the first bytes of the key, which usually decide
+		first uint64 // the first bytes of the key, which usually decide the order
 		i     int32
 	}
 	order := make([]place, len(entries))

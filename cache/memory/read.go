@@ -102,8 +102,8 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
 }
 
-// page returns a run of standings of l. The caller's function where computes the
-// position of the first one, from 0, and the greatest number of standings.
+// page returns consecutive standings of l. The function where returns the position of the
+// first standing, from 0, and the greatest number of standings to return.
 func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *page
 	v, err := x.read(l, func(t *table, tr *tree) error {

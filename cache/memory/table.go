@@ -30,8 +30,8 @@ func layoutOf(b *leaderboard.Board) layout {
 	return layout{keyBytes: b.RankKeyBytes(), attributes: slices.Clone(b.Divisions)}
 }
 
-// table holds the standings of a season. Concurrent reads are safe. During a change
-// there must be no other use.
+// table holds the standings of a season. Concurrent reads are safe. A change must not
+// overlap any other use.
 type table struct {
 	layout
 	alloc     allocator

@@ -285,7 +285,7 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 		}
 		for _, id := range pair {
 			if ref, _ := tb.known(tb.dict.hash(id), id); ref != 0 && string(tb.users.id(ref)) != id {
-				t.Fatalf("the look-up of user %q finds user %q", id, tb.users.id(ref))
+				t.Fatalf("the look-up of user %q finds the different user %q", id, tb.users.id(ref))
 			}
 		}
 		tb.verify()
@@ -342,8 +342,8 @@ func TestTheLongestRecordsFitTheTable(t *testing.T) {
 	}
 }
 
-// FuzzTable applies the changes that data encodes. Two bytes are one change or a run
-// of changes.
+// FuzzTable applies the changes that data encodes. Each two bytes encode one change or a
+// series of changes.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("\x01\x02\x03\x04\x05\x06"))
 	f.Add([]byte("\xf0\x50\xf1\x50\xf2\x50\xf3\x50\x01\x02"))

@@ -11,9 +11,9 @@ import (
 // nodes hold running totals over their children, of standings and of distinct rank
 // keys. All trees of a season take their nodes from one forest.
 //
-// A rank is the sum of the counts to the left of the path from the user's leaf up to
-// the root. The leaf is known from dict or from the user's record, so no keys are
-// compared. Keys are compared only to find a place from the root down.
+// A rank is the sum of the counts to the left of the path from the user's leaf up to the
+// root. The user's leaf is in dict or in the user's record, so this needs no comparison
+// of keys. Only a search from the root down compares keys.
 
 const (
 	fan = 64 // the capacity of a leaf in entries and of an inner node in children
@@ -63,8 +63,8 @@ type inner struct {
 	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
-// forest holds the nodes of all trees of a season. A node is a leaf or an inner, and
-// then its rows. Nodes are known by their numbers in a slab.
+// forest holds the nodes of all trees of a season. A node is a leaf or an inner, followed
+// by its rows. A node's number in its slab identifies it.
 type forest struct {
 	words  int // the number of sort words of an entry
 	users  *users
