@@ -16,10 +16,9 @@ import (
 	"time"
 )
 
-// Authority signs certificates. Its own certificate and those that it issues are PEM
-// files in one folder.
+// Authority signs certificates. All its certificates are PEM files in one folder.
 type Authority struct {
-	File string // its certificate
+	File string // path of the authority's own certificate
 
 	dir  string
 	key  *ecdsa.PrivateKey

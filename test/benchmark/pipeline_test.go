@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 const (
 	users   = 5000
 	workers = 64     // concurrent writers of floor.write
-	warmUp  = 20_000 // results before the measurement: all users have results, and the JVMs have compiled hot code
+	warmUp  = 20_000 // results sent before the measurement, so that all users have results and the JVMs have compiled hot code
 )
 
 // setup is a deployment with one process, both API and consumer, on one Cassandra node,
@@ -61,8 +61,8 @@ func (s *setup) board(b *testing.B, policy leaderboard.Policy) leaderboard.Board
 	return leaderboard.Board{ID: leaderboard.BoardID(id), Order: leaderboard.HigherFirst, Policy: policy}
 }
 
-// results returns n results of random users. Each is better than the same user's earlier
-// results, so every result moves its user's rows.
+// results returns n results of random users. Each result is better than the user's
+// earlier results, so it moves the user's rows.
 func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	rng := rand.New(rand.NewPCG(1, uint64(first)))
 	now := time.Now()
@@ -80,15 +80,15 @@ func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	return out
 }
 
-// visible returns the number of results that the consumer has applied and brought to the
+// visible returns the number of results that the consumer has applied and added to the
 // index.
 func (s *setup) visible(ctx context.Context) (int, error) {
 	n, err := s.node.Metric(ctx, "leaderboard_consumer_results_total")
 	return int(n), err
 }
 
-// feed sends results to Kafka as fast as Kafka takes them. It returns once all are visible,
-// with the time that this took.
+// feed sends results to Kafka as fast as Kafka accepts them, and waits until all are
+// visible. It returns how long this took.
 func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboard.MatchResult) time.Duration {
 	before, err := s.visible(b.Context())
 	if err != nil {
@@ -120,10 +120,11 @@ func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
 	return answer.Data.Total
 }
 
-// floor makes the fewest writes to Cassandra that leave the rows that the pipeline leaves. For each result,
-// it writes the result. Then it writes one batch, which replaces the user's entry, deletes
-// the old ladder row and inserts the new one. It reads nothing and applies no rules. Its
-// rows belong to an incarnation of the board's season that nothing reads.
+// floor leaves the same rows in Cassandra as the pipeline, with as few writes as
+// possible. For each result, it writes the result and then one batch. The batch replaces
+// the user's entry, deletes the old ladder row and inserts the new one. floor reads
+// nothing and applies no rules. Its rows belong to an incarnation of the board's season
+// that nothing reads.
 type floor struct {
 	session     *gocql.Session
 	board       string
@@ -150,7 +151,7 @@ func (s *setup) floor(b *testing.B, board *leaderboard.Board) *floor {
 	return f
 }
 
-// write writes the rows of results concurrently and returns the time that this took.
+// write writes the rows of results concurrently and returns how long this took.
 func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Duration {
 	f.incarnation++
 	var next atomic.Int64
@@ -196,16 +197,16 @@ func (f *floor) one(r *leaderboard.MatchResult, i int) error {
 	return f.session.ExecuteBatch(batch)
 }
 
-// BenchmarkThroughput compares the pipeline, from the first message to the last visible
-// rank, with the floor's writes for the same results. The two alternate, and all users
-// have results already.
+// BenchmarkThroughput compares the pipeline with the writes of floor for the same
+// results. The time of the pipeline ends when the last rank is visible. The two
+// measurements alternate. All users have results before the first one.
 func BenchmarkThroughput(b *testing.B) {
 	const n = 20_000
 	s := start(b)
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		b.Run(policy.String(), func(b *testing.B) {
 			board := s.board(b, policy)
-			s.feed(b, &board, results(&board, 0, n)) // makes all users known and warms up all servers
+			s.feed(b, &board, results(&board, 0, n)) // gives all users results and warms up all servers
 			f := s.floor(b, &board)
 			f.write(b, results(&board, 0, n))
 			first := n
@@ -227,8 +228,8 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkDelay sends results at a steady rate. For each result it measures the time from
-// Kafka's acknowledgement to the update that makes its rank known.
+// BenchmarkDelay sends results at a steady rate. For each result it measures the time
+// from Kafka's acknowledgement to the result's update, after which the rank is visible.
 func BenchmarkDelay(b *testing.B) {
 	s := start(b)
 	for _, rate := range []int{500, 1000, 2500} {
@@ -243,8 +244,8 @@ func BenchmarkDelay(b *testing.B) {
 	}
 }
 
-// delays runs one iteration of BenchmarkDelay. first is the number of the first result. It
-// returns how many results it sent.
+// delays runs one iteration of BenchmarkDelay. Parameter first is the number of the first
+// result. delays returns how many results it sent.
 func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) int {
 	const seconds = 8
 	batch := results(board, first, rate*seconds)

@@ -39,13 +39,13 @@ func OneDC(n int) []string {
 const (
 	portCQL = iota
 	portStorage
-	portJMX // of the first node; each node needs its own, because JMX listens on 127.0.0.1 only
+	portJMX // port of the first node; the others use the next ports, because JMX listens on 127.0.0.1 only
 )
 
-// StartCassandra starts a Cassandra 5.0 cluster and returns once every node
-// answers CQL and sees the others with one schema version. Each data center
-// spreads the partitions evenly over its nodes. An acknowledged write is in the
-// commit log. The caller must close the cluster.
+// StartCassandra starts a Cassandra 5.0 cluster. It returns once every node answers CQL,
+// sees the others, and reports the same schema version. Each data center spreads the
+// partitions evenly over its nodes. An acknowledged write is in the commit log. The
+// caller must close the cluster.
 func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "cassandra", logf)
@@ -124,8 +124,8 @@ func ringTokens(dcs []string) []string {
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
 func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
-	// The seeds are the nodes that run now, or else the node itself. A seed that
-	// is down would delay the start by the ring delay.
+	// The seeds are the nodes that run now. If none runs, the node itself is the seed. A
+	// seed that is down would delay the start by the ring delay.
 	if len(joins) == 0 {
 		joins = []*Server{s}
 	}
@@ -160,7 +160,7 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token strin
 		return nil, err
 	}
 	flags := strings.Fields(string(options))
-	if !j.train { // Java cannot write a class archive with an agent, but can use one.
+	if !j.train { // With an agent, Java cannot write a class archive, but it can use one.
 		agent, err := filepath.Glob(filepath.Join(j.lib, "jamm-*.jar"))
 		if err != nil {
 			return nil, err
@@ -173,7 +173,7 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token strin
 	if secrets != nil {
 		flags = append(flags,
 			"-Dcassandra.superuser_setup_delay_ms=0",        // the default, 10 s, is for nodes that start together
-			"-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4") // costs less than the default, 10
+			"-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4") // hashing a password costs less than with the default, 10
 	}
 	cmd := j.command(append(flags,
 		"-Djava.io.tmpdir="+tmp,
@@ -188,9 +188,9 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token strin
 	return cmd, nil
 }
 
-// cassandraReady checks that each node answers CQL and lists all others with one
-// schema version. It also checks that each node, as coordinator, can read from
-// as many replicas as there are nodes, up to three.
+// cassandraReady checks that each node answers CQL and lists all others with one schema
+// version. It also checks that each node, as coordinator, can read from as many replicas
+// as there are nodes, but at most three.
 func cassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
 	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {
@@ -253,14 +253,14 @@ func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string
 			return fmt.Errorf("schema version of %s is %q, want %q", a, v, *schema)
 		}
 	}
-	// The keyspace has three replicas. The coordinator refuses the read while it
-	// believes that too few of them are up.
+	// The keyspace system_distributed has three replicas. The coordinator refuses the
+	// read while it believes that too few of them are up.
 	level := []gocql.Consistency{gocql.One, gocql.Two, gocql.Three}[min(len(addrs), 3)-1]
 	return session.Query("SELECT status FROM system_distributed.view_build_status WHERE keyspace_name = '' AND view_name = ''").
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// createUser creates the user of secrets, unless it exists.
+// createUser creates the user of secrets, unless the user exists.
 func createUser(ctx context.Context, secrets *Secrets, addr string) error {
 	first := *secrets
 	first.Username, first.Password = "cassandra", "cassandra" // every new cluster has this user

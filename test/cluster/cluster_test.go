@@ -56,7 +56,7 @@ func TestPortBlocksDoNotOverlap(t *testing.T) {
 	}
 	defer b.release()
 	if a.base == b.base {
-		t.Errorf("both blocks start at port %d", a.base)
+		t.Errorf("both blocks start at port %d, want different blocks", a.base)
 	}
 	listen(t, a.addr("127.0.0.2", 5))
 	if a.free([]string{"127.0.0.2"}) {
@@ -89,7 +89,7 @@ func TestVerifyJarsFindsEachDifference(t *testing.T) {
 			}
 			err := verifyJars(dir, []byte(pins))
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("verifyJars = %v, want an error that contains %q, or nil if that is empty", err, tt.want)
+				t.Errorf("verifyJars = %v, want an error that contains %q, or nil if this text is empty", err, tt.want)
 			}
 		})
 	}
@@ -219,8 +219,8 @@ func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	}
 }
 
-// A client with the secrets connects to every loopback address of a server with them, and
-// one without a certificate does not.
+// A server and a client use the same secrets. The client can connect to the server at
+// every loopback address. The server rejects a client without a certificate.
 func TestSecretsFitEachOther(t *testing.T) {
 	s, err := NewSecrets(t.TempDir())
 	must(t, err)
@@ -249,10 +249,10 @@ func TestSecretsFitEachOther(t *testing.T) {
 	}
 	for _, host := range []string{"127.0.0.1", "127.0.0.3"} {
 		if err := greet(host, client); err != nil {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("connect to %s: error %v, want none", host, err)
 		}
 	}
 	if err := greet("127.0.0.1", &tls.Config{RootCAs: client.RootCAs}); err == nil {
-		t.Error("a client without a certificate is accepted")
+		t.Error("the server accepted a client without a certificate, want an error")
 	}
 }

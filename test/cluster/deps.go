@@ -168,9 +168,9 @@ func fileSum(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// cacheDir returns the first of: the folder that envCache names, .cache beside
-// the go.mod of the working directory or its nearest parent, the user's cache
-// folder.
+// cacheDir returns the folder that envCache names. If envCache is not set, it returns
+// .cache beside the go.mod of the working directory or of its nearest parent. If there is
+// no go.mod, it returns a folder in the user's cache folder.
 func cacheDir() (string, error) {
 	if dir := os.Getenv(envCache); dir != "" {
 		return filepath.Abs(dir)

@@ -106,8 +106,8 @@ func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster,
 	return c.begin(ctx)
 }
 
-// clusterID returns a random id in Kafka's form. It starts with a letter, because
-// the tools take an id with a leading dash for a flag.
+// clusterID returns a random id in Kafka's form. It starts with a letter, because Kafka's
+// tools would read an id with a leading dash as a flag.
 func clusterID() string {
 	var b [16]byte
 	rand.Read(b[:])

@@ -13,9 +13,9 @@ import (
 
 // RedisConfig describes Redis servers.
 type RedisConfig struct {
-	// AppendOnly writes data to a file that is synced each second. A restarted
-	// server then has its data, except perhaps the last second's. Without
-	// AppendOnly a restarted server is empty.
+	// AppendOnly writes data to a file that is synced each second. A restarted server
+	// then has its data, except perhaps those of the last second. Without AppendOnly a
+	// restarted server is empty.
 	AppendOnly bool
 	// Secrets, unless nil, makes the server require TLS and a password. Only
 	// [StartRedis] supports it.
@@ -103,8 +103,8 @@ func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, er
 	return c, nil
 }
 
-// redisArgs returns the arguments with which a server listens with TLS on a port, and
-// knows one user. A later argument overrides an earlier one.
+// redisArgs returns the arguments of a server that listens with TLS on a port and has one
+// user. They override earlier arguments of the command.
 func (s *Secrets) redisArgs(port string) []string {
 	return []string{
 		"--port", "0", "--tls-port", port, "--tls-ca-cert-file", s.CA, "--tls-cert-file", s.server.Cert, "--tls-key-file", s.server.Key,

@@ -10,10 +10,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// Secrets are what clients need for servers that are started with TLS and passwords. The
-// servers require a client certificate, and know one user.
+// Secrets are the certificates and passwords of servers with TLS, and of their clients.
+// The servers require a client certificate and have one user.
 type Secrets struct {
-	CA                 string // path of the authority of the servers' certificates
+	CA                 string // path of the certificate of the authority that signed the servers' certificates
 	Cert, Key          string // paths of the certificate that clients must present
 	Username, Password string
 

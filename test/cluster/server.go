@@ -118,8 +118,8 @@ func (s *Server) Pause() error {
 	return waitStopped(p.cmd.Process.Pid)
 }
 
-// Resume continues a paused server with SIGCONT. It does not wait until the other
-// servers see this one again; [Cluster.WaitReady] does.
+// Resume continues a paused server with SIGCONT. It does not wait until the other servers
+// see this server again; [Cluster.WaitReady] does.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

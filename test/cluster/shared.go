@@ -30,7 +30,7 @@ type kind struct {
 	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers that env names are ready
 
 	mu      sync.Mutex
-	size    int // the most servers that a test needed so far; 0 before the first
+	size    int // largest number of servers that a test has asked for; 0 before the first test
 	addrs   []string
 	err     error
 	started []*Cluster
@@ -179,7 +179,7 @@ func (k *kind) named(list string) ([]string, error) {
 }
 
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
-	// The context is not t's, because the servers run on after t.
+	// The context is not that of t, because the servers outlive t.
 	c, err := k.start(context.Background(), n, t.Logf)
 	if err != nil {
 		return nil, err

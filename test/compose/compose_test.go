@@ -103,9 +103,9 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 	}
 }
 
-// Each service that is no job has a health check and a restart policy. A service starts
-// only after its dependencies are healthy or complete. Each service that stores data has
-// its own volume. Ports are published on loopback only.
+// Each service that is not a job has a health check and a restart policy. A service
+// starts only after its dependencies are healthy or complete. Each service that stores
+// data has its own volume. Ports are published on loopback only.
 func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	p := project(t)
 	volumes := map[string]string{}
@@ -206,8 +206,8 @@ func show(value *string) string {
 	return *value
 }
 
-// The services api and consumer have their roles, require API keys, and have time to stop
-// in an orderly way. Four services run the leaderboard image.
+// The services api and consumer have their roles and require API keys. They have enough
+// time to finish their work when they stop. Four services run the leaderboard image.
 func TestSettingsOfOurServices(t *testing.T) {
 	p := project(t)
 	roles := map[string][]string{"api": {config.RoleAPI}, "consumer": {config.RoleConsumer}}
@@ -296,7 +296,7 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 	for _, host := range c.Cassandra.Hosts {
 		cassandra = append(cassandra, host+":9042")
 	}
-	var redisCluster []string // servers_test.go starts it
+	var redisCluster []string // servers_test.go tests the script of this cluster
 	for port := 7001; port <= 7006; port++ {
 		redisCluster = append(redisCluster, fmt.Sprint("redis-cluster:", port))
 	}
@@ -315,8 +315,9 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 			t.Errorf("test/cluster does not read %s", variable)
 		}
 	}
-	// Some tests build the program. Git refuses the mounted folder, because it belongs to
-	// another user, so the build must not ask Git for the version.
+	// Some tests build the program. Git refuses the folder that the container mounts,
+	// because the folder belongs to another user. So the build must not ask Git for the
+	// version.
 	if flags := s.Environment["GOFLAGS"]; flags == nil || *flags != "-buildvcs=false" {
 		t.Errorf("GOFLAGS of the tests is %s, want -buildvcs=false", show(flags))
 	}

@@ -122,9 +122,9 @@ func healthArgs(test []string) []string {
 	return test[2:]
 }
 
-// copyContext copies the files that .dockerignore includes. Its first pattern excludes
-// everything, patterns with ! include folders and files, and patterns with **/ exclude some
-// of them again.
+// copyContext copies the files that .dockerignore includes. The first pattern of this
+// file excludes everything. Patterns with ! include folders and files. Patterns with **/
+// exclude some of these again.
 func copyContext(t *testing.T, to string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, ".dockerignore"))

@@ -83,8 +83,9 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	}
 }
 
-// freePorts returns a port prefix. The ports with this prefix and the last digits 1 to count
-// are free, and so are the ports 10,000 above, which Redis servers use between each other.
+// freePorts returns a port prefix. The ports with this prefix and the last digits 1 to
+// count are free, and so are the ports 10,000 above, which Redis servers use among
+// themselves.
 func freePorts(t *testing.T, count int) string {
 	t.Helper()
 	for range 1000 {
@@ -102,13 +103,13 @@ func freePorts(t *testing.T, count int) string {
 			return fmt.Sprint(base / 10)
 		}
 	}
-	t.Fatal("no free ports")
+	t.Fatalf("found no %d free ports in 1000 attempts", 2*count)
 	return ""
 }
 
-// Cassandra acknowledges writes under the same rules as in tests without Docker. Its commit
-// log settings are the same, and a setting that only the image's cassandra.yaml has is
-// reset.
+// Cassandra acknowledges writes under the same rules as in tests without Docker: the
+// settings of its commit log are the same. The image's cassandra.yaml has one setting more,
+// commitlog_sync_period, which docker-compose.yml resets to 0.
 func TestCassandraSyncsAsTested(t *testing.T) {
 	tested, err := os.ReadFile(filepath.Join(root, "test/cluster/cassandra/cassandra.yaml.tmpl"))
 	if err != nil {

@@ -51,18 +51,18 @@ type Options struct {
 	// If a list is empty, the deployment uses the shared servers of package cluster.
 	// Several Redis addresses form a Redis Cluster.
 	Cassandra, Kafka, Redis []string
-	// CassandraReplicas is the number of replicas of the keyspace in each data
-	// center, and KafkaReplicas that of the topics. Default 1.
+	// CassandraReplicas is the number of replicas of the keyspace in each data center.
+	// KafkaReplicas is the number of replicas of the topics. Default 1.
 	CassandraReplicas, KafkaReplicas int
-	// DataCenters are Cassandra's data centers that hold the keyspace. The first is
-	// the deployment's own. Default: the data center of the node that answers first.
+	// DataCenters are Cassandra's data centers that hold the keyspace. The deployment
+	// uses the first. Default: the data center of the node that answers first.
 	DataCenters []string
 	// Partitions is the number of partitions of each topic. Default 4.
 	Partitions int
 	// Fresh gives the deployment an empty keyspace of its own.
 	Fresh bool
-	// Secrets are those of the servers, if they require TLS and passwords. All three
-	// kinds must require the same.
+	// Secrets are the secrets of the servers, or nil if the servers require neither TLS
+	// nor passwords. All servers must have the same secrets.
 	Secrets *cluster.Secrets
 }
 
@@ -209,7 +209,8 @@ func (d *Deployment) Session(t testing.TB) *gocql.Session {
 }
 
 // connect opens a session with the nodes of a data center, in a keyspace. secrets may be
-// nil. An empty dataCenter means all nodes, an empty keyspace means none.
+// nil. If dataCenter is empty, the session uses all nodes. If keyspace is empty, the
+// session has no keyspace.
 func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(nodes...)
 	if secrets != nil {
@@ -288,11 +289,11 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// timeout bounds [Eventually]. Most conditions hold within seconds, but a busy machine
-// needs longer.
+// timeout bounds [Eventually]. Most conditions are true within seconds, but a busy
+// machine needs longer.
 const timeout = 10 * time.Minute
 
-// Eventually calls try until it returns nil. It fails t if that takes longer than ten
+// Eventually calls try until try returns nil. It fails t if that takes longer than ten
 // minutes.
 func Eventually(t testing.TB, try func(context.Context) error) {
 	t.Helper()
@@ -300,7 +301,7 @@ func Eventually(t testing.TB, try func(context.Context) error) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	var last error // not caused by the timeout
+	var last error // the last error that the timeout did not cause
 	for {
 		err := try(ctx)
 		if err == nil {
@@ -312,7 +313,7 @@ func Eventually(t testing.TB, try func(context.Context) error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the condition does not hold after %v: %v", timeout, last)
+			t.Fatalf("the condition is still not true after %v; the last error: %v", timeout, last)
 		}
 	}
 }

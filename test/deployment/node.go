@@ -96,7 +96,8 @@ func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
 
 // Call sends a request with the deployment's key and returns the answer's status. It
 // encodes body as JSON unless body is nil, and decodes the answer's JSON into answer
-// unless answer is nil. It returns an error if no answer came or its body is not JSON.
+// unless answer is nil. It returns an error if no answer arrives, or if the body of the
+// answer is not JSON.
 func (n *Node) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var in io.Reader
 	if body != nil {

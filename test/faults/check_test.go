@@ -28,8 +28,9 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	}
 }
 
-// equalsRecount compares every ladder with the recount. Degraded answers have no ranks,
-// so it compares everything except ranks.
+// equalsRecount compares every ladder with the recount. Parameter degraded is the wanted
+// degraded field of the answers. Degraded answers have no ranks, so for them
+// equalsRecount compares everything else.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {

@@ -9,10 +9,10 @@ import (
 )
 
 // consumersKilled kills a consumer twenty times while it applies results, and restarts
-// it. The first times it kills the consumer with a group instance id, which gets its
-// partitions back at once. The last time it kills the one without an id, which joins
-// the group as a new member. Its partitions are assigned again after the session of the
-// old member timed out.
+// it. It kills the consumer that has a group instance id nineteen times. This consumer
+// gets its partitions back at once. The last time, it kills the consumer without such an
+// id. This consumer joins the group as a new member. Once the session of the old member
+// has timed out, the group assigns the old member's partitions again.
 func consumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)

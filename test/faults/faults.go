@@ -1,6 +1,7 @@
-// Package faults simulates servers that are down: its Store and Index wrap real
-// ones for fast tests. Its own tests kill, pause and disconnect real servers and
-// processes under load, and compare the result with an independent recount.
+// Package faults simulates servers that are down. Its Store and Index wrap a real store
+// and index, for fast tests of other packages. The tests of package faults kill, pause
+// and disconnect real servers and processes under load. They compare the result with an
+// independent recount.
 package faults
 
 import (
@@ -26,7 +27,7 @@ const clientTimeout = 20 * time.Second
 // Switch holds the mode of a simulated server. The zero value is Up.
 type Switch struct{ mode atomic.Int32 }
 
-// Set changes the mode. It applies to calls that start afterwards.
+// Set changes the mode. The new mode applies to calls that start afterwards.
 func (s *Switch) Set(m Mode) { s.mode.Store(int32(m)) }
 
 // check returns nil, or an error that wraps down if the call must fail.

@@ -18,8 +18,9 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
-// Synced reports whether the server is up. A season that missed an update has been
-// dropped, so every process knows that it is unavailable.
+// Synced reports whether the server is up. If the server is up again, a season that
+// missed an update has been dropped, so every process knows that the season is
+// unavailable.
 func (x *Index) Synced() bool {
 	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
 }

@@ -77,6 +77,6 @@ func (s *service) coordinator(t *testing.T, kafka *cluster.Cluster) *cluster.Ser
 			return server
 		}
 	}
-	t.Fatalf("the coordinator's address %s is no broker's", broker.Addr())
+	t.Fatalf("the coordinator's address %s is not the address of a broker", broker.Addr())
 	return nil
 }

@@ -49,8 +49,8 @@ type result struct {
 }
 
 // ledger generates random results and records all of them: first revisions, corrections
-// and retractions. It returns some of them before the revision that they correct, and
-// some twice. It is safe for concurrent use.
+// and retractions. It returns some corrections before the revision that they correct, and
+// some results twice. It is safe for concurrent use.
 type ledger struct {
 	boards []*board
 
@@ -153,8 +153,7 @@ func (s standing) String() string {
 }
 
 // recount returns the ladder that follows from all results of the ledger: the overall
-// ladder of a board, or that of a team. It shares no code with the service and counts
-// from scratch.
+// ladder of a board, or that of a team. It shares no code with the service.
 func (l *ledger) recount(b *board, team string) []standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +206,7 @@ func (l *ledger) recount(b *board, team string) []standing {
 	return list
 }
 
-// ladders returns the teams that the board has a ladder for. The empty string means the
+// ladders returns the teams for which the board has a ladder. The empty string means the
 // overall ladder.
 func (b *board) ladders() []string {
 	if b.teams {

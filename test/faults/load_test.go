@@ -26,7 +26,7 @@ type load struct {
 	calls        []call
 	acknowledged int
 	accepted     int             // acknowledged before they were applied
-	wrong        []string        // answers that no fault excuses
+	wrong        []string        // answers that are wrong even while servers fail
 	applied      map[match]int64 // the highest revision that an answer reported as applied
 }
 
@@ -181,8 +181,8 @@ func (l *load) noteApplied(r *result) {
 	}
 }
 
-// anyApplied returns a random match of which a revision is known to be applied, and the
-// highest such revision.
+// anyApplied returns a random match in applied, and its revision there. It returns false
+// if applied is empty.
 func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	return match{}, 0, false
 }
 
-// note records an answer that no fault excuses.
+// note records an answer that is wrong even while servers fail.
 func (l *load) note(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,9 +225,9 @@ func (l *load) readResult(ctx context.Context, api *deployment.Node) error {
 	return err
 }
 
-// problem returns what is wrong with the page, or an empty string. It finds what no set
-// of results can produce: a wrong order, a wrong rank, or a user who is listed twice, for
-// example because of an orphan row.
+// problem returns what is wrong with the page, or an empty string. It finds contents that
+// no set of results can produce: a wrong order, a wrong rank, or a user who is listed
+// twice, for example because of an orphan row.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {

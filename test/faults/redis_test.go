@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// redisLost kills Redis under load and restarts it empty. Later it flushes Redis while
-// it runs. While Redis is down, the service accepts results and answers from the store
+// redisLost kills Redis under load and restarts it empty. Later it flushes the running
+// Redis. While Redis is down, the service accepts results and answers from the store
 // without ranks.
 func redisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")

@@ -35,7 +35,8 @@ func TestVerifyRepairs(t *testing.T) {
 	p := newPlanter(t, d, b)
 	for _, plant := range []struct {
 		// kind is the kind of difference that verify reports. It is empty if the index
-		// detects the damage on the next read and is filled again.
+		// detects the damage at the next read, and the service then fills the index
+		// again.
 		name, kind string
 		do         func(x, y row)
 	}{

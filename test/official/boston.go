@@ -247,7 +247,8 @@ func everyTenth(finishers []finisher, first int) (some []finisher) {
 }
 
 // checkUsers reads the entry of each of the runners by id: overall by every method, and
-// in the runner's two divisions by alternating methods. ladders has all runners.
+// in the runner's two divisions by alternating methods. Parameter ladders has the
+// expected ladders of all runners.
 func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders []bostonLadder) {
 	want := map[string]map[string]*standing{} // by division and user
 	for _, l := range ladders {

@@ -144,7 +144,7 @@ type outcome struct {
 	Season  string `json:"season"`
 }
 
-// query names a ladder and the rank method. Empty fields stand for the API's defaults.
+// query names a ladder and the rank method. Empty fields mean the API's defaults.
 type query struct {
 	board, season, division, method string
 }
@@ -163,7 +163,7 @@ func (q query) String() string {
 	return fmt.Sprintf("board %s season %q division %q method %q", q.board, q.season, q.division, q.method)
 }
 
-// path returns a path below the board's.
+// path returns a path below the board's path.
 func (q query) path(parts ...string) string {
 	return boardPath(q.board) + "/" + strings.Join(parts, "/")
 }
@@ -232,7 +232,7 @@ func (c *client) raw(ctx context.Context, method, path string, values url.Values
 }
 
 // call sends a request as [client.raw] does and decodes the answer's JSON into answer.
-// The API's integers must be JSON numbers: a string instead of one is an error.
+// The API's integers must be JSON numbers: a string is an error.
 func (c *client) call(ctx context.Context, method, path string, values url.Values, body, answer any) error {
 	out, err := c.raw(ctx, method, path, values, body)
 	if err != nil {
@@ -260,8 +260,8 @@ func (c *client) data(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// check returns an error unless an answer is about the ladder of the query and not
-// degraded.
+// check returns an error if an answer is about another ladder than that of the query, or
+// if it is degraded.
 func (q query) check(a about) error {
 	want := q
 	if want.method == "" {

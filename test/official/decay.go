@@ -45,8 +45,8 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// decayTables hold decay weights: by whole days before a midnight, and by seconds into a
-// day. The product of two weights applies to the time of any football result.
+// decayTables hold decay weights for whole days before a midnight, and for seconds into a
+// day. The product of one weight of each kind is the weight of a football result.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {

@@ -3,6 +3,7 @@
 // and an olympiad published, and with a recount from the results.
 //
 // The checks use only the public REST API. The recount sorts and adds, and imports no
-// package of the service. The same checks therefore apply to every form of the service:
-// a [Deployment] holds its address, and a [Feeder] that brings results into it.
+// package of the service. The same checks therefore apply to every form of the service: a
+// [Deployment] holds the service's address, and a [Feeder] that sends results to the
+// service.
 package official

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// placesCounted is the number of places in the countback, which compares the number of
-// wins, then that of second places, and so on.
+// placesCounted is the number of places in the countback. The countback ranks drivers
+// with equal points by their number of wins, then of second places, and so on.
 const placesCounted = 24
 
 // f1Round is a round of a season: its results, and the official table after it.
@@ -64,7 +64,7 @@ func readF1(t *testing.T) [][]f1Round {
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
-	points, least, block       int // rows of the board of points that agree in one respect each, see F1
+	points, least, block       int // rows of the points board that follow one official rule each: see the checks in F1
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
 	submitted                  int
 }

@@ -62,7 +62,7 @@ var faults = []fault{
 // A proxy plants each fault between a check and the service. Each fault must make the
 // check fail. Without a fault, the check must pass through the proxy.
 func TestChecksFindPlantedFaults(t *testing.T) {
-	const check = "^TestDecay$/^1900-01-01$" // small, but with every step of the larger checks
+	const check = "^TestDecay$/^1900-01-01$" // a small check that has every step of the larger checks
 	target, err := url.Parse(server(t))
 	if err != nil {
 		t.Fatal(err)

@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Feeder brings results to a board and returns once reads see all of them. It keeps
-// their order if its transport keeps an order. It is safe for concurrent use.
+// A Feeder sends results to a board and returns once reads see all of them. If its
+// transport keeps an order, the Feeder keeps the order of the results. It is safe for
+// concurrent use.
 type Feeder func(ctx context.Context, board string, results []Result) error
 
 // Deployment is a service under test.
 type Deployment struct {
 	URL    string // base of the REST API, such as http://127.0.0.1:8080
 	Key    string // an API key with every scope, or empty if the service needs none
-	Feeder Feeder // brings results into the service
+	Feeder Feeder // sends results to the service
 }
 
 func (d Deployment) client() *client { return newClient(d.URL, d.Key) }

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// The tests run against the deployment whose address serverVariable holds. keyVariable
-// holds its API key, if it needs one. If serverVariable is not set, the tests build and
-// start an embedded server.
+// serverVariable names the environment variable with the address of the deployment to
+// test. keyVariable names the variable with the deployment's API key, if it needs one. If
+// no address is set, the tests build and start an embedded server.
 const (
 	serverVariable = "LEADERBOARD_TEST_SERVER"
 	keyVariable    = "LEADERBOARD_TEST_KEY"

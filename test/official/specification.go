@@ -290,11 +290,11 @@ const (
 	writesEach     = 100
 )
 
-// checkReadYourWrites submits from concurrent writers. Each writer has its own users, so it
-// knows their sums exactly. For a user of another writer it knows two bounds of the sum. The
-// lower one counts the submits that were acknowledged before the read began. The upper one
-// counts the submits that started before the read ended. The bounds give a range for the
-// rank.
+// checkReadYourWrites submits from concurrent writers. Each writer has its own users, so
+// it knows their sums exactly. For a user of another writer it knows two bounds of the
+// sum. The lower bound counts the submits that were acknowledged before the read began.
+// The upper bound counts the submits that started before the read ended. The bounds give
+// a range for the rank.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})

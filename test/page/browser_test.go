@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// timeout bounds how long the page may take to show something.
+// timeout bounds each wait for a change of the page.
 const timeout = 30 * time.Second
 
 // browser is a tab of a headless Chromium.
@@ -25,7 +25,8 @@ type browser struct {
 }
 
 // open starts a browser with a window of the given size. The test fails if the page
-// throws an exception, or if its policy blocks one of its own parts.
+// throws an exception, or if the page's content security policy blocks a part of the
+// page.
 func open(t *testing.T, width, height int) *browser {
 	t.Helper()
 	path := find(t)
@@ -42,7 +43,7 @@ func open(t *testing.T, width, height int) *browser {
 			t.Errorf("the page threw %+v", e.ExceptionDetails)
 		case *log.EventEntryAdded:
 			if e.Entry.Source == log.EntrySourceSecurity {
-				t.Errorf("the page broke its policy: %s", e.Entry.Text)
+				t.Errorf("the page's content security policy blocked a part: %s", e.Entry.Text)
 			}
 		}
 	}))
@@ -131,7 +132,7 @@ func (b *browser) waitFor(what string, done func() (string, bool)) {
 			return
 		}
 	}
-	b.t.Fatalf("not within %v: %s; it is %q, at %s", timeout, what, got, b.eval("location.href"))
+	b.t.Fatalf("timed out after %v: want that %s, got %q at %s", timeout, what, got, b.eval("location.href"))
 }
 
 // choose selects an option of a list as a user does.
@@ -148,8 +149,8 @@ func (b *browser) submit(id, text string) {
 	b.do(chromedp.SendKeys(chromedp.CSS("#"+id), text+"\n"))
 }
 
-// fits checks that nothing is wider than the window, and that no text is cut off
-// where an ellipsis would change its meaning.
+// fits checks that nothing is wider than the window, and that no rank, score, heading or
+// detail of a user is cut off.
 func (b *browser) fits() {
 	b.t.Helper()
 	if got := b.eval("document.documentElement.scrollWidth - innerWidth"); strings.TrimPrefix(got, "-") == got && got != "0" {

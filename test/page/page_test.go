@@ -40,7 +40,7 @@ func TestEveryLinkOfTheDemoWorks(t *testing.T) {
 	b.waitFor("the top changes", func() (string, bool) { now := b.eval(top); return now, now != before && now != "" })
 }
 
-// race is a board with everything that the page shows.
+// race is a board with every property that the page can show.
 const race = `{"board_id":"race","title":"Harbor race","policy":"BEST","order":"LOWER_FIRST","unit":"s",
 	"tie_breakers":[{"name":"late_starts","order":"LOWER_FIRST"},{"name":"wins","order":"HIGHER_FIRST"}],"divisions":["gender","age"],
 	"season":{"schedule":"EXPLICIT","grace":"315360000s","windows":[
@@ -118,7 +118,7 @@ func TestPageFollowsChanges(t *testing.T) {
 	b.shows("#top", "4 bob")
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"bob","match_id":"m2","score":60,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
 	b.is(`[...document.querySelectorAll("#top tr")].map(tr => tr.dataset.user)`, "dan,bob,cyd,ada,eve,flo")
-	b.shows("#top", "2▲2 bob") // the mark of a row that moved
+	b.shows("#top", "2▲2 bob") // the row has moved up by two places
 	b.shows("#found", "Rank 2", "Score 1:00", "3 cyd")
 	b.shows("#top tr.mine", "bob")
 

@@ -22,9 +22,10 @@ const asJSON = "content-type=application/json"
 
 var sumBoard = map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}
 
-// The consumer writes a message that is no valid result to the dead letters, unchanged,
-// with its cause and origin. For a result that a rule rejects it publishes an update.
-// It applies the other results of the same partition without waiting.
+// If a message is not a valid result, the consumer writes the message to the dead
+// letters, unchanged, with the cause and the origin. For a result that a rule rejects,
+// the consumer publishes an update. It applies the other results of the same partition
+// without waiting.
 func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
@@ -124,7 +125,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 }
 
 // A game server that writes results to the store itself sends only a notification. The
-// consumer then derives the user's entry from the stored results. Repeated notifications
+// consumer then computes the user's entry from the stored results. Repeated notifications
 // change nothing.
 func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})

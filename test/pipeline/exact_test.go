@@ -37,7 +37,8 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 		return official.Deployment{URL: api.URL, Key: d.Key, Feeder: f}
 	}
 	s := seed.New(t)
-	// The window covers all runners of the marathon, and a whole round of a season.
+	// A window of 30,000 results covers almost all runners of the marathon. A window of
+	// 40 results covers a whole round of a season.
 	worse := func(window int) official.Feeder {
 		return official.Shuffled(official.Duplicated(feed, 0.2, s), window, s)
 	}
@@ -48,7 +49,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 }
 
 // The public routes answer as on the embedded engine: the answer to a submit has the
-// score and the rank that follow from it, even with 16 concurrent writers.
+// score and the rank after this submit, even with 16 concurrent writers.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board
 	api := serveAPI(t, d)

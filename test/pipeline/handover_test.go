@@ -8,7 +8,7 @@ import (
 )
 
 // A consumer that stops while it applies results commits its position and leaves its
-// partitions to another consumer. The two together apply each message once.
+// partitions to another consumer. Together, the two consumers apply each message once.
 func TestConsumerHandsOverItsPartitions(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)

@@ -31,7 +31,7 @@ const kcat = "kcat"
 // in JSON or in the protobuf messages of these tests.
 const afterKey, afterValue = "\xff<key>\xff", "\xff<end>\xff"
 
-// message is a Kafka message to send or one that was read.
+// message is a Kafka message that the test sends or has read.
 type message struct {
 	partition, offset int64
 	headers           map[string]string
@@ -190,8 +190,9 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 // sendTimeout bounds the time until all sent results are applied.
 const sendTimeout = 15 * time.Minute
 
-// send writes one message per result. It returns once each match has one more update per
-// message of the match. Every third call uses protobuf, the others JSON.
+// send writes one message per result. It returns once the number of updates of each match
+// has grown by the number of the match's messages. Every third call uses protobuf, the
+// others JSON.
 func (s *stream) send(ctx context.Context, board string, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()

@@ -145,7 +145,7 @@ func rewind(t *testing.T, d *deployment.Deployment) {
 	}
 }
 
-// ladder returns the seasons of a board, as the API returns them, in one text.
+// ladder returns the API's answers for the seasons of a board, as one text.
 func ladder(t *testing.T, api *deployment.Node, board string) string {
 	var text strings.Builder
 	for _, season := range []string{"2026-09", "2026-10", "all"} {
@@ -168,7 +168,7 @@ func ladder(t *testing.T, api *deployment.Node, board string) string {
 	return text.String()
 }
 
-// vouched is the field of the index's hashes that holds the time of the last check
+// vouched is a field of hashes of the index. It has the time when the index last checked
 // that Redis is still the same server. Reads change it.
 const vouched = "vouched"
 

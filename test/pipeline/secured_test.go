@@ -123,7 +123,7 @@ func rejected(t *testing.T, d *deployment.Deployment) {
 				out, err := cmd.CombinedOutput()
 				var exit *exec.ExitError
 				if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-					t.Errorf("%v, want exit code 1", err)
+					t.Errorf("leaderboard serve: %v, want exit code 1", err)
 				}
 				line := strings.TrimSpace(string(out))
 				if strings.Contains(line, "\n") || !strings.Contains(line, tt.want) || !strings.Contains(line, addrs[0]) {

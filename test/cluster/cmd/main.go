@@ -169,8 +169,8 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 	return env, stop, nil
 }
 
-// secrets returns the secrets of the servers, or nil if they are not secured, and a
-// function that removes them.
+// secrets returns the secrets of the servers, or nil if the servers require none. It also
+// returns a function that removes the files of the secrets.
 func (s servers) secrets() (_ *cluster.Secrets, forget func() error, err error) {
 	if !s.secure {
 		return nil, func() error { return nil }, nil
@@ -183,8 +183,8 @@ func (s servers) secrets() (_ *cluster.Secrets, forget func() error, err error) 
 	return secrets, func() error { return os.RemoveAll(dir) }, err
 }
 
-// settings returns the settings, NAME=value, with which the service connects to the
-// servers that a variable of the tests names.
+// settings returns environment variables, as NAME=value, that make the service use the
+// servers of c. Parameter env is the variable that names these servers in tests.
 func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
 	names := map[string][2]string{
 		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns a process of the command with arguments. It is not started.
+// command returns a process, not yet started, of the command cluster with args.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
@@ -153,7 +153,7 @@ func TestUpReportsTheErrorOfTheBackgroundProcess(t *testing.T) {
 	args := append(append([]string{"up", "-d"}, redisOnly(t)...), "-redis=false")
 	err := dispatch(t.Context(), args, nil, &stderr)
 	if err == nil || !strings.Contains(err.Error(), "no servers to start") {
-		t.Errorf("up of no servers = %v, want the reason", err)
+		t.Errorf("up of no servers = %v, want an error with \"no servers to start\"", err)
 	}
 }
 

@@ -183,7 +183,7 @@ func down(ctx context.Context, path string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The holder of the lock still runs, so the process id is not another process's.
+	// The process that holds the lock still runs, so the process id still belongs to it.
 	if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d: %w", s.PID, err)
 	}
