@@ -27,10 +27,10 @@ func benchEntry(i int, version uint64, rng *rand.Rand) leaderboard.Entry {
 	}
 }
 
-// BenchmarkIndex compares the index with bare commands on a sorted set of as many
-// users. Both run on the same server through the same client, in turns. The metric
-// ×bare is the ratio of elapsed times, server×bare the ratio of the server's
-// processor times.
+// BenchmarkIndex compares the index with bare commands on a sorted set with the same
+// number of users. Both use the same server and the same client, one after the other. The
+// metric ×bare is the ratio of elapsed times. The metric server×bare is the ratio of the
+// server's processor times.
 func BenchmarkIndex(b *testing.B) {
 	n := benchUsers(b)
 	for _, shards := range []int{1, 4} {
@@ -190,8 +190,8 @@ func benchUsers(b *testing.B) int {
 
 func benchUser(i int) string { return fmt.Sprintf("user-%011d", i) }
 
-// pipelined runs the commands command(0) to command(n-1) in pipelines of a thousand
-// calls of command.
+// pipelined calls command for 0 to n-1 and runs the commands that it returns. Each
+// pipeline has the commands of up to 1,000 calls.
 func pipelined(ctx context.Context, c *goredis.Client, n int, command func(i int) [][]any) error {
 	for i := 0; i < n; {
 		pipe := c.Pipeline()

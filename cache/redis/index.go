@@ -1,6 +1,6 @@
-// Package redis is a rank index in Redis: on one server, behind Sentinel, or in
-// a Redis Cluster. The index is exact, and any number of processes share it. It
-// is rebuilt from the store when Redis lost its data or may hold old data.
+// Package redis is a rank index in Redis: on one server, behind Sentinel, or in a Redis
+// Cluster. The index is exact, and any number of processes share it. The service rebuilds
+// the index from the store when Redis has lost data or may hold old data.
 //
 // A season is split into shards by the hash of the user. Each shard has a hash
 // slot of its own. README.md describes what a shard holds, what each question
@@ -32,15 +32,15 @@ type Options struct {
 	// a master's name for Sentinel; password, TLS, timeouts and pool. Reads always
 	// go to masters.
 	Redis *goredis.UniversalOptions
-	// Shards is the number of shards of a season that is filled for the first time,
-	// 1 to 256. Redis records the number with the season, and it stays until Drop. A season
-	// of one shard answers every question in one round trip, from one moment. A
-	// season of several shards uses several servers. Default 1, in a cluster 8.
+	// Shards is the number of shards, 1 to 256, of a season that a Rebuild fills for the
+	// first time. Redis records this number, which stays the same until Drop. With one
+	// shard, every question takes one round trip, and its answer shows one moment.
+	// Several shards can use several servers. Default 1, in a cluster 8.
 	Shards int
 	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string
-	// UpdateTimeout bounds an Update and its retries. If an Update fails for that
-	// long, its season becomes unavailable until it is rebuilt. Default 5 s.
+	// UpdateTimeout bounds an Update and its retries. If an Update fails for that long,
+	// its season becomes unavailable until a Rebuild. Default 5 s.
 	UpdateTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
 	// rebuild a season. The process extends its lease while it is alive. If it dies
@@ -90,8 +90,9 @@ type hint struct {
 }
 
 // Open returns an index in Redis. It returns an error if a server refuses the
-// credentials, would evict keys, or does not report its identity. If Redis does not answer, Open succeeds,
-// and the index is unavailable until Redis answers and passes inspection.
+// credentials, would evict keys, or does not report its identity. If Redis does not
+// answer, Open succeeds, and the index is unavailable until Redis answers and passes
+// inspection.
 func Open(ctx context.Context, o Options) (*Index, error) {
 	x, err := newIndex(o)
 	if err != nil {
@@ -237,7 +238,7 @@ func (x *Index) Close() error {
 	return x.client.Close()
 }
 
-// seasonIndex is what a process knows about one season's index.
+// seasonIndex is the state that a process keeps about one season's index.
 type seasonIndex struct {
 	key     leaderboard.SeasonKey
 	control atomic.Pointer[[]string] // the shards' control keys
@@ -278,8 +279,8 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	return season
 }
 
-// keep stores the state of a season permanently and returns the stored one,
-// which is another if a concurrent call was first.
+// keep stores the state of a season permanently and returns it. If a concurrent call has
+// stored another state first, keep returns that state instead.
 func (x *Index) keep(season *seasonIndex) *seasonIndex {
 	have, _ := x.seasons.LoadOrStore(season.key, season)
 	return have.(*seasonIndex)

@@ -49,7 +49,7 @@ func options(addrs []string, shards int) Options {
 	}
 }
 
-// seeded returns the seed of a random test. LEADERBOARD_TEST_SEED repeats a seed.
+// seeded returns the seed of a random test. To repeat a test, set LEADERBOARD_TEST_SEED.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
 	seed, err := strconv.ParseUint(os.Getenv("LEADERBOARD_TEST_SEED"), 10, 64)
@@ -104,7 +104,7 @@ func remove(tb testing.TB, x *Index) {
 	ctx := context.Background()
 	all, err := names(ctx, x)
 	if err != nil {
-		tb.Logf("cannot remove the test's keys: %v", err) // as when the test has ended the server
+		tb.Logf("cannot remove the test's keys: %v", err) // for example because the test has stopped the server
 		return
 	}
 	for _, name := range all {

@@ -62,7 +62,8 @@ func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d le
 	return out
 }
 
-// agrees checks that the index answers exactly what entries say.
+// agrees checks that every ladder of the index equals the ladder that follows from
+// entries.
 func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
 	t.Helper()
 	divisions := map[leaderboard.Division]bool{{}: true}
@@ -152,7 +153,7 @@ func TestUnknownSeasonsLeaveNoState(t *testing.T) {
 			t.Fatalf("Loaded = %v, %v, want false, nil", loaded, err)
 		}
 		if _, _, err := x.Around(t.Context(), leaderboard.Ladder{SeasonKey: s}, "user", 1, 1); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-			t.Fatal(err)
+			t.Fatalf("Around: error %v, want ErrRankUnavailable", err)
 		}
 	}
 	kept := func() (n int) {
