@@ -230,8 +230,8 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	return r, err
 }
 
-// maxReceiveDelay is the longest accepted time between the receipt of a result and the
-// time of its message. It includes the difference between the clocks of producers and
+// maxReceiveDelay is the longest time that may pass between the receipt of a result and
+// the time of its message. It includes the difference between the clocks of producers and
 // brokers.
 const maxReceiveDelay = 10 * time.Minute
 
@@ -249,10 +249,10 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 	return r.ReceivedAt
 }
 
-// applyLimited applies at most batchLimit items, and returns the items that are
-// still pending. After a timeout, applyLimited lowers batchLimit. With an unchanged
-// limit, a batch that is too large for a slow store would time out at every retry,
-// and each retry would add to the load.
+// applyLimited applies at most batchLimit items, and returns the items that are still
+// pending. After a timeout, applyLimited lowers batchLimit. Without the lower limit, a
+// batch that is too large for a slow store would time out at every retry. Each retry
+// would add to the load.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {

@@ -44,8 +44,8 @@ func nextMillisecond() {
 	}
 }
 
-// A consumer that has cached an older version of a board reads the board again before
-// it refuses a result: the result may have been accepted for the newer version.
+// A consumer may have cached an older version of a board. Before it refuses a result, it
+// reads the board again, because the result may have been accepted for the newer version.
 func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	window := func(id leaderboard.SeasonID, year int) leaderboard.Season {
 		return leaderboard.Season{ID: id, Start: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), End: time.Date(year+1, 1, 1, 0, 0, 0, 0, time.UTC)}

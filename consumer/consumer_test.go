@@ -161,7 +161,7 @@ func TestEveryKindOfMessage(t *testing.T) {
 		reported = reported || u.GetUserId() == "eve" && u.GetSeason() == "all" && u.GetMatchId() == "" && u.GetStatus() == pb.Outcome_APPLIED && u.GetNewScore() == 9
 	}
 	if !reported {
-		t.Error("no update reports the entry of user eve, who was notified about, with the score 9")
+		t.Error("no update reports the score 9 of user eve, whom the notification names")
 	}
 	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, board(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
@@ -251,9 +251,9 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	}
 }
 
-// A producer may send a result without a timestamp again after the end of its season.
-// The result counts once, in the season of the first message, even if one batch holds
-// both messages.
+// A producer may send a result without a timestamp again after the end of its season. The
+// result counts once, in the season of the first message, even if one batch contains both
+// messages.
 func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	c := start(t)
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

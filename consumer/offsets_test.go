@@ -22,9 +22,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A committed offset is reset to the oldest message if the message at that offset has
-// expired, or if the offset is beyond the end of the log. The reset is logged as an
-// error, and other partitions continue at their offsets.
+// A committed offset is reset to the oldest message in two cases: the message at that
+// offset has expired, or the offset is beyond the end of the log. The reset is logged as
+// an error, and other partitions continue at their offsets.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })
@@ -97,8 +97,8 @@ func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(board(t, s), "ann 1") })
 }
 
-// A recreated topic is read from its oldest message, even if it already has a message at
-// the committed offset when the consumer notices that the topic was recreated.
+// A consumer reads a recreated topic from its oldest message. When the consumer notices
+// the change, the topic already has a message at the committed offset.
 func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { recreatedTopicWithMoreMessages(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { recreatedTopicWithMoreMessages(t, startReal(t)) })

@@ -10,18 +10,18 @@ import (
 const (
 	// maxWaiting and maxWaitingBytes bound the messages of one partition that wait for
 	// their boards. When one of the bounds is reached, the consumer reads no further
-	// messages of the partition until some of them are done.
+	// messages of the partition until some waiting messages are done.
 	maxWaiting      = 4096
 	maxWaitingBytes = 16 << 20
 	// boardPoll is the interval at which the consumer looks for missing boards.
 	boardPoll = time.Second
 )
 
-// waiting holds the items of one partition whose board is not in the store, in the
-// order of their offsets. A result may arrive before its board, because the log and
-// the store are copied between regions separately.
+// waiting holds items of one partition whose boards are not in the store. The items are
+// in the order of their offsets. A result may arrive before its board, because the log
+// and the store are copied between regions separately.
 //
-// The results of other boards are applied meanwhile. No offset beyond the first waiting
+// Results of other boards are applied without waiting. No offset beyond the first waiting
 // item is committed, so a crash loses no waiting item.
 type waiting struct {
 	items []*item
@@ -74,9 +74,9 @@ func (w *waiting) add(i *item) {
 }
 
 // keep adds the items that must still wait for their boards to w, and returns the others.
-// An item stops waiting if its board is still missing when wait has passed since the
-// board was first found to be missing. While the store does not answer, the item keeps
-// waiting.
+// An item stops waiting if its board is still missing after the duration wait, counted
+// from when the board was first found to be missing. While the store does not answer, the
+// item keeps waiting.
 func (w *waiting) keep(items []*item, wait time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {

@@ -25,8 +25,8 @@ type Producer struct {
 	err   error                // the last failure to connect
 }
 
-// New connects to the brokers. If none answers, the producer retries in the background
-// until Close, and Send fails until the producer is connected. Errors:
+// New connects to the brokers. If no broker answers, the producer retries in the
+// background until Close, and Send fails until the producer is connected. Errors:
 // [kafka.ErrRejected], and any other error that a retry cannot fix.
 func New(brokers []string, c *sarama.Config) (*Producer, error) {
 	ctx, stop := context.WithCancel(context.Background())

@@ -45,8 +45,8 @@ func NewSubmitter(p *Producer, t kafka.Topics, wait time.Duration) *Submitter {
 	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]waiter{}}
 }
 
-// Accept publishes complete results of b without waiting for their outcomes: every
-// result gets the status Accepted. It returns an error unless Kafka holds all of the
+// Accept publishes complete results of b without waiting for their outcomes: every result
+// gets the status Accepted. It returns an error unless Kafka has stored all of the
 // results durably.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	messages := make([]*sarama.ProducerMessage, len(results))
@@ -76,8 +76,8 @@ func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*s
 	return m, nil
 }
 
-// Submit publishes complete results of b, and waits for their outcomes. It returns
-// an error unless Kafka holds all of the results durably. If the wait ends, or ctx is
+// Submit publishes complete results of b, and waits for their outcomes. It returns an
+// error unless Kafka has stored all of the results durably. If the wait ends, or ctx is
 // done, before the outcome of a result arrives, the result has the status Accepted.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))

@@ -108,7 +108,7 @@ func loaded(b *testing.B, n int) *Index {
 }
 
 // floor is an array that is larger than any cache of the processor. A look-up takes at
-// least as long as one read of a random word of it.
+// least as long as one read of a random word of this array.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -221,7 +221,7 @@ func BenchmarkIndex(b *testing.B) {
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// This measures neither the look-up of the id nor the making of an answer.
+				// The measurement excludes the look-up of the id and the creation of an answer.
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)
@@ -320,9 +320,9 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
-// BenchmarkReadsBesideWrites measures reads without a writer, beside a writer of another
-// board, and beside a writer of the same board. A writer updates in batches of 500
-// without a pause.
+// BenchmarkReadsBesideWrites measures reads without a writer, with a concurrent writer of
+// another board, and with a concurrent writer of the same board. A writer updates in
+// batches of 500 without a pause.
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {

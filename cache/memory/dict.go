@@ -2,10 +2,10 @@ package memory
 
 import "hash/maphash"
 
-// dict maps the hash of a user's id to the user's record and to the user's leaf in the
-// overall ladder, the tree node that holds the user's standing. A cell holds both
-// locations, so the processor can fetch record and leaf concurrently. The ids in the
-// records distinguish users with equal hashes.
+// dict maps the hash of a user's id to two locations: of the user's record, and of the
+// user's leaf in the overall ladder. The leaf is the tree node that holds the user's
+// standing. A cell holds both locations, so the processor can fetch record and leaf
+// concurrently. The ids in the records distinguish users with equal hashes.
 //
 // dict is a hash table with linear probing whose cells are sorted by hash. This has two
 // consequences. First, a search ends at the first greater hash. Second, the table can
@@ -122,8 +122,8 @@ func (d *dict) part(hash uint32) *cells {
 }
 
 // first returns the position of the first cell that has the hash, and the part of the
-// table that holds it. If no cell has the hash, the position is that of the next
-// greater hash or of an empty cell.
+// table that holds it. If no cell has the hash, first returns the position of the next
+// cell with a greater hash, or of an empty cell.
 func (d *dict) first(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)

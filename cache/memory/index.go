@@ -162,7 +162,7 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 // swap applies the pending Updates to a new table and makes it the season's table. It
 // holds si.mu only while it applies the last few Updates.
 func (si *seasonIndex) swap(t *table, own *pendingUpdates) error {
-	// After so many rounds, swap holds si.mu even if Updates still arrive faster than it applies them.
+	// If Updates arrive faster than swap applies them, the last round applies all that remain.
 	const few, rounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()

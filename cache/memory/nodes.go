@@ -223,7 +223,7 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 }
 
 // thinLeaf frees a leaf that has become empty. If the leaf still has entries, thinLeaf
-// joins it with a neighbor if both fit into one leaf.
+// joins it with a neighbor, provided that both together have at most joined entries.
 func (f *forest) thinLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
@@ -259,8 +259,9 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 }
 
 // removeChild removes child k, which was freed, from an inner node. If the node is then
-// empty, removeChild frees the node. If the node has few children, removeChild joins it
-// with a neighbor if both fit into one node.
+// empty, removeChild frees the node. If the node has fewer than thin children,
+// removeChild joins it with a neighbor, provided that both together have at most joined
+// children.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
 	in := f.inner(node)

@@ -45,10 +45,10 @@ func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 // page is an incomplete answer. table.page copies data from the table while the
 // season's lock is held. finish completes the answer after the lock was released.
 type page struct {
-	first     leaderboard.Ranks // of the first standing
+	first     leaderboard.Ranks // ranks of the first standing
 	keyBytes  int
 	standings []leaderboard.Standing // only AchievedAt is set
-	bytes     strings.Builder        // of each standing: the length of the user id, the id, the rank key
+	bytes     strings.Builder        // for each standing: the length of the user id, the id, the rank key
 }
 
 // page copies up to n standings from a position on. Positions begin at 0.

@@ -13,13 +13,12 @@ const (
 	prefetchLines = 21
 )
 
-// In a large table a look-up of a user waits for main memory several times: for the
-// user's cell in dict, for the record and the leaf, and for the leaf's parent. Each wait
-// must end before the next can begin, because the cell holds the locations of record
-// and leaf, and the leaf holds the location of its parent. An update also waits for the
-// leaf to which the user moves. The functions below take one step for several users
-// before the next step, so that the waits for these users overlap. docs/benchmarks.md
-// shows the effect.
+// In a large table, the look-up of a user waits for main memory three times: for the
+// user's cell in dict, then for the record and the leaf, then for the leaf's parent.
+// These waits cannot overlap. The cell holds the locations of record and leaf, and the
+// leaf holds the location of its parent. An update also waits for the leaf to which the
+// user moves. The functions below take one step for several users before the next step,
+// so that the waits for these users overlap. docs/benchmarks.md shows the effect.
 
 // warm prefetches the memory that apply will need for at most updateChunk entries.
 // It changes nothing.

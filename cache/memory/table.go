@@ -14,9 +14,8 @@ const (
 	maxID         = leaderboard.MaxIDBytes
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
-	// maxWords bounds the number of sort words of an entry: at most 5 for the score,
-	// which is longest on decay boards, one for each tie-breaker, and one for
-	// achieved_at.
+	// maxWords bounds the number of sort words of an entry. The score has at most 5
+	// words, on decay boards. Each tie-breaker has one word, and achieved_at has one.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 
@@ -60,9 +59,9 @@ func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
 	return t.words(dst, string(e.Key), biased(e.AchievedAt.UnixMicro()))
 }
 
-// words appends the sort words of a standing to dst: its rank key, padded with zeros,
-// and achieved_at in microseconds. Sort words, and then user ids, compare as sort keys
-// do.
+// words appends the sort words of a standing to dst: its rank key, padded with zeros, and
+// achieved_at in microseconds. The order of standings by sort words, and then by user id,
+// is the order of their sort keys.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	for len(key) >= wordBytes {
 		dst = append(dst, binary.BigEndian.Uint64([]byte(key[:wordBytes])))
@@ -79,8 +78,7 @@ func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	return append(dst, achieved)
 }
 
-// biased maps int64 to uint64 and keeps the order: the unsigned results compare as the
-// signed arguments do.
+// biased maps int64 to uint64 and keeps the order of the numbers.
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
@@ -168,8 +166,9 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	return nil
 }
 
-// known returns the location of a user's record, or 0 if the user has none, and the
-// user's leaf in the overall ladder, or 0 if the user is not in that ladder.
+// known looks up a user. It returns the location of the user's record, or 0 if there is
+// no record. It also returns the user's leaf in the overall ladder, or 0 if the user is
+// not in that ladder.
 func (t *table) known(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.first(hash); ; i++ {
 		at := c.get(i)

@@ -31,9 +31,9 @@ const (
 	endSplit = 8
 )
 
-// counts is the number of standings, in its upper half, and of the heads among
-// them, in its lower half. A head is a standing whose rank key differs from that of
-// the standing before it. So the heads count the distinct rank keys.
+// counts is the number of standings, in its upper half, and of the heads among them, in
+// its lower half. A head is a standing whose rank key differs from the rank key of the
+// standing before it. So the heads count the distinct rank keys.
 type counts uint64
 
 const oneStanding counts = 1 << 32
@@ -99,7 +99,7 @@ type tree struct {
 	last     uint32 // the last leaf
 	level    uint32 // the level of the root; the level of leaves is 0
 	sum      counts // the counts of the whole ladder
-	field    int    // where a user's record holds the user's leaf in this ladder, as an offset; 0 for the overall ladder
+	field    int    // offset, in a user's record, of the user's leaf in this ladder; 0 for the overall ladder
 	division leaderboard.Division
 }
 
@@ -168,7 +168,7 @@ func (f *forest) within(leaf uint32, b bound) place {
 }
 
 // end returns the end of t, and reports whether b would be inserted there. insert tries
-// it first, so that standings that arrive in order need no search.
+// this place first, so that standings that arrive in order need no search.
 func (f *forest) end(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -293,9 +293,9 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if !atEnd {
 		p, _ = f.find(t, b)
 	}
-	// The new standing is a head unless the standing before it has the same rank key.
-	// If the new standing is a head, and the standing after it has the same rank key,
-	// then the standing after it was a head and ceases to be one.
+	// The new standing is a head unless the standing before it has the same rank key. If
+	// it is a head, and the standing after it has the same rank key, the new standing
+	// replaces that standing as head.
 	isHead := true
 	if before, ok := f.prev(p); ok {
 		isHead = !f.leafRows(before.leaf).hasKey(before.i, words)

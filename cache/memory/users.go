@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// users holds a record for each known user. A ref, from 1, is the location of a record
-// in units of refUnit bytes. Records have different lengths and lie end to end in
+// users holds a record for each user in the table. A ref, from 1, is the location of a
+// record in units of refUnit bytes. Records have different lengths and lie end to end in
 // chunks. The location of a dropped record is reused for a record of equal length. The
 // fields of a record, with their lengths in bytes:
 //

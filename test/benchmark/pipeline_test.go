@@ -115,7 +115,7 @@ func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboa
 func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
 	var answer struct{ Data struct{ Total int } }
 	if status, err := s.node.Call(b.Context(), http.MethodGet, "/v1/boards/"+string(board.ID)+"/scores?limit=1", nil, &answer); err != nil || status != http.StatusOK {
-		b.Fatalf("read board: status %d, error %v", status, err)
+		b.Fatalf("read board: status %d, error %v, want status 200", status, err)
 	}
 	return answer.Data.Total
 }
@@ -145,7 +145,7 @@ func (s *setup) floor(b *testing.B, board *leaderboard.Board) *floor {
 		for len(*dest) == 0 && iter.Scan(dest) {
 		}
 		if err := iter.Close(); err != nil || len(*dest) == 0 {
-			b.Fatalf("%s: %v", stmt, err)
+			b.Fatalf("%s: error %v, %d bytes, want a value", stmt, err, len(*dest))
 		}
 	}
 	return f

@@ -177,7 +177,7 @@ func received(t *testing.T, addrs []string, n int) []int {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var part sarama.PartitionConsumer
-	must(t, poll(ctx, func(context.Context) error { // A broker may still return a dead leader.
+	must(t, poll(ctx, func(context.Context) error { // A broker may still name a dead broker as leader.
 		part, err = consumer.ConsumePartition(testTopic, 0, sarama.OffsetOldest)
 		return err
 	}))

@@ -112,7 +112,7 @@ func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	for name, s := range p.Services {
 		job := isJob(&s)
 		if hc := s.HealthCheck; !job && (hc == nil || hc.Disable || len(hc.Test) < 2 || hc.Interval == nil || hc.Timeout == nil || hc.Retries == nil) {
-			t.Errorf("%s has an incomplete health check: %+v", name, hc)
+			t.Errorf("%s has the health check %+v, want a command, an interval, a timeout and a number of retries", name, hc)
 		}
 		if !job && s.Restart != types.RestartPolicyUnlessStopped {
 			t.Errorf("%s has the restart policy %q, want %q", name, s.Restart, types.RestartPolicyUnlessStopped)
@@ -127,7 +127,7 @@ func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 				continue
 			}
 			if other, taken := volumes[v.Source]; taken {
-				t.Errorf("%s and %s share the volume %s", name, other, v.Source)
+				t.Errorf("%s and %s share the volume %s, want a volume for each", name, other, v.Source)
 			}
 			volumes[v.Source] = name
 		}
@@ -144,7 +144,7 @@ func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	}
 	for _, name := range append(named(p, "cassandra-"), named(p, "kafka-")...) {
 		if !slices.Contains(slices.Collect(maps.Values(volumes)), name) {
-			t.Errorf("%s has no volume", name)
+			t.Errorf("%s has no volume, want one", name)
 		}
 	}
 	for _, name := range []string{"api", "consumer"} {
@@ -238,7 +238,7 @@ func TestSettingsOfOurServices(t *testing.T) {
 		}
 		for _, node := range named(p, "cassandra-") {
 			if dc := p.Services[node].Environment["CASSANDRA_DC"]; dc == nil || *dc != c.Cassandra.DataCenter {
-				t.Errorf("%s uses data center %s, but %s is in %s", name, c.Cassandra.DataCenter, node, show(dc))
+				t.Errorf("%s uses data center %s, but %s is in %s; want the same", name, c.Cassandra.DataCenter, node, show(dc))
 			}
 		}
 	}

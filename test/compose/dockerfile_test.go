@@ -71,8 +71,8 @@ func TestDockerfileUsesTheGoVersionOfTheModule(t *testing.T) {
 }
 
 // The test builds the binary as the first stage of the Dockerfile does. The files that
-// .dockerignore includes must suffice, the binary must need no libc, and it must know every
-// command that a container runs.
+// .dockerignore includes must suffice for the build. The binary must need no libc, and
+// must know every command that a container runs.
 func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 	context := t.TempDir()
 	copyContext(t, context)
@@ -108,7 +108,7 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 		// The program prints help only if it knows the arguments before --help.
 		for _, args := range [][]string{s.Command, healthArgs(s.HealthCheck.Test)} {
 			if out, err := exec.Command(binary, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
-				t.Errorf("%s runs leaderboard %v: %v: %s", name, args, err, out)
+				t.Errorf("%s runs leaderboard %v, whose help ends with the error %v, want none; output: %s", name, args, err, out)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 		case err := <-ended:
 			ended <- err
 			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("the script exited: %v: %s", err, text)
+			t.Fatalf("the script exited, want it to run until the test ends: %v; its output: %s", err, text)
 		case <-time.After(100 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
@@ -83,9 +83,9 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	}
 }
 
-// freePorts returns a port prefix. The ports with this prefix and the last digits 1 to
-// count are free, and so are the ports 10,000 above, which Redis servers use among
-// themselves.
+// freePorts returns a port prefix. The ports with this prefix and a last digit from 1 to
+// count are free. The ports that are higher by 10,000, which Redis servers use among
+// themselves, are free too.
 func freePorts(t *testing.T, count int) string {
 	t.Helper()
 	for range 1000 {

@@ -254,8 +254,8 @@ var binary struct {
 	err  error
 }
 
-// program returns the path of the program. It is built without the race detector,
-// because tests here measure its speed and run it beside busy servers. The tests of
+// program returns the path of the program. It is built without the race detector, because
+// tests measure the speed of the program and run it beside busy servers. The tests of
 // each package use the race detector.
 func program(t testing.TB) string {
 	t.Helper()

@@ -89,7 +89,7 @@ func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
 	rules["board_id"] = id
 	var answer json.RawMessage
 	if status, err := n.Call(t.Context(), http.MethodPost, "/v1/boards", rules, &answer); err != nil || status/100 != 2 {
-		t.Fatalf("create board %s: status %d, %v: %s", id, status, err, answer)
+		t.Fatalf("create board %s: status %d, error %v, want a status of 200 to 299; answer: %s", id, status, err, answer)
 	}
 	return id
 }

@@ -153,7 +153,7 @@ func (s standing) String() string {
 }
 
 // recount returns the ladder that follows from all results of the ledger: the overall
-// ladder of a board, or that of a team. It shares no code with the service.
+// ladder of a board, or the ladder of a team. It shares no code with the service.
 func (l *ledger) recount(b *board, team string) []standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -227,7 +227,7 @@ func (l *load) readResult(ctx context.Context, api *deployment.Node) error {
 
 // problem returns what is wrong with the page, or an empty string. It finds contents that
 // no set of results can produce: a wrong order, a wrong rank, or a user who is listed
-// twice, for example because of an orphan row.
+// twice. An orphan row can list a user twice.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {

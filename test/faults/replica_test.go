@@ -46,7 +46,7 @@ func TestStaleReplica(t *testing.T) {
 	must(t, c.Servers[2].Start(ctx))
 	must(t, c.Servers[0].Kill())
 
-	// A read repairs the replicas that it asks. Each kind of call therefore comes first
+	// A read repairs the replicas that it reads. So each kind of call is the first call
 	// for some of the users.
 	s = l.open()
 	for i := range users {

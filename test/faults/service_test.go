@@ -12,9 +12,9 @@ import (
 type service struct {
 	*deployment.Deployment
 	apis []*deployment.Node
-	// static is a consumer with a group instance id: it gets its partitions back when
-	// it restarts. dynamic has none: its partitions go to other members after its
-	// session times out.
+	// static is a consumer with a group instance id, so it gets its partitions back when
+	// it restarts. dynamic is a consumer without such an id, so its partitions go to
+	// other members after its session times out.
 	static, dynamic *deployment.Node
 	seed            uint64
 }

@@ -97,7 +97,7 @@ type planter struct {
 	redis       *redis.Client
 	board       *board
 	prefix      string // the prefix of the index's Redis keys
-	incarnation int    // of the board's season; the column edition holds it
+	incarnation int    // incarnation of the board's season, from the column edition
 	buckets     int
 }
 

@@ -135,9 +135,8 @@ func Boston(t *testing.T, d Deployment) {
 	t.Run("wheelchairs", func(t *testing.T) { checkBoston(t, d, c, wheelchairs, 1) })
 }
 
-// BostonInOrderOfArrival checks that of two results with equal scores and without a time,
-// the one that arrived first ranks first. The deployment's feeder must keep the order of
-// results.
+// BostonInOrderOfArrival checks that results with equal scores and without times rank in
+// the order of their arrival. The deployment's feeder must keep the order of results.
 func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 	runners, _ := readBoston(t)
 	c := d.client()
@@ -318,7 +317,7 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 					t.Errorf("%v: lookup: %v", q, err)
 					continue
 				}
-				// The list ranks are those of a ladder that has only these users.
+				// A list rank is the rank in a ladder of only these users.
 				alone := ladder(slices.Clone(part), lowerFirst)
 				for i, e := range p.Entries {
 					if e.ListRank == nil || *e.ListRank != alone[i].rank[m] {
@@ -388,8 +387,8 @@ func compareWindow(q query, want []standing, i, n int, p *userPage) error {
 	return nil
 }
 
-// checkStats compares the statistics of a ladder with a recount. Lower scores must come
-// first.
+// checkStats compares the statistics of a ladder with a recount. The board must rank
+// lower scores first.
 func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.Rand) {
 	t.Helper()
 	n := int64(len(want))
@@ -469,7 +468,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 			}
 		}
 		if share := p.Percentile / 100 * float64(n); worse > share || notBetter < share || notBetter == worse {
-			t.Errorf("%v: percentile %v is score %d, but %v of %d users are worse and %v not better", q, p.Percentile, p.Score, worse, n, notBetter)
+			t.Errorf("%v: percentile %v is score %d: %v of %d users are worse and %v are not better, want at most %v and at least %v", q, p.Percentile, p.Score, worse, n, notBetter, share, share)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func agreement(x, y *big.Float) int {
 }
 
 // decayLadder returns the expected ladder at a moment, with scores rounded to the
-// displayed decimals. closest is the largest agreement, in bits, of two different
+// displayed decimals. Result closest is the largest agreement, in bits, of two different
 // neighboring sums.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
 	want = ladder(sums(results), func(x, y *standing) int {

@@ -130,7 +130,7 @@ func (c *client) waitResult(ctx context.Context, board, season, user, match stri
 }
 
 // Duplicated returns a feeder that submits all results, and about the given share of them
-// a second time, each at a random place after the first time. The share is from 0 to 1.
+// twice. The second copy has a random place after the first. The share is from 0 to 1.
 func Duplicated(to Feeder, share float64, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {

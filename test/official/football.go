@@ -96,10 +96,10 @@ func sameEntry(x, y entry) bool {
 // The first and last year of the data. Each year between them has matches.
 const firstYear, lastYear = 1872, 2019
 
-// Football checks two boards of 43,378 football internationals from 1872 to 2019, with one
-// season per year: points (3 for a win, 1 for a draw) and wins. It compares them with a
-// recount. It also checks that they do not change if results are repeated, shuffled, or
-// retracted and added again.
+// Football checks two boards of 43,378 football internationals from 1872 to 2019, with
+// one season per year. One board counts points, 3 for a win and 1 for a draw. The other
+// counts wins. It compares them with a recount. It also checks that they do not change if
+// results are repeated, shuffled, or retracted and added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
 	s := seed.New(t)

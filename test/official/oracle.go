@@ -76,8 +76,8 @@ func sums(results []Result) []standing {
 		for j, v := range r.TieBreakers {
 			s.ties[j] += v
 		}
-		// The last result that changed the sum determines the time. If none changed
-		// it, the first result does.
+		// The last result that changed the sum determines the time. If no result changed
+		// the sum, the first result determines the time.
 		later := cmp.Or(r.AchievedAt.Compare(s.at), strings.Compare(r.Match, s.match))
 		if !known || changes && !s.changed || changes && later > 0 || !changes && !s.changed && later < 0 {
 			s.at, s.match, s.changed = r.AchievedAt, r.Match, changes

@@ -62,7 +62,7 @@ func startRace(t *testing.T) string {
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards", race)
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards", `{"board_id":"empty","policy":"SUM","order":"HIGHER_FIRST"}`)
 	if answer := call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores:batch", runners); strings.Count(answer, `"APPLIED"`) != 7 {
-		t.Fatalf("the results are not applied: %s", answer)
+		t.Fatalf("the answer to the batch is %s, want 7 results with the status APPLIED", answer)
 	}
 	return server
 }
@@ -75,8 +75,8 @@ func TestPageShowsARanking(t *testing.T) {
 	b.shows("#caption", "season 2025", "6 entrants")
 	b.shows("thead", "Time")
 	// Times have the form that the command line prints. A row shows tie-breakers only if
-	// they decide its rank: the second one decides between ada and bob, and none decides
-	// between eve and flo.
+	// they decide its rank. The second tie-breaker decides between ada and bob. No
+	// tie-breaker decides between eve and flo.
 	b.shows("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
 
 	// The list of divisions is in the order of the numbers in them: 9-10 before 30-34.

@@ -124,7 +124,7 @@ func call(ctx context.Context, t *testing.T, method, url, body string) string {
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode >= 300 {
-		t.Fatalf("%s %s %s: %s %s %v", method, url, body, res.Status, answer, err)
+		t.Fatalf("%s %s %s: status %s, error %v, want a status below 300; answer: %s", method, url, body, res.Status, err, answer)
 	}
 	return string(answer)
 }

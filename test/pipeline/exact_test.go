@@ -10,10 +10,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The test writes official results to Kafka with kcat and compares the ranks that REST
-// returns with the published ones: after each round of a Formula 1 season, and after a
-// whole marathon. It repeats both with a fifth of the messages duplicated and all of
-// them shuffled.
+// The test writes the results of Formula 1 seasons and of a marathon to Kafka with kcat.
+// It compares the ranks that REST returns with the official ranks, after each round of a
+// season and after the marathon. Then it repeats both with a fifth of the messages
+// duplicated and all messages shuffled.
 func TestOfficialResultsThroughKafka(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
@@ -48,7 +48,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(worse(30_000))) })
 }
 
-// The public routes answer as on the embedded engine: the answer to a submit has the
+// The public routes answer as on the embedded engine. The answer to a submit has the
 // score and the rank after this submit, even with 16 concurrent writers.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board

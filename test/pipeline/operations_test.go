@@ -38,7 +38,7 @@ func TestOperations(t *testing.T) {
 			switch {
 			case args[0] == "redis-cli":
 				if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "OK" {
-					t.Fatalf("%s: %v: %s", line, err, out)
+					t.Fatalf("%s: error %v, output %q, want OK", line, err, out)
 				}
 				flushed = true
 				waitForRank(t, api)

@@ -35,7 +35,7 @@ func TestSecuredBackEnds(t *testing.T) {
 	}
 	status, err := node.Call(t.Context(), http.MethodPost, "/v1/boards/"+board+"/scores", map[string]any{"user_id": "ada", "match_id": "m", "points": 7}, &got)
 	if err != nil || status/100 != 2 || got.Status != "APPLIED" || got.Score != 7 || got.Rank != 1 {
-		t.Errorf("submit: status %d, error %v: %s", status, err, show(got))
+		t.Errorf("submit: status %d, error %v, answer %s; want the status APPLIED, the score 7 and rank 1", status, err, show(got))
 	}
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} { // the node uses SCRAM-SHA-512
 		d.Run(t, "topics", "--config", d.Config, "--kafka-mechanism="+mechanism, "--replication-factor=1", "--force")

@@ -27,7 +27,7 @@ func TestSubmitOverREST(t *testing.T) {
 		var o outcome
 		body := map[string]any{"user_id": user, "match_id": match, "points": points}
 		if status, err := api.Call(t.Context(), http.MethodPost, scores, body, &o); err != nil || status != http.StatusOK && status != http.StatusCreated {
-			t.Fatalf("submit: status %d, error %v: %+v", status, err, o)
+			t.Fatalf("submit: status %d, error %v, want status 200 or 201; answer: %s", status, err, show(o))
 		}
 		return o
 	}
@@ -51,7 +51,7 @@ func TestSubmitOverREST(t *testing.T) {
 		} `json:"data"`
 	}
 	if status, err := api.Call(t.Context(), http.MethodGet, scores, nil, &page); err != nil || status != http.StatusOK {
-		t.Fatalf("read board: status %d, error %v", status, err)
+		t.Fatalf("read board: status %d, error %v, want status 200", status, err)
 	}
 	const want = `[{"user_id":"ada","score":8,"rank":1},{"user_id":"bob","score":7,"rank":2}]`
 	if got := show(page.Data.Entries); got != want {

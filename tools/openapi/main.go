@@ -1,6 +1,6 @@
-// Command openapi corrects the output of protoc-gen-openapiv2, so that it describes
-// the REST API exactly: 64-bit integers are numbers, streams are bare messages, and
-// errors have a body of their own.
+// Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the
+// REST API exactly. 64-bit integers become numbers, streams become bare messages, and
+// errors get the body that the API returns.
 //
 //	openapi generated.swagger.json openapi.json
 package main
