@@ -8,20 +8,21 @@ import (
 
 // Act is a record of an administrative act: who did what, when, and what it changed.
 type Act struct {
-	// ID is unique. It orders the acts of one time.
+	// ID is unique. It also orders acts whose At is equal.
 	ID string    `json:"id"`
 	At time.Time `json:"at"`
-	// Actor is the administrator. It is empty if unknown, and for what the service does
-	// by itself.
+	// Actor is the administrator. It is empty if the administrator is unknown, or if
+	// the service acted by itself.
 	Actor     string   `json:"actor,omitempty"`
 	RequestID string   `json:"request_id,omitempty"`
 	Action    string   `json:"action"` // such as "board.update"
 	Board     BoardID  `json:"board,omitempty"`
 	Season    SeasonID `json:"season,omitempty"`
-	// Failed means that the act, which has a record of its own, did not succeed. Its
-	// effect is unknown.
+	// Failed means that the act returned an error, so its effect is unknown. The
+	// service records an act before performing it. If the act fails, a second record
+	// follows, which has Failed set.
 	Failed bool `json:"failed,omitempty"`
-	// Erased means that the act concerned a user who was erased since.
+	// Erased means that the act concerned a user whose data has since been erased.
 	Erased bool `json:"erased,omitempty"`
 	ActDetail
 }
@@ -30,19 +31,19 @@ type Act struct {
 type ActDetail struct {
 	User   UserID `json:"user_id,omitempty"` // the user that the act concerned
 	Reason string `json:"reason,omitempty"`
-	// Before and After are the changed object as JSON. They are empty if it did not
-	// exist, or does not exist any more.
+	// Before and After are the changed object as JSON. Before is empty if the act
+	// created the object. After is empty if the act deleted it.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
 
-// Redacted returns the act without what may name a user.
+// Redacted returns a copy of a whose ActDetail is empty and whose Erased is true.
 func (a Act) Redacted() Act {
 	a.ActDetail, a.Erased = ActDetail{}, true
 	return a
 }
 
-// ActKey identifies an act, and its place in the audit log.
+// ActKey identifies an act. The audit log is ordered by it.
 type ActKey struct {
 	At time.Time
 	ID string
@@ -51,7 +52,7 @@ type ActKey struct {
 // Key returns the key of a.
 func (a *Act) Key() ActKey { return ActKey{a.At, a.ID} }
 
-// Compare orders acts by age, the newest first.
+// Compare orders acts by time, the newest first, then by id.
 func (k ActKey) Compare(o ActKey) int {
 	return cmp.Or(o.At.Compare(k.At), strings.Compare(k.ID, o.ID))
 }

@@ -6,25 +6,28 @@ import (
 	"time"
 )
 
-// Ban is the state of a user's ban on one board, or on every board. A lifted ban is a
-// state too, in which Banned is false.
+// Ban is the state of a user's ban on one board, or on every board. In the state of a
+// lifted ban, Banned is false.
 //
-// States of one user and board are merged by [Ban.Compare]: the greatest stands. So any
-// number of states, in any order and any number of times, lead to the same one.
+// Of all states of one user and board, the store keeps the greatest by [Ban.Compare].
+// The result therefore does not depend on the order of the writes, or on repeated
+// writes.
 type Ban struct {
 	User UserID
 	// Board is empty for the ban on every board.
 	Board BoardID `json:",omitempty"`
-	// Revision orders the states. States that an older version stored have revision 0.
+	// Revision orders the states of one user and board. States that an older version of
+	// the service stored have revision 0.
 	Revision int64 `json:",omitempty"`
 	Banned   bool
 	Reason   string // for operators, at most 256 bytes
-	// Actor is the administrator who made the state. It is empty if unknown.
+	// Actor is the administrator who set this state. It is empty if the administrator
+	// is unknown.
 	Actor string `json:",omitempty"`
 	At    time.Time
 	// Until is when the ban ends; zero means never. The store does not end the ban
-	// itself: see [UserStore].BansEnding. A lifted ban has an Until while the ranks may
-	// still lack the user.
+	// itself: see [UserStore].BansEnding. After a ban has been lifted at its end, Until
+	// stays set until the ranks include the user again.
 	Until time.Time `json:",omitzero"`
 }
 
@@ -42,8 +45,9 @@ func (b *Ban) InForce(t time.Time) bool {
 	return b.Banned && (b.Until.IsZero() || t.Before(b.Until))
 }
 
-// Compare orders the states of one user and board. The greater state stands: that with
-// the higher revision, then a ban rather than a lifted ban, then the later end.
+// Compare orders the states of one user and board. The state with the higher revision
+// is greater. At equal revisions, a ban is greater than a lifted ban, and a later end
+// is greater than an earlier one. The other fields decide the remaining ties.
 func (b *Ban) Compare(o *Ban) int {
 	return cmp.Or(
 		cmp.Compare(b.Revision, o.Revision), compareBool(b.Banned, o.Banned),
@@ -62,10 +66,12 @@ func compareBool(x, y bool) int {
 	}
 }
 
-// MergeBan returns the state that stands after next, and reports whether it is next.
-// have is the state that stands, or nil. If next has revision 0, MergeBan assigns the
-// revision with which next stands, unless next lifts a ban that is not there. A next with
-// a revision has no effect if it was made at erasedAt or earlier.
+// MergeBan merges the state next into the stored state have, which is nil if the store
+// has none. It returns the state to store, and reports whether that state is next.
+//
+// If next has revision 0, it is new: MergeBan assigns a revision above that of have. A
+// new state that lifts a ban has no effect if have is not a ban. A next that already
+// has a revision has no effect if it was set at erasedAt or earlier.
 func MergeBan(have *Ban, next Ban, erasedAt time.Time) (Ban, bool) {
 	next.At, next.Until = Truncate(next.At), Truncate(next.Until)
 	none := Ban{User: next.User, Board: next.Board}

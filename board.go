@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// Score is a number in its board's unit, multiplied by 10 to the power of
-// [Board].Decimals. [Board].Unit names the unit. Scores are integers so that every
-// store sorts them in the same order. Their magnitude is at most [MaxScore].
+// Score is a number of its board's units, multiplied by 10 to the power of
+// [Board].Decimals. For example, with the unit "EUR" and 2 decimals, the score 1234 is
+// 12.34 EUR. Scores are integers so that every store sorts them in the same order.
+// Their magnitude is at most [MaxScore].
 type Score int64
 
 const (
@@ -35,7 +36,7 @@ const (
 	MinHalfLife = time.Second
 	// MaxHalfLife is the longest half-life of a decay board.
 	MaxHalfLife = 100 * 365 * 24 * time.Hour
-	// DefaultGrace is the [Schedule].Grace of a board that states none.
+	// DefaultGrace is the [Schedule].Grace of a board whose creator set none.
 	DefaultGrace = 24 * time.Hour
 )
 
@@ -56,15 +57,15 @@ const (
 	Best   Policy = iota // the entry is the best result
 	Sum                  // the entry is the sum of the results' points
 	Latest               // the entry is the result with the latest event time
-	Decay                // the entry is a sum of points that halve with each half-life
+	Decay                // the entry is the sum of the results' points, which halve with each half-life
 )
 
 // Method is a way to number ranks when standings tie. Standings tie if they have
 // the same rank key. https://en.wikipedia.org/wiki/Ranking compares the methods.
 type Method int8
 
-// The methods. Each comment begins with the ranks of four standings, of which the
-// second and the third tie.
+// The methods. Each comment begins with the ranks of four standings, for example. The
+// second and the third standing tie.
 const (
 	// Competition gives 1-2-2-4: a standing's rank is one more than the number of
 	// standings with a better rank key.
@@ -137,7 +138,8 @@ type Board struct {
 	Order Order   `json:"order"`
 
 	Policy Policy `json:"policy"`
-	// HalfLife is set on decay boards only: points halve each time it passes.
+	// HalfLife is the time in which points lose half their value. It is set on decay
+	// boards only.
 	HalfLife    time.Duration `json:"half_life,omitempty"`
 	TieBreakers []TieBreaker  `json:"tie_breakers,omitempty"`
 
@@ -147,19 +149,19 @@ type Board struct {
 	Season    Schedule `json:"season"`
 	Divisions []string `json:"divisions,omitempty"` // attributes whose values slice the board
 
-	// MinScore and MaxScore bound the score or points of each result. Nil means
-	// -2^53 and 2^53.
+	// MinScore and MaxScore are the smallest and the largest score, or points, of one
+	// result. If nil, they are -2^53 and 2^53.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
-	// Floor is set on sum boards only: a result that lowers a user's sum below it is
-	// rejected. Nil means no floor.
+	// Floor is the smallest sum of a user. A result that lowers the sum below Floor is
+	// rejected. Floor is set on sum boards only; nil means no floor.
 	Floor *Score `json:"floor,omitempty"`
 
 	// Retention is how long the data of a season is kept after the season is sealed.
 	// 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
-	// Private hides the board from callers without credentials, where such callers may
-	// read at all.
+	// Private hides the board from callers without credentials. It has an effect only
+	// on servers that let such callers read.
 	Private   bool      `json:"private,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 }
@@ -272,8 +274,8 @@ func (b *Board) SameAs(o *Board) bool {
 	return reflect.DeepEqual(x.normal(), y.normal())
 }
 
-// Differences names each rule and setting that differs between b and o, with both
-// values. It is empty if [Board.SameAs] is true.
+// Differences returns a text for each rule or setting that differs between b and o,
+// with both values. It is empty if [Board.SameAs] is true.
 func (b *Board) Differences(o *Board) []string {
 	has, wants := b.fields(), o.fields()
 	for name := range has {
@@ -294,10 +296,11 @@ func (b *Board) Differences(o *Board) []string {
 	return differences
 }
 
-// noValue stands for a field that a board does not have.
+// noValue is the text of a field that is not set on a board.
 const noValue = "none"
 
-// fields returns the rules and settings of b as text, by the names of the API.
+// fields returns the rules and settings of b as text. The keys are the field names of
+// the API.
 func (b *Board) fields() map[string]string {
 	plain := b.normal()
 	fields := map[string]string{
@@ -336,8 +339,8 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
-// normal returns b in the form in which equal boards are deeply equal: empty lists
-// are nil, and an empty time zone becomes UTC.
+// normal returns b in a normal form, so that [reflect.DeepEqual] can compare boards:
+// empty lists become nil, and an empty time zone becomes UTC.
 func (b Board) normal() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
@@ -354,10 +357,10 @@ func (b Board) normal() Board {
 	return b
 }
 
-// Amend returns b with the settings of next. Title, Unit, Decimals, MinScore,
-// MaxScore, Season.Grace, Retention and Private may change, and explicit windows may
-// be added. Standings already depend on the other rules. If next changes one of them,
-// Amend returns a [FieldError].
+// Amend returns b with the settings of next. Title, Unit, Decimals, MinScore, MaxScore,
+// Season.Grace, Retention and Private may change, and explicit windows may be added. If
+// next changes another rule, Amend returns a [FieldError], because existing standings
+// depend on the other rules.
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals

@@ -14,7 +14,8 @@ import (
 
 func scoreOf(s Score) *Score { return &s }
 
-// race returns a board with every setting of a Best board.
+// race returns a valid board with the policy Best. Every setting that is allowed for
+// Best is set, except Private.
 func race() Board {
 	return Board{
 		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
@@ -50,7 +51,7 @@ func TestIDValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := UserID(tt.id).Validate()
 			if (err == nil) != tt.ok {
-				t.Fatalf("Validate(%q) = %v", tt.id, err)
+				t.Fatalf("Validate(%q) = %v; want an error: %v", tt.id, err, !tt.ok)
 			}
 			if fe := (*FieldError)(nil); err != nil && (!errors.As(err, &fe) || fe.Field != "user_id" || !errors.Is(err, ErrInvalid)) {
 				t.Errorf("Validate(%q) = %v, want a FieldError of user_id", tt.id, err)
@@ -63,7 +64,7 @@ func TestParseDivision(t *testing.T) {
 	for _, s := range []string{"", "gender:F", "team:a:b", "guild:名前 %/"} {
 		d, err := ParseDivision(s)
 		if err != nil || d.String() != s {
-			t.Errorf("ParseDivision(%q) = %v, %v", s, d, err)
+			t.Errorf("ParseDivision(%q) = %v, %v, want the same text and no error", s, d, err)
 		}
 	}
 	for _, s := range []string{"gender", ":F", "gender:", "Gender:F", "ge nder:F", "gender:a\x00", "9a:x"} {
@@ -185,7 +186,7 @@ func TestAmend(t *testing.T) {
 			tt.change(&next)
 			got, err := b.Amend(next)
 			if (err == nil) != tt.ok {
-				t.Fatalf("Amend() = %v", err)
+				t.Fatalf("Amend() = %v; want an error: %v", err, !tt.ok)
 			}
 			if tt.ok && !got.SameAs(&next) {
 				t.Errorf("Amend() = %+v, want %+v", got, next)
@@ -203,14 +204,14 @@ func TestClosesAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closes := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) // 00:00 in Berlin, an hour later
+	closes := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) // midnight in Berlin, plus one hour of grace
 	if got := b.ClosesAt(november); !got.Equal(closes) {
 		t.Errorf("ClosesAt(202611) = %v, want %v", got, closes)
 	}
 	if b.Closed(november, closes.Add(-1)) || !b.Closed(november, closes) {
-		t.Error("the season does not close exactly at the end of its grace")
+		t.Error("the season does not close exactly at the end of its grace, or not at all")
 	}
-	// Old results may be imported into a new board for one grace.
+	// For the length of the grace, a new board accepts results of old seasons.
 	old, err := b.Season.ByID("187211")
 	if err != nil {
 		t.Fatal(err)
@@ -240,15 +241,15 @@ func TestDifferencesNameEveryField(t *testing.T) {
 			continue
 		}
 		if !ok {
-			t.Errorf("the field %s is new: name it in Board.fields and here", name)
+			t.Errorf("the field %s is new: add it to Board.fields and to this test", name)
 			continue
 		}
 		variant.ID = base.ID
 		if got := base.Differences(&variant); len(got) != 1 {
-			t.Errorf("%s differs; Differences = %q, want one", name, got)
+			t.Errorf("only %s differs: Differences = %q, want one difference", name, got)
 		}
 		if got := variant.Differences(&variant); len(got) != 0 {
-			t.Errorf("Differences of a board from itself = %q", got)
+			t.Errorf("Differences of a board from itself = %q, want none", got)
 		}
 	}
 	if got, want := base.Differences(&Board{Policy: Sum, Floor: &one}), []string{"floor (none, not 1)", "policy (BEST, not SUM)"}; !slices.Equal(got, want) {

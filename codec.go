@@ -2,8 +2,8 @@ package leaderboard
 
 import "encoding/binary"
 
-// biased maps int64 to uint64 and keeps the order: the unsigned results compare as
-// the signed arguments do.
+// biased maps int64 to uint64 and preserves the order: if v < w, then biased(v) <
+// biased(w).
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
@@ -12,8 +12,8 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decoder reads the values of an encoding from the front of b. The first fault sets
-// bad. After a fault every read returns zero.
+// decoder reads encoded values one after another from the start of b. If a read fails,
+// it sets bad, and every later read returns zero.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -65,7 +65,7 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads a count. A count above limit is a fault.
+// count reads the number of elements of a list. It fails if the number is above limit.
 func (d *decoder) count(limit int) int {
 	n := d.uvarint()
 	if n > uint64(limit) {

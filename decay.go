@@ -12,31 +12,32 @@ import (
 // A score on a decay board halves with every half-life. The board does not age the
 // stored scores. Instead it gives later results more weight: with the half-life h, a
 // result of p points at the time t adds p·2^(t/h) to the user's sum V. At any time T
-// the sum is worth V·2^(-T/h) points. The factor 2^(-T/h) is the same for all users,
-// so comparing V gives the ranks at every time. V changes only when a result arrives.
+// the user has V·2^(-T/h) points. The factor 2^(-T/h) is the same for all users, so the
+// order of users by V is their order by points at every time. V changes only when a
+// result arrives.
 //
 // This is forward decay: Cormode, Shkapenyuk, Srivastava and Xu, "Forward Decay: A
 // Practical Time Decay Model for Streaming Systems", ICDE 2009.
 //
 // V must not depend on the order in which results arrive, so it is an exact integer.
 // The weight 2^(t/h) is represented as m·2^(e-160). Here e = floor(t/h) is the number
-// of whole half-lives in t, f = t/h - e is the rest, and m = floor(2^(160+f)) is an
-// integer of 161 bits. Weights that are n half-lives apart therefore differ by a
-// factor of exactly 2^n.
+// of whole half-lives in t, f = t/h - e is the fractional part, and m =
+// floor(2^(160+f)) is an integer of 161 bits. Weights that are n half-lives apart
+// therefore differ by a factor of exactly 2^n.
 
 // decayBlock is the number of exponents e in a block. A sum keeps the terms in the
 // block of its latest term and in the block before that. Older terms count as zero:
-// 2^53 points in them are worth less than 2^-202 of one point in the latest term. The
-// latest of all terms decides which terms count, so the order of arrival does not.
+// 2^53 points in them are worth less than 2^-202 of one point in the latest term. Which
+// terms count depends on the latest of all terms only, not on the order of arrival.
 const decayBlock = 256
 
-// decaySum is a sum of decayed points. The zero decaySum has no terms. A decaySum is
-// immutable: add returns a new one.
+// decaySum is a user's sum V. The zero decaySum has no terms. A decaySum is immutable:
+// add returns a new one.
 type decaySum struct {
 	*decayParts // nil if no term has points; never modified once set
 }
 
-// decayParts holds the terms of two blocks. The unit of a part is
+// decayParts contains a sum as two parts, one for each block. The unit of a part is
 // 2^(decayBlock·b - 160), where b is the number of the part's block.
 type decayParts struct {
 	block int64  // floor(e / decayBlock) of the latest term
@@ -61,8 +62,9 @@ func (d decaySum) add(p, t, h int64) decaySum {
 	if d.decayParts != nil {
 		next = *d.decayParts
 		if block > next.block {
-			// The term is in a later block than all others. The newer part becomes the
-			// older one, or is dropped as well.
+			// The new term is in a later block than all other terms. If its block
+			// directly follows, the newer part becomes the older part. Otherwise both
+			// parts are dropped.
 			next.older = next.newer
 			if block > next.block+1 {
 				next.older = int576{}
@@ -83,13 +85,13 @@ func (d decaySum) add(p, t, h int64) decaySum {
 
 // add adds p·floor((1+f)·2^160)·2^shift to x.
 func (x *int576) add(p int64, f fraction, shift uint) {
-	// m is floor((1+f)·2^160): the top 160 bits of f, with a one above them.
+	// m is floor((1+f)·2^160): a 1 bit, followed by the top 160 bits of f.
 	m := [3]uint64{f[1]>>32 | f[2]<<32, f[2]>>32 | f[3]<<32, f[3]>>32 | 1<<32}
 	n := uint64(p)
 	if p < 0 {
 		n = -n
 	}
-	var term [5]uint64 // n·m has at most 225 bits; the last word is for the shift below
+	var term [5]uint64 // n·m has at most 225 bits; the left shift below needs the last word
 	var carry uint64
 	for i, w := range m {
 		hi, lo := bits.Mul64(n, w)
@@ -118,8 +120,7 @@ func (x *int576) add(p int64, f fraction, shift uint) {
 	}
 }
 
-// floorDiv returns the quotient of a and b, rounded down, and the remainder,
-// 0 <= r < b.
+// floorDiv returns a divided by b, rounded down, and the remainder r, 0 <= r < b.
 func floorDiv(a, b int64) (q, r int64) {
 	q, r = a/b, a%b
 	if r < 0 {
@@ -128,19 +129,20 @@ func floorDiv(a, b int64) (q, r int64) {
 	return q, r
 }
 
-// fraction is a number f, 0 <= f < 1, in units of 2^-256, with its least significant
-// word first.
+// fraction is a number f, 0 <= f < 1, in units of 2^-256. Its least significant word is
+// first.
 type fraction [4]uint64
 
-// exp2 returns 2^(r/h) - 1 for 0 <= r < h. The result is exact for r = 0, and
-// otherwise too small by at most 2^-245. The computation uses integers only, so the
-// result is the same on every machine.
+// exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise it
+// is too small by at most 2^-245. The computation uses integers only, so the result is
+// the same on every machine.
 //
 // The method is a product of table values: if 0.d1d2d3… are the digits of r/h in base
 // 256, then 2^(r/h) is the product of 2^(di/256^i). See Muller, "Elementary Functions:
 // Algorithms and Implementation", on table-based methods.
 func exp2(r, h int64) fraction {
-	// x is r/h. Its most significant digit is the top byte of the last word.
+	// x is r/h in base 256. Its most significant digit is the top byte of the last
+	// word.
 	var x fraction
 	rem := uint64(r)
 	for i := len(x) - 1; i >= 0; i-- {
@@ -156,7 +158,7 @@ func exp2(r, h int64) fraction {
 
 // times returns (1+f)·(1+g) - 1, rounded down. The result must be less than 1.
 func (f fraction) times(g *fraction) fraction {
-	// The result is f + g + f·g. Only the upper four words of the product count.
+	// The result is f + g + f·g. Only the upper four words of the product f·g are used.
 	var product [8]uint64
 	for i, a := range f {
 		var carry uint64
@@ -180,7 +182,7 @@ func (f fraction) times(g *fraction) fraction {
 
 // digitPowers returns 2^(d/256^(i+1)) - 1 for each place i and digit d in base 256.
 var digitPowers = sync.OnceValue(func() *[32][256]fraction {
-	const guard = 64 // additional bits, so that rounding errors of the roots do not add up
+	const guard = 64 // additional bits, so that the rounding errors of the roots do not affect the result
 	var powers [32][256]fraction
 	one := new(big.Int).Lsh(big.NewInt(1), 256+guard)
 	root := new(big.Int).Lsh(one, 1) // becomes the square root of 2, the fourth root, and so on
@@ -210,14 +212,13 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends the key of d, decayKeyLen bytes. Of two sums the greater has the
-// greater key, unless both have the same sign, exponent and first 160 bits. Then their
-// keys are equal.
-// A sum of zero has the same key as a sum without terms.
+// appendKey appends the key of d, decayKeyLen bytes. The greater of two sums has the
+// greater key. If both sums have the same sign, exponent and first 160 bits, their keys
+// are equal. A sum of zero has the same key as a sum without terms.
 //
 // The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x with
-// 1/2 <= f < 1. Its key continues with x in 8 bytes, mapped by [biased], and with f in
-// 20 bytes, rounded towards zero. If the sum is negative, these 28 bytes are
+// 1/2 <= f < 1. The next 8 bytes of the key are x, mapped by [biased]. The last 20
+// bytes are f, rounded towards zero. If the sum is negative, these 28 bytes are
 // complemented.
 func (d decaySum) appendKey(dst []byte) []byte {
 	var key [decayKeyLen]byte
@@ -275,10 +276,11 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns the points that the sum with the given key is worth at a time.
-// The time and the half-life h are in microseconds. The value is rounded to whole
-// points, halves away from zero, and limited to ±[MaxScore]. Keys are rounded down, so
-// a value that differs from a half by less than 2^-100 of itself counts as that half.
+// decayScore returns the value, in points at the time at, of the sum with the given
+// key. Both at and the half-life h are in microseconds. The value is rounded to whole
+// points, halves away from zero, and limited to ±[MaxScore]. Because keys are rounded,
+// a value just below a half is rounded as that half: it may differ from the half by up
+// to 2^-100 of itself.
 func decayScore(key []byte, at, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -292,7 +294,7 @@ func decayScore(key []byte, at, h int64) int64 {
 	}
 	x := int64(binary.BigEndian.Uint64(b[:]) ^ 1<<63)
 
-	// 2^(-at/h) = 2^down·(1+f)
+	// Compute down and f such that 2^(-at/h) = 2^down·(1+f).
 	down, left := floorDiv(at, h)
 	down = -down
 	if left > 0 {
@@ -300,10 +302,10 @@ func decayScore(key []byte, at, h int64) int64 {
 	}
 	f := exp2(left, h)
 
-	const limit = 1 << 50 // greater than every exponent that follows from a time
+	const limit = 1 << 50 // greater than the exponent of any valid sum
 	score := int64(MaxScore)
 	switch x = min(max(x, -limit), limit) + down; {
-	case x < -2: // the value is less than 1/4: the mantissa is less than 1, and 1+f less than 2
+	case x < -2: // the value is less than 1/4, because the mantissa is less than 1 and 1+f is less than 2
 		return 0
 	case x <= 53: // for greater x the value is at least 2^53, because the mantissa is at least 1/2
 		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, increase the product by
@@ -331,19 +333,20 @@ func (f fraction) plusOne() *big.Int {
 }
 
 const (
-	// maxDecayBlock is the largest magnitude of a block's number. It occurs at the
-	// extreme times of int64 microseconds with a half-life of one second.
+	// maxDecayBlock is the largest magnitude of a block's number. A block has this
+	// number if its time is the limit of int64 microseconds and the half-life is one
+	// second.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
-	// maxDecayBytes is the largest length of an encoded part. It has room for 2^66 terms
-	// of 2^53 points.
+	// maxDecayBytes is the largest length of an encoded part in bytes. That is enough
+	// for 2^66 terms of 2^53 points.
 	maxDecayBytes = 67
 )
 
-// appendBinary appends d as bytes. Equal sets of terms have equal bytes. For a sum
-// without terms it appends nothing. Other sums are encoded as the block, a varint, then
-// the newer part and the older part. A part is one byte with the length of the integer,
-// then the integer: in two's complement, most significant byte first, in the shortest
-// form. The integer 0 has the length 0.
+// appendBinary appends d as bytes. Equal sets of terms have equal bytes. A sum without
+// terms has no bytes. The encoding of another sum is the block as a varint, then the
+// newer part, then the older part. A part is encoded as a length in one byte, then an
+// integer of that many bytes. The integer is in two's complement, most significant byte
+// first, in the shortest form. The integer 0 has the length 0.
 func (d decaySum) appendBinary(dst []byte) []byte {
 	if d.decayParts == nil {
 		return dst
@@ -389,7 +392,7 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 		rest = rest[1+rest[0]:]
 	}
 	sum := decaySum{&d}
-	// Each sum has one encoding only. Reject trailing bytes and longer forms.
+	// Each sum has exactly one encoding. Reject trailing bytes and longer forms.
 	if string(sum.appendBinary(nil)) != string(data) {
 		return decaySum{}, bad
 	}

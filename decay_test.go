@@ -24,8 +24,8 @@ func sumTerms(h int64, terms ...term) (d decaySum) {
 
 func keyOf(d decaySum) []byte { return d.appendKey(nil) }
 
-// The oracle computes powers of two by another method than the code: by the series of
-// the exponential function, in floating point of 400 bits.
+// The functions named oracle… compute the expected values. Unlike the code, they use
+// the series of the exponential function and floating point numbers of 400 bits.
 
 const oraclePrec = 400
 
@@ -52,14 +52,15 @@ func oracleExp2(r, h int64) *big.Float {
 	return sum
 }
 
-// oracleExponent divides t into whole half-lives and a rest.
+// oracleExponent returns the number of whole half-lives in t, and the remaining
+// microseconds.
 func oracleExponent(t, h int64) (e, left int64) {
-	q, r := new(big.Int).DivMod(big.NewInt(t), big.NewInt(h), new(big.Int)) // Euclidean
+	q, r := new(big.Int).DivMod(big.NewInt(t), big.NewInt(h), new(big.Int)) // Euclidean division: 0 <= r < h
 	return q.Int64(), r.Int64()
 }
 
-// oracleSum returns the sum by its definition: an integer times 2^exp. Terms below the
-// limit do not count.
+// oracleSum returns the sum V of terms by its definition, as the product sum·2^exp. It
+// ignores the terms that are too old to count.
 func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	latest := int64(math.MinInt64)
 	for _, x := range terms {
@@ -99,7 +100,7 @@ func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	return sum, size
 }
 
-// number returns d as an integer and an exponent.
+// number returns d as an integer and an exponent of two.
 func (d decaySum) number() (*big.Int, int64) {
 	if d.decayParts == nil {
 		return new(big.Int), 0
@@ -149,7 +150,7 @@ func randomTerms(rng *rand.Rand, n int, h, middle int64) []term {
 		case 1:
 			x.t = middle + h*(rng.Int64N(5)-2)
 		case 2:
-			if i > 0 { // cancels the previous term, or nearly
+			if i > 0 { // the sum of this term and the previous term is zero or close to zero
 				x = terms[i-1]
 				x.p = -x.p
 			}
@@ -167,17 +168,17 @@ func TestDecayIdentities(t *testing.T) {
 			t.Run(fmt.Sprintf("half-life %d at %d", h, at), func(t *testing.T) {
 				one, before := sumTerms(h, term{1, at}), sumTerms(h, term{2, at - h})
 				if !bytes.Equal(keyOf(one), keyOf(before)) {
-					t.Errorf("2 points one half-life ago are not equal to 1 point now: %x, %x", keyOf(before), keyOf(one))
+					t.Errorf("2 points one half-life ago and 1 point now have different keys: %x, %x", keyOf(before), keyOf(one))
 				}
 				if a, b := sumTerms(h, term{3, at}, term{-6, at - h}), sumTerms(h, term{1 << 50, at - 50*h}, term{-1, at}); !bytes.Equal(keyOf(b), keyOf(decaySum{})) || !bytes.Equal(keyOf(a), keyOf(decaySum{})) {
 					t.Errorf("sums that cancel are not zero: %x, %x", keyOf(a), keyOf(b))
 				}
 				earlier := sumTerms(h, term{1, at - 1})
 				if bytes.Compare(keyOf(earlier), keyOf(one)) >= 0 {
-					t.Errorf("1 point a microsecond earlier is not worth less")
+					t.Errorf("1 point a microsecond earlier does not have a smaller key than 1 point now")
 				}
 				if minus, minusEarlier := sumTerms(h, term{-1, at}), sumTerms(h, term{-1, at - 1}); bytes.Compare(keyOf(minus), keyOf(minusEarlier)) >= 0 || bytes.Compare(keyOf(minusEarlier), keyOf(decaySum{})) >= 0 {
-					t.Errorf("-1 point is not less than an earlier one, or that one not less than zero")
+					t.Errorf("the keys of -1 point now, -1 point a microsecond earlier and 0 points are not in ascending order")
 				}
 				for _, tt := range []struct {
 					terms []term
@@ -186,7 +187,7 @@ func TestDecayIdentities(t *testing.T) {
 				}{
 					{[]term{{1, at}}, at, 1},
 					{[]term{{-1, at}}, at, -1},
-					{[]term{{1, at}}, at + h, 1}, // a half, away from zero
+					{[]term{{1, at}}, at + h, 1}, // 0.5 points are rounded away from zero
 					{[]term{{-1, at}}, at + h, -1},
 					{[]term{{1, at}}, at + h + 1, 0},
 					{[]term{{-1, at}}, at + h + 1, 0},
@@ -195,7 +196,7 @@ func TestDecayIdentities(t *testing.T) {
 					{[]term{{5, at}, {-10, at - h}}, at, 0},
 					{[]term{{1000, at}, {1000, at - h}, {1000, at - 2*h}}, at, 1750},
 					{[]term{{1, at}}, at - 10*h, 1024},
-					{[]term{{3, at}}, at - 53*h, 1 << 53}, // saturated
+					{[]term{{3, at}}, at - 53*h, 1 << 53}, // limited to MaxScore
 					{[]term{{-3, at}}, at - 53*h, -1 << 53},
 					{[]term{{1 << 53, at}}, at, 1 << 53},
 					{[]term{{-1 << 53, at}}, at, -1 << 53},
@@ -205,7 +206,7 @@ func TestDecayIdentities(t *testing.T) {
 					{[]term{{1 << 53, at - 55*h}}, at, 0},
 				} {
 					if got := decayScore(keyOf(sumTerms(h, tt.terms...)), tt.at, h); got != tt.want {
-						t.Errorf("%v at %+d: %d points, want %d", tt.terms, tt.at-at, got, tt.want)
+						t.Errorf("%v, %+d microseconds later: %d points, want %d", tt.terms, tt.at-at, got, tt.want)
 					}
 				}
 			})
@@ -219,7 +220,7 @@ func TestDecayNoTerms(t *testing.T) {
 		t.Errorf("terms without points make %v, want the zero sum", d)
 	}
 	if key := keyOf(d); len(key) != decayKeyLen || decayScore(key, 123, 1e6) != 0 {
-		t.Errorf("key %x is worth %d", key, decayScore(key, 123, 1e6))
+		t.Errorf("key %x of %d bytes is worth %d points, want %d bytes and 0 points", key, len(key), decayScore(key, 123, 1e6), decayKeyLen)
 	}
 }
 
@@ -241,13 +242,13 @@ func TestExp2AgainstSeries(t *testing.T) {
 		off := got.Sub(oracleExp2(r, h), got.SetMantExp(got, -256))
 		off.SetMantExp(off, 245)
 		if off.Cmp(newFloat().SetInt64(1)) > 0 || off.Cmp(newFloat().SetMantExp(newFloat().SetInt64(-1), -100)) < 0 || r == 0 && f != (fraction{}) {
-			t.Fatalf("exp2(%d, %d) is %g·2^-245 too small", r, h, off)
+			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want 0 to 1, and exactly 0 if the first argument is 0", r, h, off)
 		}
 	}
 }
 
-// TestDecaySumAgainstDefinition compares sums bit by bit with the oracle, which adds
-// all terms at once in other arithmetic. The order of the terms must not matter.
+// TestDecaySumAgainstDefinition compares sums with the oracle. They must be equal to
+// the last bit, in any order of the terms.
 func TestDecaySumAgainstDefinition(t *testing.T) {
 	rng := newRand(t)
 	for range 800 {
@@ -265,7 +266,7 @@ func TestDecaySumAgainstDefinition(t *testing.T) {
 		encoded := d.appendBinary(nil)
 		decoded, err := decodeDecaySum(encoded)
 		if err != nil {
-			t.Fatalf("%x: %v", encoded, err)
+			t.Fatalf("decodeDecaySum(%x): %v", encoded, err)
 		}
 		if n, exp := decoded.number(); n.Cmp(want) != 0 || exp != wantExp {
 			t.Fatalf("decoded: %v·2^%d, want %v·2^%d", n, exp, want, wantExp)
@@ -285,7 +286,7 @@ func TestDecaySumAgainstDefinition(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(again.appendBinary(nil), encoded) || !bytes.Equal(keyOf(again), keyOf(d)) {
-				t.Fatalf("half-life %d, terms %v: the order %v gives another sum", h, terms, shuffled)
+				t.Fatalf("half-life %d, terms %v: in the order %v they have another sum", h, terms, shuffled)
 			}
 		}
 	}
@@ -302,7 +303,7 @@ func TestDecaySumIsImmutable(t *testing.T) {
 		for _, dt := range []int64{0, -1, 1, 300 * h, -300 * h, 600 * h} {
 			d.add(7, at+dt, h)
 			if !bytes.Equal(d.appendBinary(nil), before) {
-				t.Fatalf("adding a term at %+d changed the sum that it was added to", dt)
+				t.Fatalf("add of a term %+d microseconds later modified its receiver, want a new sum only", dt)
 			}
 		}
 	}
@@ -316,12 +317,12 @@ func TestDecayLimit(t *testing.T) {
 		first, later int64 // exponents
 		kept         bool
 	}{
-		{"the same block", 300, 511, true},
+		{"the block of the later term", 300, 511, true},
 		{"the block before", 256, 767, true},
-		{"just below the limit", 255, 512, false},
-		{"far below the limit", 0, 100_000, false},
-		{"the block before, below zero", -256, 255, true},
-		{"just below the limit, below zero", -257, 0, false},
+		{"two blocks before", 255, 512, false},
+		{"many blocks before", 0, 100_000, false},
+		{"the block before, with a negative number", -256, 255, true},
+		{"two blocks before, with a negative number", -257, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			both := sumTerms(h, term{-5, at(tt.first)}, term{1, at(tt.later)})
@@ -329,17 +330,18 @@ func TestDecayLimit(t *testing.T) {
 			if kept := !bytes.Equal(both.appendBinary(nil), alone.appendBinary(nil)); kept != tt.kept {
 				t.Errorf("the earlier term is kept: %v, want %v", kept, tt.kept)
 			}
-			// The limit stays when the term that set it is removed.
+			// A later term determines the oldest block that counts. This remains so
+			// after the opposite of the later term cancels it.
 			rest := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
 			if kept := keyOf(rest)[0] == decayNegative; kept != tt.kept {
-				t.Errorf("the earlier term counts after the later one is removed: %v, want %v", kept, tt.kept)
+				t.Errorf("the earlier term is kept after the later term is canceled: %v, want %v", kept, tt.kept)
 			}
 		})
 	}
 }
 
-// TestDecayOrder compares the order of keys with the order of their sums, and with the
-// order of real numbers.
+// TestDecayOrder compares the order of two keys with the order of the exact sums and
+// with the order of the values in floating point.
 func TestDecayOrder(t *testing.T) {
 	rng := newRand(t)
 	near := 0
@@ -348,7 +350,7 @@ func TestDecayOrder(t *testing.T) {
 		h := randomHalfLife(rng)
 		at := randomMoment(rng)
 		a, b := randomTerms(rng, 8, h, at), randomTerms(rng, 8, h, at)
-		if rng.IntN(3) > 0 { // almost the same
+		if rng.IntN(3) > 0 { // b differs from a in one term, by at most one point and one microsecond
 			b = slices.Clone(a)
 			x := &b[rng.IntN(len(b))]
 			x.t += rng.Int64N(3) - 1
@@ -357,7 +359,7 @@ func TestDecayOrder(t *testing.T) {
 		}
 		keyA, keyB := keyOf(sumTerms(h, a...)), keyOf(sumTerms(h, b...))
 		if len(keyA) != decayKeyLen {
-			t.Fatalf("key %x has %d bytes", keyA, len(keyA))
+			t.Fatalf("key %x has %d bytes, want %d", keyA, len(keyA), decayKeyLen)
 		}
 		got := bytes.Compare(keyA, keyB)
 
@@ -365,10 +367,11 @@ func TestDecayOrder(t *testing.T) {
 		y, yExp := oracleSum(h, b)
 		exp := min(xExp, yExp)
 		gap := new(big.Int).Sub(x.Lsh(x, uint(xExp-exp)), y.Lsh(y, uint(yExp-exp)))
-		// A key holds 160 bits: sums that differ only after these share it.
+		// A key has 160 bits of the sum. Sums with the same first 160 bits have equal
+		// keys.
 		tie := got == 0 && gap.BitLen() <= x.BitLen()-159
 		if got != gap.Sign() && !tie {
-			t.Fatalf("half-life %d: keys of %v and %v compare %d, the sums %d", h, a, b, got, gap.Sign())
+			t.Fatalf("half-life %d: keys of %v and %v compare %d, want %d as the exact sums", h, a, b, got, gap.Sign())
 		}
 
 		v, sizeV := oracleAt(at, h, a)
@@ -377,11 +380,11 @@ func TestDecayOrder(t *testing.T) {
 		if size.SetMantExp(size, -150); newFloat().Abs(diff).Cmp(size) <= 0 {
 			near++
 		} else if got != diff.Sign() {
-			t.Fatalf("half-life %d: keys of %v and %v compare %d, the real sums %d", h, a, b, got, diff.Sign())
+			t.Fatalf("half-life %d: keys of %v and %v compare %d, want %d as the sums in floating point", h, a, b, got, diff.Sign())
 		}
 	}
 	if near > rounds*2/3 {
-		t.Errorf("%d of %d pairs were too close to compare", near, rounds)
+		t.Errorf("%d of %d pairs were too close to compare, want at most two thirds", near, rounds)
 	}
 }
 
@@ -398,7 +401,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 		v, size := oracleAt(at, h, terms)
 		want := int64(1 << 53)
 		up := newFloat().Add(half, newFloat().Abs(v))
-		off := newFloat().Sub(up, newFloat().SetInt64(want)) // from where the rounded value changes
+		off := newFloat().Sub(up, newFloat().SetInt64(want)) // distance from the value at which rounding changes
 		if off.Sign() < 0 {
 			inside++
 			want, _ = up.Int64() // rounded down
@@ -416,7 +419,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 		}
 	}
 	if near > rounds/10 || inside < rounds/4 {
-		t.Errorf("of %d values %d were too close to a half, and %d not saturated", rounds, near, inside)
+		t.Errorf("of %d values, %d were too close to a half, want at most a tenth; %d were below MaxScore, want at least a quarter", rounds, near, inside)
 	}
 }
 
@@ -439,7 +442,7 @@ func TestDecayScoreShrinksWithTime(t *testing.T) {
 		for _, m := range moments {
 			got := decayScore(key, m, h)
 			if size := max(got, -got); size > last {
-				t.Fatalf("half-life %d, terms %v: %d points at %d, %d before", h, terms, got, m, last)
+				t.Fatalf("half-life %d, terms %v: %d points at %d, want at most %d as before", h, terms, got, m, last)
 			} else {
 				last = size
 			}
@@ -454,21 +457,21 @@ func TestDecodeDecaySumRejects(t *testing.T) {
 	}
 	zeros := func(n int) []byte { return make([]byte, n) }
 	for name, data := range map[string][]byte{
-		"cut short":            good[:len(good)-1],
-		"with trailing bytes":  append(slices.Clone(good), 0),
-		"only a block":         {0},
-		"only one part":        {0, 0},
-		"a long varint":        {0x80, 0x00, 0, 0},
-		"an endless varint":    bytes.Repeat([]byte{0x80}, 20),
-		"a block out of range": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0},
-		"zero as a byte":       {0, 1, 0, 0},
-		"a leading zero":       {0, 2, 0, 1, 0},
-		"a leading sign":       {0, 2, 0xff, 0xff, 0},
-		"an oversized part":    slices.Concat([]byte{0, 68, 1}, zeros(67), []byte{0}),
-		"a part past the end":  {0, 5, 1, 2},
+		"cut short":                   good[:len(good)-1],
+		"with trailing bytes":         append(slices.Clone(good), 0),
+		"only a block":                {0},
+		"only one part":               {0, 0},
+		"a varint of two bytes for 0": {0x80, 0x00, 0, 0},
+		"an endless varint":           bytes.Repeat([]byte{0x80}, 20),
+		"a block out of range":        {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0},
+		"the integer 0 with length 1": {0, 1, 0, 0},
+		"an unnecessary byte 0":       {0, 2, 0, 1, 0},
+		"an unnecessary byte ff":      {0, 2, 0xff, 0xff, 0},
+		"an oversized part":           slices.Concat([]byte{0, 68, 1}, zeros(67), []byte{0}),
+		"a part past the end":         {0, 5, 1, 2},
 	} {
 		if d, err := decodeDecaySum(data); !errors.Is(err, ErrFormat) {
-			t.Errorf("%s: %v, %v, want ErrFormat", name, d, err)
+			t.Errorf("%s: decodeDecaySum returned %v, %v, want ErrFormat", name, d, err)
 		}
 	}
 }
@@ -481,7 +484,7 @@ func FuzzDecodeDecaySum(f *testing.F) {
 		d, err := decodeDecaySum(data)
 		if err != nil {
 			if !errors.Is(err, ErrFormat) {
-				t.Fatalf("%v, want ErrFormat", err)
+				t.Fatalf("decodeDecaySum returned %v, want ErrFormat", err)
 			}
 			return
 		}
@@ -490,20 +493,20 @@ func FuzzDecodeDecaySum(f *testing.F) {
 		}
 		more := d.add(p, at, 1e6)
 		if again, err := decodeDecaySum(more.appendBinary(nil)); err != nil || !bytes.Equal(keyOf(again), keyOf(more)) {
-			t.Fatalf("%x with %d at %d: %v", data, p, at, err)
+			t.Fatalf("%x extended by %d points at %d has another key after encoding and decoding; err = %v", data, p, at, err)
 		}
 		less, zero := bytes.Compare(keyOf(more), keyOf(d)), bytes.Compare(keyOf(d), keyOf(decaySum{}))
 		if d.decayParts == nil && less != big.NewInt(p).Sign() {
-			t.Fatalf("%d points compare %d with none", p, less)
+			t.Fatalf("the key of %d points compares %d with the key of no points, want %d", p, less, big.NewInt(p).Sign())
 		}
 		if n, _ := d.number(); n.Sign() != zero {
-			t.Fatalf("the key of %v compares %d with zero", n, zero)
+			t.Fatalf("the key of %v compares %d with the key of 0, want %d", n, zero, n.Sign())
 		}
 	})
 }
 
-// FuzzDecayScore checks that the value of any key, even an invalid one, is within the
-// bounds of scores.
+// FuzzDecayScore checks that decayScore returns a score within ±MaxScore for any key,
+// even an invalid key.
 func FuzzDecayScore(f *testing.F) {
 	f.Add(keyOf(sumTerms(1e6, term{5, 1e6})), int64(2e6), int64(1e6))
 	f.Add(bytes.Repeat([]byte{0xff}, decayKeyLen), int64(math.MinInt64), int64(1e6))
@@ -513,7 +516,7 @@ func FuzzDecayScore(f *testing.F) {
 			return
 		}
 		if got := decayScore(key, at, h); got > int64(MaxScore) || got < -int64(MaxScore) {
-			t.Fatalf("%x is worth %d at %d", key, got, at)
+			t.Fatalf("key %x is worth %d points at %d, want at most ±2^53", key, got, at)
 		}
 	})
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Callers test for these errors with [errors.Is]. The returned errors wrap them with
-// the operation and the board, user or other object concerned.
+// Callers test for these errors with [errors.Is]. Each returned error wraps one of them
+// and names the operation and its object, such as a board or a user.
 var (
-	// ErrInvalid means that an argument breaks a limit. Every [FieldError] wraps it.
+	// ErrInvalid means that an argument is not allowed. Every [FieldError] wraps it.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrBoardNotFound means that no board has the id.
 	ErrBoardNotFound = errors.New("board not found")
@@ -16,7 +16,7 @@ var (
 	ErrBoardExists = errors.New("board exists with other rules")
 	// ErrEntryNotFound means that the user has no entry, or that a ban hides it.
 	ErrEntryNotFound = errors.New("entry not found")
-	// ErrResultNotFound means that no match result with the id is known.
+	// ErrResultNotFound means that the store has no match result with the id.
 	ErrResultNotFound = errors.New("match result not found")
 	// ErrNotSealed means that the season has no final standings yet.
 	ErrNotSealed = errors.New("season is not sealed")
@@ -25,14 +25,14 @@ var (
 	// ErrRankUnavailable means that the rank index cannot answer now. The entry can
 	// still be read from the store.
 	ErrRankUnavailable = errors.New("rank unavailable")
-	// ErrUnavailable means that a server that the operation needs does not answer.
-	// The operation may be retried. Whether it took effect is unknown.
+	// ErrUnavailable means that a server that the operation needs does not answer. The
+	// operation may or may not have taken effect. It may be retried.
 	ErrUnavailable = errors.New("temporarily unavailable")
 	// ErrFormat means that stored bytes have a form that this version cannot read.
 	ErrFormat = errors.New("unknown storage format")
 )
 
-// FieldError names the field of an argument that breaks a limit. It wraps
+// FieldError describes a field of an argument whose value is not allowed. It wraps
 // [ErrInvalid].
 type FieldError struct {
 	Field   string // the field's name in JSON, such as "user_id" or "season.time_zone"

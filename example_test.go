@@ -11,14 +11,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The examples below share a board of lap times: the lowest time wins, and the
-// number of overtakes decides between equal times. Its seasons are months.
+// laps is the board of the examples below. It ranks lap times: the lowest time wins. If
+// two times are equal, the higher number of overtakes wins. The board's seasons are
+// months.
 var laps = &leaderboard.Board{
 	ID:          "laps",
 	Order:       leaderboard.LowerFirst,
 	Policy:      leaderboard.Best,
 	Unit:        "s",
-	Decimals:    3, // so a score of 78123 is 78.123 s
+	Decimals:    3, // a score of 78123 is displayed as 78.123 s
 	TieBreakers: []leaderboard.TieBreaker{{Name: "overtakes", Order: leaderboard.HigherFirst}},
 	Season:      leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: time.Hour},
 	Divisions:   []string{"country"},
@@ -45,7 +46,7 @@ func lap(user leaderboard.UserID, match leaderboard.MatchID, ms leaderboard.Scor
 	}
 }
 
-// Validate reports every fault of a board at once. Each is a FieldError.
+// Validate reports every fault of a board at once. Each fault is a FieldError.
 func ExampleBoard_Validate() {
 	board := leaderboard.Board{ID: "coins", Policy: leaderboard.Sum, HalfLife: time.Hour, Decimals: 12}
 	err := board.Validate()
@@ -61,7 +62,7 @@ func ExampleBoard_Validate() {
 	// <nil>
 }
 
-// A schedule computes seasons. Nothing has to run when one begins.
+// A schedule computes seasons from dates. No task has to run when a season begins.
 func ExampleSchedule_At() {
 	season, err := laps.Season.At(start)
 	if err != nil {
@@ -71,7 +72,7 @@ func ExampleSchedule_At() {
 	fmt.Println(season.ID, season.Start.Format(time.DateOnly), season.End.Format(time.DateOnly))
 	fmt.Println("accepts late results until", laps.ClosesAt(season).Format(time.RFC3339))
 
-	next, _ := laps.Season.At(season.End) // a season ends where the next one begins
+	next, _ := laps.Season.At(season.End) // the end of a season is the start of the next season
 	fmt.Println("next:", next.ID)
 	// Output:
 	// 202611 2026-11-01 2026-12-01
@@ -79,7 +80,7 @@ func ExampleSchedule_At() {
 	// next: 202612
 }
 
-// An explicit schedule lists its seasons. A time between them has none.
+// An explicit schedule lists its seasons. A time outside all of them has no season.
 func ExampleSchedule_At_explicit() {
 	cups := leaderboard.Schedule{Kind: leaderboard.Explicit, Windows: []leaderboard.Season{
 		{ID: "spring-cup", Start: start.AddDate(0, -8, 0), End: start.AddDate(0, -7, 0)},
@@ -88,12 +89,12 @@ func ExampleSchedule_At_explicit() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, leaderboard.ErrSeasonNotFound))
 	// Output:
-	// no season at 2026-11-20T10:00:00Z, the last was "spring-cup", until 2026-04-20T10:00:00Z: season not found
+	// no season at 2026-11-20T10:00:00Z, the last season was "spring-cup", until 2026-04-20T10:00:00Z: season not found
 	// true
 }
 
-// Merge decides what becomes of a result. A store passes what it knows and does what
-// the decision says.
+// Merge decides whether a result is applied. A store passes the data that it has, and
+// writes the Put and the Refuse of the decision.
 func ExampleBoard_Merge() {
 	var known leaderboard.Known
 	submit := func(r leaderboard.MatchResult) {
@@ -101,7 +102,7 @@ func ExampleBoard_Merge() {
 		fmt.Printf("revision %d: %v", r.Revision, d.Status)
 		if d.Put != nil {
 			known.Result, known.Tally = d.Put, d.Tally // a store writes both in one batch
-			if d.Recount {                             // the result replaced another
+			if d.Recount {                             // the result replaced another result
 				known.Tally, _ = laps.Count(sequence([]leaderboard.MatchResult{*d.Put}))
 			}
 			fmt.Printf(", %d stands", d.Put.Score)
@@ -123,8 +124,8 @@ func ExampleBoard_Merge() {
 	// revision 0: SUPERSEDED
 }
 
-// A user's entry follows from the tally of the user's results. Here the best of two
-// results decides. The entry's rank key holds the score and the tie-breakers.
+// Entry computes a user's entry from the tally of the user's results. On this board the
+// best result decides. The entry's rank key contains the score and the tie-breakers.
 func ExampleBoard_Entry() {
 	var tally leaderboard.Tally
 	for _, r := range []leaderboard.MatchResult{lap("ada", "race-1", 78123, 2), lap("ada", "race-2", 77900, 0)} {
@@ -143,7 +144,7 @@ func ExampleBoard_Entry() {
 	// rank key 800000000001304c7fffffffffffffff
 }
 
-// Rank keys compare as bytes: the smaller key ranks better. Stores and indexes need no
+// Rank keys compare as bytes: the smaller key ranks better. Stores and indexes use no
 // other rule.
 func ExampleRankKey() {
 	key := func(ms leaderboard.Score, overtakes int64) leaderboard.RankKey {
@@ -188,7 +189,8 @@ func ExampleAssignRanks() {
 	// dina  competition 4  dense 3  ordinal 4
 }
 
-// sequence yields the elements of list as a store would, without an error.
+// sequence yields the elements of list in the form of a store's answer, without an
+// error.
 func sequence[T any](list []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, v := range list {

@@ -14,7 +14,7 @@ type (
 	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes]
 	// bytes of printable UTF-8. They compare byte by byte and have no inner structure.
 	BoardID string
-	// UserID identifies a user on every board.
+	// UserID identifies a user. A user has the same id on all boards.
 	UserID string
 	// MatchID identifies a match result within its board, season and user.
 	MatchID string
@@ -37,9 +37,8 @@ type Division struct {
 	Value     string
 }
 
-// ParseDivision parses the form "attribute:value", in which the value may contain
-// colons. The empty string is the overall board. For other strings ParseDivision
-// returns a [FieldError].
+// ParseDivision parses "attribute:value". The value may contain colons. The empty
+// string is the overall board. ParseDivision returns a [FieldError] for any other form.
 func ParseDivision(s string) (Division, error) {
 	if s == "" {
 		return Division{}, nil
@@ -84,7 +83,7 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
 // ValidateNew returns a [FieldError] if a new board must not have this id. It is
-// stricter than Validate, so that boards with older ids stay usable.
+// stricter than Validate: boards whose ids are older than this check stay usable.
 func (id BoardID) ValidateNew() error { return checkNewID("board_id", string(id)) }
 
 // ValidateNew returns a [FieldError] if a new result must not name this user. It is
@@ -95,8 +94,8 @@ func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) 
 // stricter than Validate, so that older results stay usable.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
-// checkNewID returns a [FieldError] if s is no id, if URLs do not keep it, or if
-// nobody can see it.
+// checkNewID returns a [FieldError] if s is not a valid id, if clients remove it from
+// URLs, or if it has no visible character.
 func checkNewID(field, s string) error {
 	if err := checkID(field, s); err != nil {
 		return err
@@ -105,12 +104,12 @@ func checkNewID(field, s string) error {
 	case s == "." || s == "..":
 		return fieldErrorf(field, "must not be %q, which clients remove from URLs", s)
 	case !strings.ContainsFunc(s, visible):
-		return fieldErrorf(field, "holds no visible character")
+		return fieldErrorf(field, "has no visible character")
 	}
 	return nil
 }
 
-// visible reports whether a printable character leaves a mark on paper.
+// visible reports whether a printable character shows any ink, unlike a space.
 func visible(r rune) bool {
 	const brailleBlank = '\u2800'
 	return r != ' ' && r != brailleBlank && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

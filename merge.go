@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Status is what became of a submitted match result.
+// Status is the state of a submitted match result.
 type Status int8
 
 // The statuses.
 const (
-	// Applied means that the result stands and counts, or that it is a retraction
-	// that stands.
+	// Applied means that the result, or the retraction, now stands.
 	Applied Status = iota
-	// Duplicate means that the same content was known under the same revision.
+	// Duplicate means that the store already had the same content under the same
+	// revision.
 	Duplicate
 	// Superseded means that a higher revision stands.
 	Superseded
-	// Conflict means that other content was known under the same revision. The two
-	// contents alone decide which of them stands.
+	// Conflict means that the store already had different content under the same
+	// revision. The greater of the two contents stands, so the order of arrival does
+	// not matter.
 	Conflict
 	// Rejected means that the result was refused for a [Reason]. A replay of the
 	// same result is always rejected too.
@@ -42,21 +43,20 @@ const (
 	// ReasonFloor means that the sum would fall below the board's floor.
 	ReasonFloor Reason = "FLOOR"
 	// ReasonRange means that a sum would leave the range -2^53 to 2^53, or that the
-	// store cannot hold that many results of one user in one season.
+	// user would have more results in the season than the store can keep.
 	ReasonRange Reason = "OUT_OF_RANGE"
-	// ReasonClosed means that the season's grace had passed when the result was
-	// received.
+	// ReasonClosed means that the season was closed when the result was received.
 	ReasonClosed Reason = "SEASON_CLOSED"
-	// ReasonErased means that the user was erased after the result was received.
+	// ReasonErased means that the user's data was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
 	// ReasonDeleted means that the board, or the season, was deleted after the result was
 	// received.
 	ReasonDeleted Reason = "DELETED"
-	// ReasonInvalid means that the result breaks a limit of the board.
+	// ReasonInvalid means that the board does not allow the values of the result.
 	ReasonInvalid Reason = "INVALID"
 )
 
-// Refusal is the record of a rejected result. Stores keep it so that a replay is
+// Refusal is the record of a rejected result. Because stores keep it, a replay is
 // rejected too, even if the board's settings have changed since.
 type Refusal struct {
 	Revision   int64
@@ -65,10 +65,10 @@ type Refusal struct {
 	ReceivedAt time.Time
 }
 
-// ContentID identifies the content of a result. It is the first 16 bytes of the
-// SHA-256 of the payload ([MatchResult.AppendPayload]) without the payload's last 16
-// bytes. Two results with equal keys, revisions and content ids are one result that
-// was sent twice.
+// ContentID identifies the content of a result. It is the first 16 bytes of the SHA-256
+// of the content. The content is the payload ([MatchResult.AppendPayload]) without its
+// last 16 bytes. Two results with equal keys, revisions and content ids are one result
+// that was sent twice.
 type ContentID [16]byte
 
 // ContentID returns the id of r's normalized content.
@@ -79,14 +79,15 @@ func (r *MatchResult) ContentID() ContentID {
 	return ContentID(sum[:len(ContentID{})])
 }
 
-// Known is what a store holds about the match and the user of an arriving result.
+// Known is the data that a store has about the match and the user of an arriving
+// result.
 type Known struct {
 	Result   *MatchResult // the match's result that stands; nil if none does
 	Refusals []Refusal    // the match's refusals, in any order
 	Tally    Tally        // the tally of the user's results in the season
 	ErasedAt time.Time    // the time of the user's last erasure, or zero
-	// DeletedAt is the time of the last deletion of a board with the board's id, or of the
-	// season, whichever is later, or zero.
+	// DeletedAt is the time of the last deletion of the season, or of a board with the
+	// board's id, whichever is later. It is zero if neither was deleted.
 	DeletedAt time.Time
 }
 
@@ -97,30 +98,29 @@ type Decision struct {
 	Reason Reason // set if Status is Rejected
 	// Put is the result to write instead of Known.Result.
 	Put *MatchResult
-	// Refuse is the refusal to keep.
+	// Refuse is the refusal to store.
 	Refuse *Refusal
-	// Tally is the user's tally after the write of Put. If Recount is set, Tally is out
-	// of date. The store must then compute the tally with [Board.Count] from all of the
-	// user's results, Put included.
+	// Tally is the user's tally after the write of Put. If Recount is set, Tally is not
+	// valid. The store must then compute the tally with [Board.Count] from all of the
+	// user's results, including Put.
 	Tally   Tally
 	Recount bool
 }
 
-// Merge decides what becomes of r, given what the store knows of r's match and
-// user. It is the only place with the rules of revisions, conflicts, floors and
-// closed seasons. r must have valid ids and a valid revision.
+// Merge decides whether r is applied, given what the store knows of r's match and user.
+// Only Merge implements the rules of revisions, conflicts, floors and closed seasons. r
+// must have valid ids and a valid revision.
 //
-// The results with one [ResultKey] form a register that keeps its greatest write.
-// Writes compare by revision, then by content. The result that stands therefore does
-// not depend on the order in which results arrive, or on how often they arrive. Such
-// a register is a state-based CRDT: Shapiro, Preguiça, Baquero and Zawirski,
-// "Conflict-free Replicated Data Types", SSS 2011.
+// For each [ResultKey], the greatest result stands. Results compare by revision, then
+// by content. Therefore neither the order of arrival nor repetition affects which
+// result stands. This is a state-based CRDT (conflict-free replicated data type):
+// Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
+// 2011.
 //
-// Refusals are the exception: they depend on the order of arrival. The floor, the
-// range of sums and the close of the season may refuse a result that would have been
-// accepted earlier or later. The store keeps the refusal, so every replay repeats the
-// decision. A result that breaks another limit of the board is refused in the same
-// way, so that a query for it has an answer.
+// Refusals are the exception: they depend on the order of arrival. For example, a
+// result below the floor might have been accepted at another time. The store keeps the
+// refusal, so a replay gets the same decision. A query for a refused result returns the
+// refusal.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
@@ -170,8 +170,8 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	return d
 }
 
-// refuse returns the reason why r must not be applied, or "". It never refuses a
-// retraction.
+// refuse returns the reason why r must not be applied, or "". A retraction is never
+// refused.
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	if reason := b.RefusalReason(r); reason != "" || r.Retracted || !b.AddsUp() {
 		return reason
@@ -198,8 +198,8 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	return ""
 }
 
-// RefusalReason returns the reason why the settings of b alone refuse r, whatever other
-// results the user has, or "". It never refuses a retraction.
+// RefusalReason returns the reason why b refuses r regardless of the user's other
+// results, or "". A retraction is never refused.
 func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if r.Retracted {
 		return ""
@@ -213,7 +213,8 @@ func (b *Board) RefusalReason(r *MatchResult) Reason {
 	return ""
 }
 
-// beyond reports whether next is outside ±MaxScore, and further outside than now.
+// beyond reports whether next is outside the range -MaxScore to MaxScore, and further
+// outside than now.
 func beyond(now, next int64) bool {
 	return next > int64(MaxScore) && next > now || next < -int64(MaxScore) && next < now
 }

@@ -30,7 +30,7 @@ func retraction(match string, revision int64) MatchResult {
 	return r
 }
 
-// history is a minimal store: it keeps one user's results by Merge alone.
+// history is a minimal store for the results of one user. It uses Merge only.
 type history struct {
 	board    Board
 	rows     map[MatchID]MatchResult
@@ -58,7 +58,7 @@ func (h *history) apply(t *testing.T, r MatchResult) Decision {
 	}
 	d := h.board.Merge(known, r)
 	if d.Put != nil && d.Refuse != nil {
-		t.Fatalf("Merge(%v) sets both Put and Refuse", r)
+		t.Fatalf("Merge(%v) sets both Put and Refuse, want at most one", r)
 	}
 	if d.Refuse != nil {
 		h.refusals[r.Match] = append(h.refusals[r.Match], *d.Refuse)
@@ -78,7 +78,7 @@ func (h *history) apply(t *testing.T, r MatchResult) Decision {
 	x, _ := h.tally.AppendBinary(nil)
 	y, _ := counted.AppendBinary(nil)
 	if !bytes.Equal(x, y) {
-		t.Fatalf("after %+v the tally is %+v, but Count returns %+v", r, h.tally, counted)
+		t.Fatalf("after %+v the tally is %+v, want %+v as Count returns", r, h.tally, counted)
 	}
 	return d
 }
@@ -120,22 +120,22 @@ func TestMergeStatus(t *testing.T) {
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 5), Duplicate, "", 5}}},
 		{"a repeated result with another assigned time is a duplicate", sum, []step{
 			{assigned, Applied, "", 5}, {assignedLater, Duplicate, "", 5}}},
-		{"another time of the caller is other content", sum, []step{
+		{"the same result with another time from the caller is a conflict", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {anotherTime, Conflict, "", 5}}},
-		{"a higher revision corrects", sum, []step{
+		{"a higher revision replaces the result", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, 7), Applied, "", 7}, {result("m", 0, 5), Superseded, "", 7}}},
-		{"content decides a conflict", sum, []step{
+		{"the greater content stands in a conflict", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 7), Conflict, "", 7}, {result("m", 0, 5), Conflict, "", 7}}},
-		{"a retraction, then a higher revision", sum, []step{
+		{"a result with a higher revision replaces a retraction", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {retraction("m", 1), Applied, "", 0}, {retraction("m", 1), Duplicate, "", 0}, {result("m", 2, 6), Applied, "", 6}}},
 		{"a retraction that arrives before its result", sum, []step{
 			{retraction("m", 1), Applied, "", 0}, {result("m", 0, 5), Superseded, "", 0}}},
-		{"a floor refuses a result, and its replay later", withFloor, []step{
+		{"a result below the floor is refused, and its replay is too", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("n", 0, -6), Rejected, ReasonFloor, 5},
 			{result("o", 0, 10), Applied, "", 15}, {result("n", 0, -6), Rejected, ReasonFloor, 15}, {result("n", 1, -6), Applied, "", 9}}},
-		{"a correction that crosses the floor changes nothing", withFloor, []step{
+		{"a correction below the floor is refused", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, -1), Rejected, ReasonFloor, 5}, {result("m", 0, 5), Duplicate, "", 5}}},
-		{"a retraction may cross the floor, and results may raise the sum again", withFloor, []step{
+		{"a retraction below the floor is applied, then a result that raises the sum is too", withFloor, []step{
 			{result("m", 0, 10), Applied, "", 10}, {result("n", 0, -8), Applied, "", 2}, {retraction("m", 1), Applied, "", -8},
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
 		{"a result outside the board's bounds is refused, with a record", bounded, []step{
@@ -143,7 +143,7 @@ func TestMergeStatus(t *testing.T) {
 		{"a refused result stays refused when other content stands", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10},
 			{result("m", 0, 11), Rejected, ReasonInvalid, 10}, {result("m", 0, 12), Rejected, ReasonInvalid, 10}}},
-		{"conflicting content must not cross the floor either", withFloor, []step{
+		{"conflicting content below the floor is refused", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {assignedBelow, Rejected, ReasonFloor, 5}, {assignedBelow, Rejected, ReasonFloor, 5}}},
 		{"a sum stays within 2^53", sum, []step{
 			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
@@ -178,21 +178,22 @@ func TestMergeClosedSeason(t *testing.T) {
 	}{
 		{at(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
 		{late, Rejected, 5},
-		{at(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // repeated too late, but known
+		{at(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // a replay after the close of the season
 		{at(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
-		{at(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // an amendment
+		{at(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // a retraction after the close of the season
 	} {
 		if d := h.apply(t, s.r); d.Status != s.status || h.score() != s.score {
 			t.Fatalf("%+v: %v, score %d; want %v, %d", s.r, d.Status, h.score(), s.status, s.score)
 		}
 	}
-	// A much later replay has the same outcome, because it carries the same ReceivedAt.
+	// A replay has the same outcome as the original, because it has the same
+	// ReceivedAt.
 	again := newHistory(b)
 	if d := again.apply(t, at(result("m", 0, 5), end)); d.Status != Applied {
-		t.Errorf("replayed: %v", d.Status)
+		t.Errorf("replay of the result in time: %v, want %v", d.Status, Applied)
 	}
 	if d := again.apply(t, late); d.Reason != ReasonClosed {
-		t.Errorf("replayed: %v %v", d.Status, d.Reason)
+		t.Errorf("replay of the late result: %v %v, want %v", d.Status, d.Reason, ReasonClosed)
 	}
 }
 
@@ -201,15 +202,14 @@ func TestMergeErased(t *testing.T) {
 	before, after := result("m", 0, 1), result("n", 0, 1)
 	after.ReceivedAt = received.Add(time.Microsecond)
 	if d := b.Merge(Known{ErasedAt: received}, before); d.Status != Rejected || d.Reason != ReasonErased || d.Refuse != nil {
-		t.Errorf("a replay from before the erasure: %+v", d)
+		t.Errorf("a result received before the erasure: %+v, want rejected as USER_ERASED without a refusal", d)
 	}
 	if d := b.Merge(Known{ErasedAt: received}, after); d.Status != Applied {
-		t.Errorf("a new result after the erasure: %+v", d)
+		t.Errorf("a result received after the erasure: %+v, want applied", d)
 	}
 }
 
-// naive is the entry of a set of one user's results, computed without the code under
-// test.
+// naive is an entry that recount computes without the code under test.
 type naive struct {
 	ranked bool
 	score  int64
@@ -297,8 +297,8 @@ func recount(b *Board, all []MatchResult) naive {
 	return n
 }
 
-// TestEntryIsIndependentOfOrder applies results twice each, in random orders. The
-// entry must equal a naive recount of them.
+// TestEntryIsIndependentOfOrder applies each result twice, in random orders. The entry
+// must equal that of recount.
 func TestEntryIsIndependentOfOrder(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -357,7 +357,7 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 				first = bytes
 			}
 			if string(first) != string(bytes) {
-				t.Fatalf("round %d, seed %d: two orders of arrival give different tallies", round, seed)
+				t.Fatalf("round %d, seed %d: two orders of arrival have different tallies, want equal ones", round, seed)
 			}
 		}
 	}
@@ -392,7 +392,7 @@ func TestConflictsConverge(t *testing.T) {
 				want = &got
 			}
 			if !got.Equal(want) {
-				t.Fatalf("seed %d: of %+v, %+v stands in one order and %+v in another", seed, contents, *want, got)
+				t.Fatalf("seed %d: of %+v, %+v stands in one order and %+v in another, want the same result", seed, contents, *want, got)
 			}
 		}
 	}
@@ -415,7 +415,7 @@ func TestCheckResult(t *testing.T) {
 		{"huge revision", func(r *MatchResult) { r.Revision = MaxRevision + 1 }, "revision"},
 		{"below the bounds", func(r *MatchResult) { r.Score = 0 }, "score"},
 		{"above the bounds", func(r *MatchResult) { r.Score = 1001 }, "score"},
-		{"a retraction has no score", func(r *MatchResult) { r.Score, r.Retracted = 0, true }, ""},
+		{"a retraction without a score", func(r *MatchResult) { r.Score, r.Retracted = 0, true }, ""},
 		{"too many tie-breakers", func(r *MatchResult) { r.TieBreakers = []int64{1, 2, 3} }, "tie_breakers"},
 		{"tie-breaker beyond 2^53", func(r *MatchResult) { r.TieBreakers = []int64{0, -1<<53 - 1} }, "tie_breakers[1]"},
 		{"a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead) }, ""},
@@ -444,13 +444,13 @@ func TestCheckResult(t *testing.T) {
 				return
 			}
 			if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), tt.field+":") {
-				t.Errorf("Check() = %v, want a fault of %s", err, tt.field)
+				t.Errorf("Check() = %v, want an error for field %s", err, tt.field)
 			}
 		})
 	}
 	sum := Board{ID: "b", Policy: Sum, MaxScore: scoreOf(4)}
 	if err := sum.Check(&good, now); err == nil || !strings.HasPrefix(err.Error(), "points:") {
-		t.Errorf("Check() = %v, want a fault of points", err)
+		t.Errorf("Check() = %v, want an error for field points", err)
 	}
 }
 
@@ -471,8 +471,8 @@ func TestCanonicalMetadata(t *testing.T) {
 	}
 }
 
-// TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers,
-// each in its order, and that these can be read back from the key.
+// TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers. It
+// also checks that ScoreOf and TieBreakersOf read them back from the key.
 func TestRankKeyOrder(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -496,17 +496,17 @@ func TestRankKeyOrder(t *testing.T) {
 			t.Fatalf("seed %d: %v and %v by %v compare %d, want %d", seed, x, y, orders, got, want)
 		}
 		if b.ScoreOf(kx, received) != Score(x[0]) || !slices.Equal(b.TieBreakersOf(kx), x[1:]) || len(kx) != b.RankKeyBytes() {
-			t.Fatalf("seed %d: the key of %v holds %d %v", seed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
+			t.Fatalf("seed %d: the key of %v has the score %d and the tie-breakers %v, want the same values", seed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
 		}
 		better := strings.Compare(string(kx), string(b.ScorePrefix(Score(y[0]), received))) < 0
 		if strictly := x[0] != y[0] && (x[0] > y[0]) == (b.Order == HigherFirst); better != strictly {
-			t.Fatalf("seed %d: %v before the prefix of %d: %v", seed, x, y[0], better)
+			t.Fatalf("seed %d: the key of %v is smaller than the prefix of score %d: %v, want the opposite", seed, x, y[0], better)
 		}
 	}
 }
 
-// TestDecayScorePrefix checks that the prefix of a score separates the standings that
-// are displayed with a better score from all others.
+// TestDecayScorePrefix checks that a rank key is smaller than the prefix of a score
+// exactly if the displayed score is better.
 func TestDecayScorePrefix(t *testing.T) {
 	for _, order := range []Order{HigherFirst, LowerFirst} {
 		b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Order: order}
@@ -519,7 +519,7 @@ func TestDecayScorePrefix(t *testing.T) {
 			for s := shown - 2; s <= shown+2; s++ {
 				want := s < shown && order == HigherFirst || s > shown && order == LowerFirst
 				if got := e.Key < b.ScorePrefix(s, received); got != want {
-					t.Errorf("%v: %d before the prefix of %d: %v", order, shown, s, got)
+					t.Errorf("%v: the key of score %d is smaller than the prefix of score %d: %v, want %v", order, shown, s, got, want)
 				}
 			}
 		}
@@ -540,7 +540,7 @@ func TestRankAfterNumbersByEachMethod(t *testing.T) {
 		t.Error(diff)
 	}
 	if r := want[4]; r.By(Competition) != 5 || r.By(Dense) != 3 || r.By(Ordinal) != 5 {
-		t.Error("By does not return the rank of its method")
+		t.Errorf("By of %+v does not return competition 5, dense 3 and ordinal 5", r)
 	}
 }
 
@@ -586,7 +586,7 @@ func FuzzTally(f *testing.F) {
 		}
 		var again Tally
 		if err := again.UnmarshalBinary(once); err != nil {
-			t.Fatalf("%x: %v", once, err)
+			t.Fatalf("UnmarshalBinary of the encoding %x: %v", once, err)
 		}
 		if twice, _ := again.AppendBinary(nil); !bytes.Equal(once, twice) {
 			t.Fatalf("%x decodes and encodes to %x", once, twice)
@@ -606,7 +606,7 @@ func FuzzSortKeySplit(f *testing.F) {
 			return
 		}
 		if MakeSortKey(k, at, user) != SortKey(key) {
-			t.Fatalf("%x splits and joins to %x", key, MakeSortKey(k, at, user))
+			t.Fatalf("%x, split and joined, is %x, want the same key", key, MakeSortKey(k, at, user))
 		}
 	})
 }
@@ -619,7 +619,7 @@ func FuzzCanonicalMetadata(f *testing.F) {
 			return
 		}
 		if twice, err := CanonicalMetadata([]byte(once)); twice != once || err != nil {
-			t.Fatalf("%q becomes %q, then %q, %v", data, once, twice, err)
+			t.Fatalf("CanonicalMetadata(%q) = %q, and of that %q, %v, want no further change", data, once, twice, err)
 		}
 	})
 }

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// MaxRevision is the largest revision of a match result. Unix milliseconds stay
-	// below it until the year 2109.
+	// MaxRevision is the largest revision of a match result. A caller may use Unix
+	// milliseconds as revisions: they stay below MaxRevision until the year 2109.
 	MaxRevision = 1 << 42
 	// MaxMetadataBytes is the largest length of a result's metadata as compact JSON.
 	MaxMetadataBytes = 4096
 	// MaxAttributes is the largest number of attributes of one result.
 	MaxAttributes = 16
-	// MaxAhead is how far in the future achieved_at may be.
+	// MaxAhead is the longest time by which achieved_at may be in the future.
 	MaxAhead = 24 * time.Hour
 )
 
-// Every wire format of the service can carry the instants from minAchievedAt to
-// maxAchievedAt.
+// The range of achieved_at. Every wire format of the service can represent these
+// instants.
 var (
 	minAchievedAt = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
 	maxAchievedAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// ResultKey identifies a match result. Its revisions share the key.
+// ResultKey identifies a match result. All revisions of the result have the same key.
 type ResultKey struct {
 	SeasonKey
 	User  UserID
@@ -45,27 +45,30 @@ type MatchResult struct {
 	// Revision is 0 to MaxRevision. A correction or retraction has a higher revision
 	// than the result that it replaces.
 	Revision int64
-	// Retracted marks a retraction: the result does not count and has no content.
+	// Retracted marks a retraction. A retraction does not count and has no content.
 	Retracted bool
-	// Score is a score or, if Board.AddsUp, points. Its unit is the board's.
+	// Score is a score, or points if Board.AddsUp is true. Its unit is Board.Unit.
 	Score Score
 	// TieBreakers are the values of the board's tie-breakers, in the board's order.
-	// Missing values are 0. If Board.AddsUp, tie-breakers are added up like points.
+	// Missing values are 0. If Board.AddsUp is true, tie-breakers are added up like
+	// points.
 	TieBreakers []int64
-	// AchievedAt is the event time, in whole microseconds. It decides the season and,
-	// inside a tie, which user is listed first.
+	// AchievedAt is the event time, in whole microseconds. It determines the season.
+	// Among users with equal rank keys, the one with the earlier AchievedAt is listed
+	// first.
 	AchievedAt time.Time
-	// Assigned means that the service chose AchievedAt, because the caller gave no
-	// time. The time is then not part of the content. The same content with another
-	// assigned time is therefore a duplicate, and the earliest assigned time stands.
+	// Assigned means that the service set AchievedAt, because the caller gave no time.
+	// An assigned time is not part of the content. The same content with another
+	// assigned time is therefore a duplicate. The store keeps the earliest assigned
+	// time.
 	Assigned bool
-	// Attributes place the user in divisions.
+	// Attributes determine the user's divisions.
 	Attributes map[string]string
 	// Metadata is a JSON object in the form of [CanonicalMetadata], or empty.
 	Metadata string
 	// ReceivedAt is when the service first received the result, in whole microseconds.
-	// It decides whether the result is too late. Because a replay carries the same
-	// ReceivedAt, it has the same outcome.
+	// It determines whether the result is too late. A replay has the same ReceivedAt,
+	// so it has the same outcome.
 	ReceivedAt time.Time
 }
 
@@ -73,7 +76,7 @@ type MatchResult struct {
 // of every stored instant.
 func Truncate(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// Check returns nil if r keeps the limits of b. Otherwise it returns all faults of r,
+// Check returns nil if b allows the values of r. Otherwise it returns all faults of r,
 // joined by [errors.Join], each a [FieldError]. Parameter now is the current time.
 // Check ignores r's season.
 func (b *Board) Check(r *MatchResult, now time.Time) error {
@@ -157,9 +160,9 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A payload is a result as bytes, without its key and revision. Of two payloads with the
-// same key and revision the greater one stands, in every store. The fields in order,
-// with their lengths in bytes:
+// A payload is a result as bytes, without its key and revision. Of two results with the
+// same key and revision, every store keeps the one with the greater payload. The fields
+// in order, with their lengths in bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
@@ -172,9 +175,9 @@ func CanonicalMetadata(data []byte) (string, error) {
 //	8  received_at, biased and complemented
 //
 // Biased means that the sign bit is inverted, so that signed numbers compare correctly
-// as bytes. Complemented times compare in reverse, so the earliest is the greatest.
-// Counts and lengths are uvarints. The last 16 bytes are the trailer: the two times that
-// are not content.
+// as bytes. Complemented means that all bits are inverted, so the earliest time is the
+// greatest. Counts and lengths are uvarints. The last 16 bytes, the trailer, are not
+// part of the content.
 const (
 	payloadFormat  = 1
 	flagRetracted  = 0x80
@@ -250,16 +253,16 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 }
 
 // compareContent compares two results with the same key and revision. The greater
-// one stands. same reports whether their contents are equal; they may still differ
-// in assigned or received time.
+// result stands. same reports whether their contents are equal. Results with equal
+// contents may still differ in assigned or received time.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
 	return bytes.Compare(px, py), same
 }
 
-// Normalize returns r in the form in which stores keep it. Trailing tie-breakers
-// that are 0 are removed, because they equal missing ones. Times are truncated to
+// Normalize returns r in the form in which stores keep it. Trailing zeros of the
+// tie-breakers are removed, because missing tie-breakers are 0. Times are truncated to
 // microseconds. A retraction loses its content.
 func (r MatchResult) Normalize() MatchResult {
 	if r.Retracted {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // a static binary must know every time zone
+	_ "time/tzdata" // embeds the time zone database in the binary
 )
 
 // ErrSeasonNotFound means that a board has no season at a time or with an id.
@@ -27,17 +27,17 @@ var ErrSeasonNotFound = errors.New("season not found")
 // Years are 1 to 9999.
 type SeasonID string
 
-// SeasonAll is the one season of a board without a schedule.
+// SeasonAll is the only season of a board without a schedule.
 const SeasonAll SeasonID = "all"
 
-// SeasonLatest is the season of a read that wants the newest season with entries.
-// Only explicit windows may have SeasonLatest as their own id.
+// SeasonLatest is the id with which a read selects the newest season with entries. Only
+// an explicit window may have this text as its id.
 const SeasonLatest SeasonID = "latest"
 
 const maxSeasonIDBytes = 64
 
 // validate returns a [FieldError] that names field if id breaks the limits of season
-// ids. It does not check that a season with the id exists: see [Schedule.ByID].
+// ids. It does not check whether a season with the id exists: see [Schedule.ByID].
 func (id SeasonID) validate(field string) error {
 	if id == "" || len(id) > maxSeasonIDBytes {
 		return fieldErrorf(field, "is %d bytes long, 1 to %d are allowed", len(id), maxSeasonIDBytes)
@@ -70,7 +70,7 @@ const (
 	None     ScheduleKind = iota // one season, which never ends
 	Daily                        // from midnight to midnight
 	Weekly                       // from Monday to Monday, numbered as in ISO 8601
-	Monthly                      // from the first day of a month to the first of the next
+	Monthly                      // from the first day of a month to the first day of the next month
 	Explicit                     // the seasons listed in Schedule.Windows
 )
 
@@ -89,19 +89,19 @@ func (k *ScheduleKind) UnmarshalText(text []byte) error {
 // Schedule divides time into a board's seasons. Seasons never overlap. Daily, weekly
 // and monthly seasons follow one another without a gap.
 //
-// A season of these kinds begins at the first instant at which the calendar in
-// TimeZone shows the season's first day or a later day. It ends where the next season
-// begins. Three consequences:
+// Such a season begins at the first instant at which the calendar in TimeZone shows the
+// season's first day or a later day. It ends where the next season begins. This has
+// three consequences:
 //   - If clocks skip midnight, the season begins at the instant after the skipped time.
-//   - If clocks show midnight twice, the season begins at the first of the two.
-//   - If a time zone left out a day, that day has no season.
+//   - If clocks show midnight twice, the season begins at the first of these two midnights.
+//   - If a time zone skipped a day, that day has no season.
 type Schedule struct {
 	Kind     ScheduleKind `json:"schedule"`
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season still accepts late results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Windows are the seasons of an explicit schedule, in order of time, with or
-	// without gaps between them.
+	// Windows are the seasons of an explicit schedule, in order of time. There may be
+	// gaps between them.
 	Windows []Season `json:"windows,omitempty"`
 }
 
@@ -171,8 +171,8 @@ func (s Schedule) At(t time.Time) (Season, error) {
 	}
 	first := s.Kind.firstDay(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 	season := s.Kind.season(first, loc)
-	// If clocks go back across midnight, the local clock shows the previous day again
-	// after it has shown the new day. Times after the first midnight count as the new day.
+	// If clocks go back across midnight, the local clock shows the new day, then the
+	// previous day again. All times after the first midnight belong to the new day.
 	for !t.Before(season.End) {
 		first = s.Kind.nextDay(first)
 		season = s.Kind.season(first, loc)
@@ -193,11 +193,11 @@ func (s Schedule) outsideWindows(t time.Time, next int) error {
 	var nearest []string
 	if next > 0 {
 		w := s.Windows[next-1]
-		nearest = append(nearest, fmt.Sprintf("the last was %q, until %s", string(w.ID), w.End.UTC().Format(time.RFC3339)))
+		nearest = append(nearest, fmt.Sprintf("the last season was %q, until %s", string(w.ID), w.End.UTC().Format(time.RFC3339)))
 	}
 	if next < len(s.Windows) {
 		w := s.Windows[next]
-		nearest = append(nearest, fmt.Sprintf("the next is %q, from %s", string(w.ID), w.Start.UTC().Format(time.RFC3339)))
+		nearest = append(nearest, fmt.Sprintf("the next season is %q, from %s", string(w.ID), w.Start.UTC().Format(time.RFC3339)))
 	}
 	if len(nearest) == 0 {
 		nearest = []string{"the board has no windows"}
@@ -232,13 +232,13 @@ func (s Schedule) ByID(id SeasonID) (Season, error) {
 	}
 	season := s.Kind.season(first, loc)
 	if !season.Start.Before(season.End) {
-		return Season{}, fmt.Errorf("season %q is a day that the calendar of %s left out: %w", id, s.TimeZone, ErrSeasonNotFound)
+		return Season{}, fmt.Errorf("season %q is a day that does not exist in time zone %s: %w", id, s.TimeZone, ErrSeasonNotFound)
 	}
 	return season, nil
 }
 
-// Previous returns the season before the given one. It returns false if there is none,
-// or if s does not have the given season.
+// Previous returns the season before the given season. It returns false if there is no
+// earlier season, or if s does not have the given season.
 func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
@@ -258,8 +258,8 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
 
-// noWindow returns the error for an id that no window has. The error names the windows
-// whose ids are nearest to id when all ids are sorted as text.
+// noWindow returns the error for an id that no window has. The error names the two
+// windows whose ids are nearest to id in alphabetical order.
 func (s Schedule) noWindow(id SeasonID) error {
 	const named = 2
 	ids := make([]SeasonID, len(s.Windows))
@@ -276,15 +276,15 @@ func (s Schedule) noWindow(id SeasonID) error {
 	if len(texts) == 1 {
 		return notFound(id, "the board's only window "+texts[0])
 	}
-	return notFound(id, "a window of the board: the nearest are "+strings.Join(texts, " and "))
+	return notFound(id, "a window of the board: the nearest ids are "+strings.Join(texts, " and "))
 }
 
 func notFound(id SeasonID, want string) error {
 	return fmt.Errorf("no season %.64q, want %s: %w", string(id), want, ErrSeasonNotFound)
 }
 
-// In the functions below a day is a calendar day without a time zone, represented
-// by its midnight in UTC.
+// In the functions below, a day is a calendar day in no particular time zone. It is
+// represented by its midnight in UTC.
 
 // firstDay returns the first day of the season that contains day.
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
@@ -314,7 +314,7 @@ func (k ScheduleKind) season(first time.Time, loc *time.Location) Season {
 	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextDay(first), loc)}
 }
 
-// year returns the year that numbers the season that begins with first.
+// year returns the year in the id of the season that begins with first.
 func (k ScheduleKind) year(first time.Time) int {
 	if k == Weekly {
 		year, _ := first.ISOWeek()
@@ -369,13 +369,14 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	return first, k.year(first) >= 1 && k.id(first) == id
 }
 
-// maxOffset is greater than the offset of any time zone from UTC, past ones included.
+// maxOffset is greater than every offset from UTC that a time zone has had.
 const maxOffset = 25 * time.Hour
 
-// dayStart returns the first instant, in UTC, at which the calendar in loc shows day
-// or a later day. It examines each period of constant offset in turn, to find the
-// one with midnight or with a jump past midnight. It does not use [time.Date], which
-// leaves open which instant it returns for a midnight that is skipped or repeated.
+// dayStart returns the first instant, in UTC, at which the calendar in loc shows day or
+// a later day. It examines the periods of constant offset one after another. It stops
+// at the period that contains midnight, or that begins with a jump past midnight.
+// [time.Date] is unsuitable, because its result for a skipped or repeated midnight is
+// unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {
 	from := day.Add(-maxOffset).In(loc)
 	for {
@@ -386,10 +387,10 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 		}
 		_, to := from.ZoneBounds()
 		if !to.IsZero() && !to.After(from) {
-			// ZoneBounds is wrong in leap years after the last change that the zone's data
-			// lists. There it ends a year's last period when December 31 begins in UTC,
-			// which is not after a from on that day. The period in fact lasts until
-			// the year ends in UTC.
+			// ZoneBounds has a bug in leap years after the last change in the zone's
+			// data: it returns the start of December 31, in UTC, as the end of the
+			// year's last period. If from is on December 31, this end is not after
+			// from. The correct end is the end of the year in UTC.
 			to = from.Truncate(24 * time.Hour).Add(24 * time.Hour)
 		}
 		if to.IsZero() || midnight.Before(to) {
@@ -399,13 +400,12 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 	}
 }
 
-// locations caches time zones by name, because loading one reads a file.
+// locations caches time zones by name, because loading a time zone reads a file.
 var locations sync.Map // string to *time.Location
 
-// location returns the time zone with an IANA name; the empty name is UTC. It returns
-// a [FieldError] for unknown names, for the machine's local zone ("Local",
-// "localtime"), and for the zones that count leap seconds ("right/…"). Not every
-// machine has the latter.
+// location returns the time zone with an IANA name; the empty name is UTC. It returns a
+// [FieldError] for unknown names, for the machine's local zone ("Local", "localtime"),
+// and for zones with leap seconds ("right/…"), which some machines lack.
 func location(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil

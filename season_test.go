@@ -15,9 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests of this package; 0 draws one")
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests of this package; 0 means a random seed")
 
-// newRand returns a source of random numbers. It logs the command that repeats the test.
+// newRand returns a source of random numbers. It logs the command that repeats the test
+// with the same seed.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := *seedFlag
@@ -42,9 +43,9 @@ func window(t *testing.T, id SeasonID, start, end string) Season {
 	return Season{id, utc(t, start), utc(t, end)}
 }
 
-// oddZones are time zones with every kind of irregularity in their history: midnights
-// skipped or repeated, days left out or repeated, half-hour changes, changes by decree,
-// and offsets in odd seconds.
+// oddZones are time zones whose history has every kind of irregularity: midnights and
+// days that were skipped or repeated, changes of half an hour, changes at short notice,
+// and offsets that are not whole minutes.
 var oddZones = []string{
 	"", "UTC", "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow",
 	"America/New_York", "America/Los_Angeles", "America/St_Johns", "America/Sao_Paulo", "America/Havana",
@@ -83,28 +84,28 @@ func TestSeasonAt(t *testing.T) {
 		{"a skipped midnight, Lebanon", "Asia/Beirut", Daily, "2021-03-27T22:00:00Z", "20210328", "2021-03-27T22:00:00Z", "2021-03-28T21:00:00Z"},
 		{"a skipped midnight, Cuba", "America/Havana", Daily, "2024-03-10T05:00:00Z", "20240310", "2024-03-10T05:00:00Z", "2024-03-11T04:00:00Z"},
 		{"a skipped midnight, Egypt", "Africa/Cairo", Daily, "2024-04-25T22:00:00Z", "20240426", "2024-04-25T22:00:00Z", "2024-04-26T21:00:00Z"},
-		// The clock showed 23:59:59, then 23:00: the new day came an hour later.
+		// The clock showed 23:59:59, then 23:00. The new day began one hour later.
 		{"a repeated hour before midnight, Brazil", "America/Sao_Paulo", Daily, "2018-02-18T02:30:00Z", "20180217", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"},
 		{"a repeated hour before midnight, Egypt", "Africa/Cairo", Daily, "2024-10-31T21:30:00Z", "20241031", "2024-10-30T21:00:00Z", "2024-10-31T22:00:00Z"},
 		// The clock showed 00:59:59, then 00:00 again.
 		{"a repeated midnight, Cuba", "America/Havana", Daily, "2024-11-03T05:00:00Z", "20241103", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"},
 		// 00:01 became 23:01, after one minute of the new day.
-		{"a midnight, then clocks go back before it", "America/St_Johns", Daily, "2010-11-07T02:30:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
-		{"the repeated hour of the previous day", "America/St_Johns", Daily, "2010-11-07T03:15:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
-		// Samoa went from Thursday to Saturday.
-		{"the day before one left out", "Pacific/Apia", Daily, "2011-12-30T09:59:59Z", "20111229", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
-		{"the day after one left out", "Pacific/Apia", Daily, "2011-12-30T10:00:00Z", "20111231", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		{"a midnight, one minute before clocks go back to the previous day", "America/St_Johns", Daily, "2010-11-07T02:30:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
+		{"the repeated last hour of the previous day", "America/St_Johns", Daily, "2010-11-07T03:15:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
+		// In Samoa, Saturday, December 31 followed Thursday, December 29.
+		{"the day before a skipped day", "Pacific/Apia", Daily, "2011-12-30T09:59:59Z", "20111229", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
+		{"the day after a skipped day", "Pacific/Apia", Daily, "2011-12-30T10:00:00Z", "20111231", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"a week of six days", "Pacific/Apia", Weekly, "2011-12-30T10:00:00Z", "2011W52", "2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"},
 		// Kwajalein's clocks went back 23 hours at a midnight in 1969.
 		{"a repeated day", "Pacific/Kwajalein", Daily, "1969-10-01T11:59:59Z", "19690930", "1969-09-29T13:00:00Z", "1969-10-01T12:00:00Z"},
 		{"the last day of a leap year far ahead", "Europe/Berlin", Daily, "2040-12-31T12:00:00Z", "20401231", "2040-12-30T23:00:00Z", "2040-12-31T23:00:00Z"},
-		{"the first day of all", "", Daily, "0001-01-01T00:00:00Z", "00010101", "0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z"},
-		{"the last week of all", "", Weekly, "9999-12-31T00:00:00Z", "9999W52", "9999-12-27T00:00:00Z", "+"},
+		{"the first day of the year 1", "", Daily, "0001-01-01T00:00:00Z", "00010101", "0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z"},
+		{"the last week of the year 9999", "", Weekly, "9999-12-31T00:00:00Z", "9999W52", "9999-12-27T00:00:00Z", "+"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Schedule{Kind: tt.kind, TimeZone: tt.zone}
 			want := Season{ID: tt.id, Start: utc(t, tt.start)}
-			if tt.end == "+" { // a year that RFC 3339 cannot write
+			if tt.end == "+" { // the year 10000, which RFC 3339 cannot represent
 				want.End = time.Date(10_000, time.January, 3, 0, 0, 0, 0, time.UTC)
 			} else {
 				want.End = utc(t, tt.end)
@@ -136,11 +137,11 @@ func TestSeasonAll(t *testing.T) {
 	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Unix(math.MaxInt64/2, 0), time.Unix(math.MinInt64/2, 0)} {
 		got, err := s.At(at)
 		if err != nil || got != (Season{ID: SeasonAll}) || !got.Contains(at) {
-			t.Errorf("At(%v) = %v, %v, want all, which contains it", at, got, err)
+			t.Errorf("At(%v) = %v, %v, want the season all, which contains every time", at, got, err)
 		}
 	}
 	if got, err := s.ByID(SeasonAll); err != nil || got != (Season{ID: SeasonAll}) {
-		t.Errorf("ByID(all) = %v, %v", got, err)
+		t.Errorf("ByID(all) = %v, %v, want the season all", got, err)
 	}
 	if got, ok := s.Previous(Season{ID: SeasonAll}); ok {
 		t.Errorf("Previous(all) = %v, want none", got)
@@ -182,7 +183,7 @@ func TestSeasonByIDRejects(t *testing.T) {
 		t.Errorf("ByID(202613) = %v, want the expected form in the error", err)
 	}
 	if got, err := (Schedule{Kind: Daily, TimeZone: "Pacific/Apia"}).ByID("20111230"); !errors.Is(err, ErrSeasonNotFound) {
-		t.Errorf("ByID of a day left out = %v, %v, want ErrSeasonNotFound", got, err)
+		t.Errorf("ByID of a skipped day = %v, %v, want ErrSeasonNotFound", got, err)
 	}
 }
 
@@ -221,7 +222,7 @@ func TestSeasonWindows(t *testing.T) {
 		}
 		previous, ok := s.Previous(want)
 		if ok != (i > 0) || ok && previous != []Season{spring, cup}[i-1] {
-			t.Errorf("Previous(%q) = %v, %v", want.ID, previous, ok)
+			t.Errorf("Previous(%q) = %v, %v, want the window before, or none for the first", want.ID, previous, ok)
 		}
 	}
 	if got, err := s.ByID("summer"); !errors.Is(err, ErrSeasonNotFound) {
@@ -254,7 +255,8 @@ func TestSeasonNeighborsEnd(t *testing.T) {
 	}
 }
 
-// TestSeasonInvariants checks what must hold for the seasons of random instants.
+// TestSeasonInvariants checks the seasons of random instants: At, ByID and Previous
+// must agree.
 func TestSeasonInvariants(t *testing.T) {
 	rng := newRand(t)
 	from, to := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
@@ -272,7 +274,7 @@ func TestSeasonInvariants(t *testing.T) {
 					t.Fatalf("%v in %q: At(%v): %v", kind, zone, at, err)
 				}
 				if !season.Contains(at) {
-					t.Fatalf("%v in %q: %v does not contain %v", kind, zone, season, at)
+					t.Fatalf("%v in %q: At(%v) = %v, want a season that contains it", kind, zone, at, season)
 				}
 				for _, edge := range []time.Time{season.Start, season.End.Add(-1)} {
 					if got, err := s.At(edge); err != nil || got != season {
@@ -280,11 +282,11 @@ func TestSeasonInvariants(t *testing.T) {
 					}
 				}
 				if got, err := s.ByID(season.ID); err != nil || got != season {
-					t.Fatalf("%v in %q: ByID = %v, %v, want %v", kind, zone, got, err, season)
+					t.Fatalf("%v in %q: ByID(%q) = %v, %v, want %v", kind, zone, season.ID, got, err, season)
 				}
 				next, err := s.At(season.End)
 				if err != nil || !next.Start.Equal(season.End) || next.ID <= season.ID || !next.Start.Before(next.End) {
-					t.Fatalf("%v in %q: at the end of %v is %v, %v", kind, zone, season, next, err)
+					t.Fatalf("%v in %q: the season at the end of %v is %v, %v, want the next season", kind, zone, season, next, err)
 				}
 				if back, ok := s.Previous(next); !ok || back != season {
 					t.Fatalf("%v in %q: Previous(%v) = %v, %v, want %v", kind, zone, next, back, ok, season)
@@ -294,9 +296,10 @@ func TestSeasonInvariants(t *testing.T) {
 	}
 }
 
-// TestSeasonAgainstTheClock observes a clock around changes of offset of every odd zone,
-// each minute near midnight. The season must be that of the latest date shown. A run
-// selects a quarter of the changes at random.
+// TestSeasonAgainstTheClock reads a clock before and after changes of offset in oddZones:
+// every minute near midnight, every ten minutes otherwise. The season must have the
+// latest date that the clock has shown. Each run selects a quarter of the changes at
+// random.
 func TestSeasonAgainstTheClock(t *testing.T) {
 	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {
@@ -313,7 +316,8 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
 				latest = max(latest, year*10_000+int(month)*100+day)
-				// The latest date is known after the clock has been observed for a day.
+				// After the clock has been read for a day, it has shown the latest
+				// date.
 				known := !tick.Before(at.Add(-25 * time.Hour))
 				if known && (seasonDate == 0 || !season.Contains(tick)) {
 					if season, err = daily.At(tick); err != nil {
@@ -324,7 +328,7 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 					}
 				}
 				if known && seasonDate != latest {
-					t.Fatalf("%s: at %v the latest date shown is %d, but the season is %v", zone, tick, latest, season)
+					t.Fatalf("%s: at %v the season is %[4]v, want the latest date shown, %[3]d", zone, tick, latest, season)
 				}
 				if hour := tick.In(loc).Hour(); hour >= 23 || hour == 0 {
 					tick = tick.Add(time.Minute)
@@ -335,15 +339,16 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 		}
 	}
 	if ticks < 200_000 {
-		t.Errorf("the clocks ticked only %d times", ticks)
+		t.Errorf("the clocks were read %d times, want at least 200,000 times", ticks)
 	}
 }
 
-// transitions returns an instant within a day after each change of loc's offset from
-// 1840 to 2045. It reads the clock only, not the zone's table.
+// transitions returns, for each change of loc's offset from 1840 to 2045, an instant at
+// most one day after the change. It finds the changes by reading the clock once per
+// day.
 func transitions(loc *time.Location) []time.Time {
 	var list []time.Time
-	ahead := func(at time.Time) time.Duration { // of the clock, relative to UTC
+	ahead := func(at time.Time) time.Duration { // the offset of the clock from UTC
 		l := at.In(loc)
 		return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), l.Second(), 0, time.UTC).Sub(at)
 	}
@@ -371,9 +376,9 @@ func TestScheduleValidate(t *testing.T) {
 		{"an unknown kind", Schedule{Kind: 5}, []string{"season.schedule"}},
 		{"an unknown zone", Schedule{Kind: Daily, TimeZone: "Europe/Atlantis"}, []string{"season.time_zone"}},
 		{"the machine's zone", Schedule{Kind: Daily, TimeZone: "Local"}, []string{"season.time_zone"}},
-		{"the machine's zone by its file", Schedule{Kind: Daily, TimeZone: "localtime"}, []string{"season.time_zone"}},
+		{"the machine's zone by the name of its file", Schedule{Kind: Daily, TimeZone: "localtime"}, []string{"season.time_zone"}},
 		{"a zone that counts leap seconds", Schedule{Kind: Daily, TimeZone: "right/Europe/Berlin"}, []string{"season.time_zone"}},
-		{"a path", Schedule{Kind: Daily, TimeZone: "../../etc/passwd"}, []string{"season.time_zone"}},
+		{"a path in place of a zone", Schedule{Kind: Daily, TimeZone: "../../etc/passwd"}, []string{"season.time_zone"}},
 		{"negative grace", Schedule{Kind: Daily, Grace: -1}, []string{"season.grace"}},
 		{"windows on a monthly schedule", Schedule{Kind: Monthly, Windows: []Season{a}}, []string{"season.windows"}},
 		{"no windows", Schedule{Kind: Explicit}, []string{"season.windows"}},
@@ -386,7 +391,7 @@ func TestScheduleValidate(t *testing.T) {
 		{"the id of the season without bounds", Schedule{Kind: Explicit, Windows: []Season{{SeasonAll, a.Start, a.End}}}, []string{"season.windows[0].id"}},
 		{"an empty window", Schedule{Kind: Explicit, Windows: []Season{{"a", a.Start, a.Start}}}, []string{"season.windows[0].end"}},
 		{"a window without bounds", Schedule{Kind: Explicit, Windows: []Season{{ID: "a"}}}, []string{"season.windows[0].end"}},
-		{"all at once", Schedule{Kind: -1, TimeZone: "X", Grace: -1, Windows: []Season{{ID: "a"}}}, []string{"season.schedule", "season.time_zone", "season.grace", "season.windows", "season.windows[0].end"}},
+		{"all faults at once", Schedule{Kind: -1, TimeZone: "X", Grace: -1, Windows: []Season{{ID: "a"}}}, []string{"season.schedule", "season.time_zone", "season.grace", "season.windows", "season.windows[0].end"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.s.Validate()
@@ -429,14 +434,14 @@ func TestScheduleJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("through JSON (-want +got):\n%s", diff)
+		t.Errorf("after encoding and decoding as JSON (-want +got):\n%s", diff)
 	}
 	if err := json.Unmarshal([]byte(`{"schedule":"HOURLY"}`), &got); !errors.Is(err, ErrInvalid) {
 		t.Errorf("schedule HOURLY: %v, want ErrInvalid", err)
 	}
 }
 
-// FuzzSeasonByID checks that the season found by an id has that id.
+// FuzzSeasonByID checks that ByID returns a season with the given id.
 func FuzzSeasonByID(f *testing.F) {
 	for _, id := range []string{"all", "202611", "20261120", "2026W47", "202613", "2025W53"} {
 		for kind := range scheduleNames {
@@ -453,7 +458,7 @@ func FuzzSeasonByID(f *testing.F) {
 			return
 		}
 		if season.ID != SeasonID(id) || SeasonID(id).validate("season") != nil {
-			t.Fatalf("ByID(%q) = %v", id, season)
+			t.Fatalf("ByID(%q) = %v, want a season with this valid id", id, season)
 		}
 		if at, err := s.At(season.Start); err != nil || at != season {
 			t.Fatalf("At(%v) = %v, %v, want %v", season.Start, at, err, season)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// RankKey is a score followed by its tie-breakers, as bytes that compare in the
-// orders of the board. Of two rank keys of one board the smaller ranks better, and
-// equal keys share a rank. All rank keys of a board have the same length,
-// [Board.RankKeyBytes]. The empty RankKey means that there is no standing.
+// RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one
+// board, the smaller ranks better. Equal keys share a rank. All rank keys of a board
+// have the same length, [Board.RankKeyBytes]. The RankKey of a user without a standing
+// is empty.
 type RankKey string
 
-// SortKey is a rank key, then achieved_at, then the user id. Sort keys put the
-// standings of a ladder in a total order, the smallest first.
+// SortKey is a rank key, then achieved_at, then the user id. A ladder's standings are
+// ordered by sort key, the smallest first. No two of them have equal sort keys.
 type SortKey string
 
 const columnBytes = 8
@@ -75,17 +75,18 @@ func invert(b []byte) {
 	}
 }
 
-// ScorePrefix returns the bytes with which the rank keys of the score s begin. A rank
-// key smaller than these bytes ranks strictly better than every standing with the
-// score s. On decay boards, s is the rounded score at the time at, and the bytes are
-// those of the best value that rounds to s. Other boards ignore parameter at.
+// ScorePrefix returns the first bytes of all rank keys with the score s. A rank key
+// smaller than these bytes ranks strictly better than every standing with the score s.
+//
+// On decay boards, s is the rounded score at the time at. ScorePrefix then returns the
+// bytes of the best value that is rounded to s. Other boards ignore parameter at.
 func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(column(nil, b.Order, int64(s)))
 	}
-	// Values up to half a point better than s round to s. So the best value is s+1/2, or
-	// s-1/2 if lower is better. Twice as many points one half-life earlier are worth the
-	// same, and they are a whole number.
+	// A value is rounded to s if it is at most half a point better. So the best value
+	// is s+1/2, or s-1/2 if lower is better. To avoid the fraction, use twice as many
+	// points one half-life earlier, which have the same value.
 	doubled := 2*int64(s) + 1
 	if b.Order == LowerFirst {
 		doubled = 2*int64(s) - 1
@@ -131,9 +132,9 @@ func MakeSortKey(k RankKey, achievedAt time.Time, user UserID) SortKey {
 	return SortKey(append(b, user...))
 }
 
-// Split returns the arguments from which [MakeSortKey] made k, given the length of the
-// board's rank keys. It returns [ErrFormat] if k is too short or holds an invalid
-// user id.
+// Split returns the arguments from which [MakeSortKey] made k. rankKeyBytes is the
+// length of the board's rank keys. Split returns [ErrFormat] if k is too short or its
+// user id is invalid.
 func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	if len(k) < rankKeyBytes+columnBytes {
 		return "", time.Time{}, "", fmt.Errorf("leaderboard: sort key of %d bytes: %w", len(k), ErrFormat)
@@ -146,34 +147,34 @@ func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	return RankKey(k[:rankKeyBytes]), time.UnixMicro(micros).UTC(), user, nil
 }
 
-// Entry is what a user achieved in one season, without the rank. It stands in the
+// Entry is one user's score in one season, without ranks. An entry has a place in the
 // overall ladder and in the ladder of each of its divisions.
 type Entry struct {
 	SeasonKey
 	User UserID
-	// Key is empty if no result of the user stands.
+	// Key is empty if the user has no result that counts.
 	Key RankKey
 	// AchievedAt is when the user reached the score: the event time of Match.
 	AchievedAt time.Time
-	// Match is the match of the result that decides the entry. If Board.AddsUp, this is
-	// the last result that changed the sum or a tie-breaker, or the first result if none
-	// did. Otherwise it is the result whose score the entry takes.
+	// Match is the match of the deciding result. If Board.AddsUp is true, the deciding
+	// result is the last one that changed the sum or a tie-breaker, or the first result
+	// if none did. Otherwise it is the result whose score is the entry's score.
 	Match MatchID
-	// Metadata is the metadata of Match.
+	// Metadata is the metadata of the deciding result.
 	Metadata string
 	// Divisions are the user's divisions, in the order of Board.Divisions, at most one
 	// per attribute.
 	Divisions []Division
-	// Results is the number of results that stand.
+	// Results is the number of results that count.
 	Results int64
 	// Hidden means that a ban keeps the entry out of every ladder.
 	Hidden bool
-	// Version grows with every change to the data from which the entry follows.
-	// Entries of one season and user with equal versions are equal.
+	// Version grows with every change of the user's results in the season, or of the
+	// user's bans. Entries of one season and user with equal versions are equal.
 	Version uint64
 }
 
-// Ranked reports whether e stands in its ladders.
+// Ranked reports whether e has a place in its ladders.
 func (e *Entry) Ranked() bool { return e.Key != "" && !e.Hidden }
 
 // SortKey returns e's sort key.
@@ -206,9 +207,9 @@ type Standing struct {
 // SortKey returns s's sort key.
 func (s *Standing) SortKey() SortKey { return MakeSortKey(s.Key, s.AchievedAt, s.User) }
 
-// RankAfter sets s.Ranks to the ranks of the standing that directly follows prev. If
-// prev is the zero Standing, s is at the top. RankAfter is the only place with the
-// rules of the methods.
+// RankAfter sets s.Ranks, given that s directly follows prev in the ladder. If s is at
+// the top, prev is the zero Standing. Only RankAfter implements the rules of the
+// methods.
 func (s *Standing) RankAfter(prev *Standing) {
 	s.Ranks.Ordinal = prev.Ranks.Ordinal + 1
 	if prev.Ranks.Ordinal > 0 && prev.Key == s.Key {

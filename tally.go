@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Tally is a summary of one user's results in one season, from which the entry
-// follows. It depends on the set of results only, not on their order. [Board.Add]
-// extends a tally by one result, and [Board.Count] computes it from all results.
-// The zero Tally summarizes no results. A Tally is immutable.
+// Tally is a summary of one user's results in one season. [Board.Entry] computes the
+// entry from it. A Tally depends on the set of results, not on their order. [Board.Add]
+// extends a tally by one result, and [Board.Count] computes it from all results. The
+// zero Tally summarizes no results. A Tally is immutable.
 type Tally struct {
-	results int64   // the number of results that stand
-	score   Score   // the score taken, or the sum of points; unused on decay boards
-	ties    []int64 // the tie-breakers of the result taken, or their sums; missing ones are 0
+	results int64   // the number of results that count
+	score   Score   // the score of the deciding result, or the sum of points; unused on decay boards
+	ties    []int64 // the tie-breakers of the deciding result, or their sums; missing values are 0
 	decay   decaySum
 
-	// The result that decides the entry: see [Entry].Match.
+	// The deciding result: see [Entry].Match.
 	match      MatchID
 	achievedAt time.Time
 	metadata   string
@@ -26,16 +26,16 @@ type Tally struct {
 	attributes []attribute // one for each attribute in Board.Divisions, or none
 }
 
-// attribute is the latest value that results give for an attribute: the value in
-// the result with the latest event time.
+// attribute is a user's value of one of the attributes in Board.Divisions: the value in
+// the latest result that has the attribute.
 type attribute struct {
-	value string // empty if no result gives one
+	value string // empty if no result has the attribute
 	at    time.Time
 	match MatchID
 }
 
-// later reports whether the first of two results comes later, by event time and
-// then by match id.
+// later reports whether the result (at, match) comes after the result (thanAt,
+// thanMatch). Results are ordered by event time, then by match id.
 func later(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) bool {
 	if c := at.Compare(thanAt); c != 0 {
 		return c > 0
@@ -63,7 +63,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// takes reports whether the entry takes r instead of the result that t has taken.
+// takes reports whether r becomes the deciding result in place of that of t.
 func (b *Board) takes(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return later(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -127,8 +127,8 @@ func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
 	return have
 }
 
-// Count returns the tally of results. They may be in any order, at most one per
-// match. Count returns the first error that results yields.
+// Count returns the tally of results. The results may be in any order, with at most one
+// per match. Count returns the first error that results yields.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	var t Tally
 	for r, err := range results {
