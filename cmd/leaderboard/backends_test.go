@@ -102,7 +102,7 @@ func TestPasswordsWithoutTLSAreWarnedOf(t *testing.T) {
 func TestUnreadableCertificatesEndTheStart(t *testing.T) {
 	r := command(t, "", nil, "serve", "--cassandra-hosts=127.0.0.1:1", "--cassandra-data-center=dc1", "--redis-addresses=127.0.0.1:1", "--kafka-brokers=127.0.0.1:1",
 		"--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--kafka-tls-enabled", "--kafka-tls-ca=backends_test.go")
-	if r.code != exitFailure || !strings.Contains(r.stderr, "kafka.tls.ca: certificate authorities: backends_test.go holds no PEM certificate") || strings.Count(r.stderr, "\n") != 1 {
+	if r.code != exitFailure || !strings.Contains(r.stderr, "kafka.tls.ca: certificate authorities: backends_test.go contains no PEM certificate") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 }

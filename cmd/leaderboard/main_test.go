@@ -232,7 +232,7 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		{[]string{"rank"}, []string{"USER is missing"}},
 		{[]string{"top", "--sesaon", "x"}, []string{"unknown flag: --sesaon", "did you mean --season?"}},
 		{[]string{"serve", "--htpp=x"}, []string{"did you mean", "--http?"}},
-		{[]string{"rank", "a", "b"}, []string{`"b" is one argument too many`}},
+		{[]string{"rank", "a", "b"}, []string{`unexpected argument "b"`}},
 		{[]string{"top", "--limit", "many"}, []string{"invalid argument", "leaderboard top --help"}},
 		{[]string{"top", "--server", "nowhere"}, []string{`"nowhere" is not of the form host:port`}},
 		{[]string{"top", "--server", "http://localhost:8080"}, []string{"host:port"}},

@@ -1,6 +1,5 @@
-// Package backup keeps the backups of an embedded store in a folder: it makes them, by
-// request and on a schedule, deletes the oldest, and restores one. It knows a store only
-// as a folder.
+// Package backup makes, prunes and restores backups of the embedded store. It makes
+// them on request and on a schedule. To this package, a store is a folder of files.
 package backup
 
 import (
@@ -15,12 +14,13 @@ import (
 	"time"
 )
 
-// Folder is a folder of backups. Its methods are safe for concurrent use.
+// Folder makes backups of one store in one folder. Its methods are safe for concurrent
+// use.
 type Folder struct {
 	Path string
 	// Copy copies the running store to a folder that does not exist.
 	Copy func(ctx context.Context, dir string) error
-	// Check reads a whole copy. It returns an error if the copy is damaged.
+	// Check reads a copy from start to end. It returns an error if the copy is damaged.
 	Check func(ctx context.Context, dir string) error
 	// Now is the clock.
 	Now func() time.Time
@@ -28,21 +28,22 @@ type Folder struct {
 	mu sync.Mutex
 }
 
-// ErrExists means that a backup of the name exists.
-var ErrExists = errors.New("backup: a backup of this name exists already")
+// ErrExists means that a backup with the name exists.
+var ErrExists = errors.New("backup: a backup with this name exists already")
 
-// partial ends the names of backups that are not complete yet, or are being deleted.
+// partial is the suffix of the name of a backup that is being made or deleted.
 const partial = ".partial"
 
-// Reserved reports whether a name is of the form of scheduled or partial backups.
+// Reserved reports whether a name has the form of the names of scheduled or partial
+// backups.
 func Reserved(name string) bool {
 	_, err := time.Parse(layout, name)
 	return err == nil || strings.HasSuffix(name, partial)
 }
 
-// Make makes a backup called name, which is a plain file name and not [Reserved]. The backup has this name
-// only once it is complete and durable.
-// Errors: [ErrExists]; any other leaves no backup.
+// Make makes a backup with a name, which must be a plain file name and not [Reserved].
+// The backup gets this name after it is complete and durable. Errors: [ErrExists].
+// After any other error, no backup is left.
 func (f *Folder) Make(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +59,7 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 		return fmt.Errorf("backup: %w", err)
 	}
 	dir := path + partial
-	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
+	if err := os.RemoveAll(dir); err != nil { // a killed process may have left this folder
 		return fmt.Errorf("backup: %w", err)
 	}
 	defer func() {
@@ -81,7 +82,7 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 	return syncFolder(f.Path)
 }
 
-// layout is the form of the names of scheduled backups. It has the time in UTC.
+// layout is the form of the names of scheduled backups. The time is in UTC.
 const layout = "auto-20060102T150405Z"
 
 // Scheduled returns the times of the scheduled backups, oldest first.
@@ -109,13 +110,13 @@ type Outcome struct {
 	PruneErr error
 }
 
-// retryDelay is the longest time after which a failed backup is tried again.
+// retryDelay is the longest time until a failed backup is retried.
 const retryDelay = 10 * time.Minute
 
-// Run makes a backup when the newest scheduled one is older than every, until ctx is
-// done. It then deletes the oldest scheduled backups, so that keep are left. It never
-// deletes one unless it has read the new one from end to end. Run calls report after
-// each attempt. It must be called once at most.
+// Run makes a backup whenever the newest scheduled backup is older than every, until
+// ctx is done. It checks the new backup, and then deletes the oldest scheduled backups,
+// so that keep are left. If the check fails, it deletes no other backup. Run calls
+// report after each attempt. It must not be called more than once.
 func (f *Folder) Run(ctx context.Context, every time.Duration, keep int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(every)
@@ -129,7 +130,7 @@ func (f *Folder) Run(ctx context.Context, every time.Duration, keep int, report 
 		}
 		o := f.once(ctx, keep)
 		if ctx.Err() != nil {
-			return // the server stops
+			return // the server is stopping: do not report a canceled backup
 		}
 		report(o)
 		if wait = every; o.Err != nil {
@@ -145,7 +146,7 @@ func (f *Folder) untilNext(every time.Duration) time.Duration {
 		return 0
 	}
 	age := f.Now().Sub(times[len(times)-1])
-	return min(max(0, every-age), every) // the clock may have moved back
+	return min(max(0, every-age), every) // the age is negative if the clock was moved back
 }
 
 func (f *Folder) once(ctx context.Context, keep int) Outcome {
@@ -171,7 +172,7 @@ func (f *Folder) prune(keep int, newest string) (pruned []string, err error) {
 		}
 	}
 	for _, name := range others[:max(0, len(others)-keep+1)] {
-		// A backup that is half deleted must not look like a backup.
+		// Rename the backup first: a partly deleted backup must not look complete.
 		path := filepath.Join(f.Path, name)
 		if err := os.Rename(path, path+partial); err != nil {
 			return pruned, fmt.Errorf("backup: %w", err)
@@ -184,7 +185,7 @@ func (f *Folder) prune(keep int, newest string) (pruned []string, err error) {
 	return pruned, nil
 }
 
-// removePartial removes what is left of scheduled backups whose process was killed.
+// removePartial removes the partial scheduled backups that a killed process left.
 func (f *Folder) removePartial() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,12 +193,12 @@ func (f *Folder) removePartial() {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), partial)
 		if _, err := time.Parse(layout, name); ok && err == nil {
-			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // it only takes space
+			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // a remaining partial backup only takes space
 		}
 	}
 }
 
-// syncFolder makes the names in a folder durable.
+// syncFolder makes the folder's list of names durable.
 func syncFolder(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

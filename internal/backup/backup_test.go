@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// newFolder returns a folder of backups of a store that is one file.
+// newFolder returns a folder of backups. The store has one file.
 func newFolder(t *testing.T) *Folder {
 	return &Folder{
 		Path:  filepath.Join(t.TempDir(), "backups"),
@@ -40,7 +40,7 @@ func checkStore(dir string) error {
 	return err
 }
 
-// names returns the names in a folder.
+// names returns the names of the files and folders in dir.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -60,31 +60,31 @@ func TestMakeLeavesWholeBackupsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.Make(t.Context(), "first"); !errors.Is(err, ErrExists) {
-		t.Errorf("the second backup of a name: %v", err)
+		t.Errorf("a second backup with the same name: %v, want ErrExists", err)
 	}
-	if err := writeStore(filepath.Join(f.Path, "second.partial"), "of a killed process"); err != nil {
+	if err := writeStore(filepath.Join(f.Path, "second.partial"), "from a killed process"); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Make(t.Context(), "second"); err != nil {
-		t.Errorf("a partial backup of the same name: %v", err)
+		t.Errorf("Make over a partial backup with the same name: %v", err)
 	}
 	f.Copy = func(_ context.Context, dir string) error {
 		return errors.Join(writeStore(dir, "part"), io.ErrShortWrite)
 	}
 	if err := f.Make(t.Context(), "third"); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("a copy that fails: %v", err)
+		t.Errorf("Make with a failing Copy: %v, want %v", err, io.ErrShortWrite)
 	}
 	if got := names(t, f.Path); !slices.Equal(got, []string{"first", "second"}) {
-		t.Errorf("the folder has %v", got)
+		t.Errorf("the folder has %v, want first and second", got)
 	}
 	for _, path := range []string{f.Path, filepath.Join(f.Path, "first")} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s has mode %v (%v)", path, info.Mode(), err)
+			t.Errorf("%s has mode %v (%v), want 0700", path, info.Mode(), err)
 		}
 	}
 }
 
-// run runs a schedule for a while, and returns what it reported.
+// run runs a schedule for the duration during, and returns the reported outcomes.
 func run(t *testing.T, f *Folder, every time.Duration, keep int, during time.Duration) []Outcome {
 	t.Helper()
 	var outcomes []Outcome
@@ -110,12 +110,12 @@ func TestScheduleMakesAndPrunes(t *testing.T) {
 		if got, want := names(t, f.Path), []string{at(2 * time.Hour), at(3 * time.Hour), "by-hand"}; !slices.Equal(got, want) {
 			t.Errorf("the folder has %v, want %v", got, want)
 		}
-		// A restart does not make a backup before its time.
+		// After a restart, the schedule waits until the next backup is due.
 		if got := run(t, f, time.Hour, 2, 58*time.Minute); len(got) != 0 {
-			t.Errorf("a restart made %v", got)
+			t.Errorf("58 minutes after the restart there were backups %v, want none", got)
 		}
 		if got := run(t, f, time.Hour, 2, 2*time.Minute); len(got) != 1 {
-			t.Errorf("the next backup is %v", got)
+			t.Errorf("60 minutes after the restart there were backups %v, want one", got)
 		}
 	})
 }
@@ -135,12 +135,12 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 		} {
 			f.Copy = damage
 			failures := run(t, f, time.Hour, 1, 3*time.Hour)
-			if len(failures) < 5 { // retried sooner than after an hour
-				t.Errorf("%s: %d attempts in three hours", name, len(failures))
+			if len(failures) < 5 { // a failed backup is retried after 10 minutes, not after an hour
+				t.Errorf("%s: %d attempts in three hours, want at least 5", name, len(failures))
 			}
 			for _, o := range failures {
 				if o.Err == nil || len(o.Pruned) > 0 {
-					t.Errorf("%s: %+v", name, o)
+					t.Errorf("%s: outcome %+v, want an error and nothing deleted", name, o)
 				}
 			}
 			if got := names(t, f.Path); !slices.Equal(got, good) {
@@ -164,7 +164,7 @@ func TestScheduleAfterTheClockMovedBack(t *testing.T) {
 		}
 		outcomes := run(t, f, time.Hour, 1, time.Hour+time.Minute)
 		if len(outcomes) != 1 || outcomes[0].Err != nil || !slices.Equal(outcomes[0].Pruned, []string{future}) {
-			t.Fatalf("%+v", outcomes)
+			t.Fatalf("outcomes %+v, want one backup, which deletes %s", outcomes, future)
 		}
 		if got, want := names(t, f.Path), []string{outcomes[0].Name, "auto-nonsense", "mine.partial"}; !slices.Equal(got, want) {
 			t.Errorf("the folder has %v, want %v", got, want)
@@ -172,8 +172,8 @@ func TestScheduleAfterTheClockMovedBack(t *testing.T) {
 	})
 }
 
-// restoration returns a restoration over a folder that has content and a backup that is
-// another store.
+// restoration returns a restoration that replaces the content of a data folder by a
+// backup of another store.
 func restoration(t *testing.T) *Restoration {
 	t.Helper()
 	dir := t.TempDir()
@@ -191,7 +191,7 @@ func restoration(t *testing.T) *Restoration {
 	return r
 }
 
-// tree returns the content of each file below a folder.
+// tree returns the content of each file in dir and its subfolders, by the file's path.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -212,8 +212,8 @@ func tree(t *testing.T, dir string) map[string]string {
 
 func TestRestoreSwaps(t *testing.T) {
 	for name, swap := range map[string]func(*Restoration) error{
-		"at once": func(*Restoration) error { return nil },
-		"by a link": func(r *Restoration) error {
+		"a folder": func(*Restoration) error { return nil },
+		"a symbolic link": func(r *Restoration) error {
 			link := r.Data + "-link"
 			defer func() { r.Data = link }()
 			return os.Symlink(r.Data, link)
@@ -237,10 +237,10 @@ func TestRestoreSwaps(t *testing.T) {
 				t.Errorf("%s has %v, want %v", former, got, want)
 			}
 			if got := tree(t, r.From); len(got) != 2 {
-				t.Errorf("the backup has %v", got)
+				t.Errorf("after the restoration the backup has %v, want its two files", got)
 			}
 			if left := names(t, filepath.Dir(data)); slices.ContainsFunc(left, func(n string) bool { return strings.Contains(n, ".restoring-") }) {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("the parent folder has %v, want no temporary folder", left)
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestRestoreSwaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := tree(t, dir), map[string]string{"a/store": "b", "b/store": "a"}; !maps.Equal(got, want) {
-		t.Errorf("swapped by two renames: %v", got)
+		t.Errorf("after swapByTwo the folders have %v, want %v", got, want)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestRestoreIntoNothing(t *testing.T) {
 		}
 		former, err := r.Restore(t.Context())
 		if got := tree(t, r.Data); err != nil || former != "" || got["store"] != "whole backup" {
-			t.Errorf("%s: %q, %v; the folder has %v", name, former, err, got)
+			t.Errorf("%s: Restore = %q, %v and the folder has %v, want no former content and the backup", name, former, err, got)
 		}
 	}
 }
@@ -279,17 +279,17 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		prepare func(r *Restoration) error
-		want    error // nil means any
+		want    error // nil means any error
 	}{
-		{"content that may not be replaced", func(r *Restoration) error { r.Replace = false; return nil }, ErrNotEmpty},
-		{"a folder in use", func(r *Restoration) error {
+		{"a data folder with content, without Replace", func(r *Restoration) error { r.Replace = false; return nil }, ErrNotEmpty},
+		{"a data folder in use", func(r *Restoration) error {
 			r.Lock = func(string) (io.Closer, error) { return nil, errors.New("locked") }
 			return nil
 		}, ErrInUse},
 		{"a damaged backup", func(r *Restoration) error { return writeStore(r.From, "part") }, nil},
 		{"no backup", func(r *Restoration) error { return os.RemoveAll(r.From) }, os.ErrNotExist},
-		{"a backup with a link", func(r *Restoration) error { return os.Symlink("/etc/passwd", filepath.Join(r.From, "x")) }, nil},
-		{"a file as data", func(r *Restoration) error {
+		{"a backup with a symbolic link", func(r *Restoration) error { return os.Symlink("/etc/passwd", filepath.Join(r.From, "x")) }, nil},
+		{"a file in place of the data folder", func(r *Restoration) error {
 			return errors.Join(os.RemoveAll(r.Data), os.WriteFile(r.Data, []byte("x"), 0o600))
 		}, nil},
 	} {
@@ -300,7 +300,7 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 			}
 			before := fmt.Sprint(tree(t, filepath.Dir(r.Data)))
 			if _, err := r.Restore(t.Context()); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("Restore = %v, want %v", err, tt.want)
+				t.Errorf("Restore = %v, want an error (%v if not nil)", err, tt.want)
 			}
 			if after := fmt.Sprint(tree(t, filepath.Dir(r.Data))); after != before {
 				t.Errorf("the folders have %s, want %s", after, before)

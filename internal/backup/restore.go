@@ -15,16 +15,18 @@ import (
 type Restoration struct {
 	From string // the backup
 	Data string // the folder that becomes a copy of the backup
-	// Replace allows Data to have content. The content is kept beside Data.
-	Replace bool
-	// Carry names files and folders of Data that are no part of the store. They stay in
+	// Replace allows Data to have content. Restore moves the content to a folder beside
 	// Data.
+	Replace bool
+	// Carry names files and folders in Data that are not part of the store. They stay
+	// in Data.
 	Carry []string
-	// Drop names files of the backup that are no part of the store.
+	// Drop names files of the backup that are not part of the store. They are not
+	// restored.
 	Drop []string
 	// Check reads a whole store. It returns an error if the store is damaged.
 	Check func(ctx context.Context, dir string) error
-	// Lock keeps other processes out of a folder. It returns an error if one uses it.
+	// Lock locks a folder. It returns an error if another process uses the folder.
 	Lock func(dir string) (io.Closer, error)
 	// Now is the clock.
 	Now func() time.Time
@@ -37,17 +39,17 @@ var (
 	ErrInUse = errors.New("backup: another process uses the folder")
 )
 
-// Restore copies the backup, checks the copy, and then swaps it with Data. Until the
-// swap, which is atomic where the file system can do so, Data does not change. Restore
-// returns the path of the former content, or "" if there was none.
-// Errors: [ErrNotEmpty], [ErrInUse]; after any error, Data is as before.
+// Restore copies the backup, checks the copy, and then swaps the copy with Data. Before
+// the swap, Data does not change. The swap is atomic if the file system supports it.
+// Restore returns the path of the former content, or "" if there was none. Errors:
+// [ErrNotEmpty], [ErrInUse]. After an error, Data is unchanged.
 func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	data, err := filepath.Abs(r.Data)
 	if err != nil {
 		return "", err
 	}
 	if target, err := filepath.EvalSymlinks(data); err == nil {
-		data = target // replace the folder and not the link
+		data = target // replace the folder, not the symbolic link
 	}
 	content, err := os.ReadDir(data)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,18 +101,18 @@ func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	return r.replace(staged, data)
 }
 
-// replace swaps staged with data, and gives the former content of data a lasting name.
+// replace swaps staged with data, and renames the folder with the former content.
 func (r *Restoration) replace(staged, data string) (former string, err error) {
 	if err := exchange(staged, data); err != nil {
 		return "", mountAdvice(err, data)
 	}
-	// From here on the restoration has succeeded, and staged holds the former content.
+	// The restoration has succeeded now, and staged contains the former content.
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(staged, former); err != nil {
 		former = staged
 	}
 	for _, name := range r.Carry {
-		// What cannot be moved stays in the former folder, which the caller names.
+		// A file that cannot be moved stays in former. The caller reports that path.
 		_ = os.Rename(filepath.Join(former, name), filepath.Join(data, name))
 	}
 	return former, errors.Join(syncFolder(data), syncFolder(filepath.Dir(data)))
@@ -120,7 +122,8 @@ func mountAdvice(err error, data string) error {
 	return fmt.Errorf("%w; if %s is a mount point, restore to a folder inside it with --data", err, data)
 }
 
-// swapByTwo swaps two folders in steps, for systems that cannot swap at once.
+// swapByTwo swaps two folders by renaming them one after another, for systems without
+// an atomic swap.
 func swapByTwo(a, b string) error {
 	aside := a + ".swap"
 	if err := os.Rename(b, aside); err != nil {
@@ -132,7 +135,7 @@ func swapByTwo(a, b string) error {
 	return os.Rename(aside, a)
 }
 
-// copyFolder copies the files of a folder, durably, to an existing empty folder. It
+// copyFolder copies the content of a folder durably to an existing empty folder. It
 // makes no hard links, because a store may append to its files.
 func copyFolder(ctx context.Context, from, to string) error {
 	entries, err := os.ReadDir(from)
@@ -167,7 +170,7 @@ func copyFile(from, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }() // only read
+	defer func() { _ = source.Close() }() // nothing was written to source
 	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

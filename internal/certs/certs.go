@@ -1,6 +1,6 @@
 // Package certs reads certificates from PEM files, for the server's listeners and for
-// its connections to other servers. It reads a file again when the file changes, so
-// that a renewal needs no restart.
+// its connections to other servers. If a file changes, package certs reads it again, so
+// a renewed certificate needs no restart.
 package certs
 
 import (
@@ -22,7 +22,7 @@ type File[T any] struct {
 	value  T
 }
 
-// stamp tells one content of a file from another.
+// stamp identifies a version of a file. If the stamp changes, the file is read again.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -48,7 +48,7 @@ func Pool(path string) (*File[*x509.CertPool], error) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("certificate authorities: %s holds no PEM certificate", path)
+			return nil, fmt.Errorf("certificate authorities: %s contains no PEM certificate", path)
 		}
 		return pool, nil
 	}, path)
@@ -65,12 +65,12 @@ func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 	return f, nil
 }
 
-// Current returns the content of the files. If they cannot be read, for example while
-// a renewal writes them, Current returns their last valid content.
+// Current returns the content of the files. If the files are not valid, for example
+// while a renewal writes them, Current returns their last valid content.
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stamps := f.stat() // before the content, so that a change in between is read the next time
+	stamps := f.stat() // taken before the content is read: the next call sees a change in between
 	for i := range stamps {
 		if stamps[i] != f.stamps[i] {
 			if value, err := f.parse(); err == nil {

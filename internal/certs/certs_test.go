@@ -31,7 +31,7 @@ func issue(t *testing.T, a *authority.Authority, name string, hosts ...string) a
 	return p
 }
 
-// replace writes the content of one file to another, with a later time.
+// replace writes the content of file from to file to, with a later modification time.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -47,8 +47,8 @@ func replace(t *testing.T, from, to string) {
 	}
 }
 
-// serve accepts TLS connections and answers each with "hello". If clients is not nil,
-// it requires a certificate of that authority.
+// serve accepts TLS connections and writes "hello" to each. If clients is not nil,
+// serve requires client certificates of that authority.
 func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (addr string) {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
@@ -80,8 +80,8 @@ func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (add
 	return l.Addr().String()
 }
 
-// greet connects to addr under a name, and returns an error unless the server says
-// hello over TLS.
+// greet connects to addr, with name as the server's host name. It returns the error of
+// the TLS handshake or of reading the server's "hello".
 func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	t.Helper()
 	plain, err := net.Dial("tcp", addr)
@@ -92,14 +92,14 @@ func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	conn, err := h(t.Context(), plain, net.JoinHostPort(name, port))
 	if err != nil {
 		if _, err := plain.Write(nil); err == nil {
-			t.Error("a failed handshake leaves the connection open")
+			t.Error("a failed handshake left the connection open, want it closed")
 		}
 		return err
 	}
 	defer conn.Close()
 	text, err := io.ReadAll(conn)
 	if err == nil && string(text) != "hello" {
-		t.Errorf("the server says %q", text)
+		t.Errorf("the server wrote %q, want hello", text)
 	}
 	return err
 }
@@ -114,8 +114,8 @@ func handshake(t *testing.T, c certs.Client) certs.Handshake {
 	return h
 }
 
-// A client trusts the authorities that it names, and only for the server's name. Each
-// failure names the setting that corrects it, on one line.
+// A client accepts only a certificate of the set authority with the server's name. Each
+// error is one line and names the setting to correct.
 func TestClientVerifiesTheServer(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	server, client, stranger := issue(t, ca, "server", "127.0.0.1", "db.example"), issue(t, ca, "client"), issue(t, other, "stranger")
@@ -140,14 +140,14 @@ func TestClientVerifiesTheServer(t *testing.T) {
 		client certs.Client
 		addr   string
 		host   string
-		want   string // in the error; empty means none
+		want   string // a part of the error; empty means no error
 	}{
 		{"an IP address in the certificate", certs.Client{CA: ca.File}, open, "127.0.0.1", ""},
 		{"a name in the certificate", certs.Client{CA: ca.File}, open, "db.example", ""},
 		{"another name", certs.Client{CA: ca.File}, open, "db2.example", "redis.tls.server_name"},
 		{"another address", certs.Client{CA: ca.File}, open, "127.0.0.2", "redis.tls.server_name"},
-		{"a set name", certs.Client{CA: ca.File, ServerName: "db.example"}, open, "127.0.0.2", ""},
-		{"another set name", certs.Client{CA: ca.File, ServerName: "db2.example"}, open, "127.0.0.1", "redis.tls.server_name"},
+		{"ServerName is a name in the certificate", certs.Client{CA: ca.File, ServerName: "db.example"}, open, "127.0.0.2", ""},
+		{"ServerName is another name", certs.Client{CA: ca.File, ServerName: "db2.example"}, open, "127.0.0.1", "redis.tls.server_name"},
 		{"another authority", certs.Client{CA: other.File}, open, "127.0.0.1", "redis.tls.ca"},
 		{"the authorities of the system", certs.Client{}, open, "127.0.0.1", "redis.tls.ca"},
 		{"a client certificate", certs.Client{CA: ca.File, Cert: client.Cert, Key: client.Key}, mutual, "127.0.0.1", ""},
@@ -168,7 +168,8 @@ func TestClientVerifiesTheServer(t *testing.T) {
 	}
 }
 
-// New files are used from the next connection on; a file that is being written is not.
+// A client uses changed files from its next connection. It ignores files that are not
+// complete.
 func TestFilesAreReadAgain(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "renewed")
 	mine := issue(t, old, "mine")
@@ -178,7 +179,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	check := func(addr string, want bool) {
 		t.Helper()
 		if err := greet(t, h, addr, "127.0.0.1"); (err == nil) != want {
-			t.Errorf("error %v, want success: %t", err, want)
+			t.Errorf("connection to %s: error %v, want success: %t", addr, err, want)
 		}
 	}
 	check(before, true)
@@ -189,7 +190,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	check(before, true)
 	replace(t, renewed.File, old.File)
 	renewal := issue(t, renewed, "renewal")
-	replace(t, renewal.Cert, mine.Cert) // without its key yet
+	replace(t, renewal.Cert, mine.Cert) // its key is not replaced yet
 	check(after, false)
 	replace(t, renewal.Key, mine.Key)
 	check(after, true)
@@ -206,15 +207,15 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	pair := issue(t, ca, "pair")
 	for name, c := range map[string]certs.Client{
-		"no such authorities":       {CA: "missing.pem"},
-		"a key as authorities":      {CA: pair.Key},
-		"no such certificate":       {Cert: "missing.pem", Key: pair.Key},
-		"the key of another":        {Cert: ca.File, Key: pair.Key},
-		"a certificate without key": {Cert: pair.Cert},
+		"a missing authorities file":    {CA: "missing.pem"},
+		"a key in place of authorities": {CA: pair.Key},
+		"a missing certificate file":    {Cert: "missing.pem", Key: pair.Key},
+		"a key of another certificate":  {Cert: ca.File, Key: pair.Key},
+		"a certificate without key":     {Cert: pair.Cert},
 	} {
 		c.Setting = "kafka.tls"
 		if _, err := c.Handshake(); err == nil || !strings.HasPrefix(err.Error(), "kafka.tls.c") {
-			t.Errorf("%s: error %v, want one that names the setting", name, err)
+			t.Errorf("%s: error %v, want an error that names the setting", name, err)
 		}
 	}
 }

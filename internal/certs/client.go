@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Client describes the TLS of connections to other servers.
+// Client contains the TLS settings of connections to other servers.
 type Client struct {
 	// Setting is the prefix of the settings that errors name, such as "redis.tls".
 	Setting string
 	// CA is the path of the authorities that sign the servers' certificates. If it is
 	// empty, the authorities are those of the system.
 	CA string
-	// Cert and Key are the paths of the certificate that servers may require. Empty
-	// means none.
+	// Cert and Key are the paths of the client certificate and its private key. If they
+	// are empty, the client has no certificate.
 	Cert, Key string
-	// ServerName is the name that certificates must have. If it is empty, a certificate
-	// must have the name or the IP address of the dialed address.
+	// ServerName is the name that server certificates must have. If it is empty, a
+	// certificate must have the host name or the IP address that is dialed.
 	ServerName string
 }
 
-// Handshake begins TLS on a connection to addr, as host:port. It closes the connection
-// if that fails.
+// Handshake performs the TLS handshake on a connection to addr, as host:port. If the
+// handshake fails, it closes the connection.
 type Handshake func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 
 // Dial returns a function that connects with TLS, within a timeout.
@@ -42,8 +42,8 @@ func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network
 	}
 }
 
-// Handshake reads the files, and returns a function that begins TLS. The function reads
-// changed files again.
+// Handshake reads the files and returns a function that performs TLS handshakes. If a
+// file changes, the function reads it again.
 func (c Client) Handshake() (Handshake, error) {
 	pool := func() *x509.CertPool { return nil }
 	if c.CA != "" {
@@ -81,7 +81,7 @@ func (c Client) Handshake() (Handshake, error) {
 	}, nil
 }
 
-// advise adds to an error of TLS the setting that can correct it.
+// advise adds to a TLS error which setting can correct it.
 func (c Client) advise(addr string, err error) error {
 	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
 	verification := (*tls.CertificateVerificationError)(nil)
@@ -90,7 +90,7 @@ func (c Client) advise(addr string, err error) error {
 	case errors.As(err, &wrongName):
 		advice = ": correct the address, or set " + c.Setting + ".server_name to a name in the certificate"
 	case errors.As(err, &otherAuthority):
-		advice = ": name in " + c.Setting + ".ca the authority that signed the certificate"
+		advice = ": set " + c.Setting + ".ca to the authority that signed the certificate"
 	case errors.As(err, &verification):
 		advice = ""
 	case isAlert(err) && c.Cert == "":
@@ -101,7 +101,7 @@ func (c Client) advise(addr string, err error) error {
 	return &tlsError{"TLS with " + addr + ": " + err.Error() + advice, err}
 }
 
-// tlsError is an error of the network with advice.
+// tlsError is a TLS error with advice.
 type tlsError struct {
 	text string
 	err  error
@@ -109,8 +109,8 @@ type tlsError struct {
 
 func (e *tlsError) Error() string { return e.text }
 
-// Unwrap returns a list, so that errors.Unwrap, with which a driver would remove the
-// advice, returns nil.
+// Unwrap returns a list because errors.Unwrap ignores lists. Otherwise a driver that
+// calls errors.Unwrap would remove the advice.
 func (e *tlsError) Unwrap() []error { return []error{e.err} }
 
 func (e *tlsError) Timeout() bool {
@@ -120,14 +120,14 @@ func (e *tlsError) Timeout() bool {
 
 func (e *tlsError) Temporary() bool { return false }
 
-// isAlert reports whether err is a message with which the server ended TLS.
+// isAlert reports whether err is a TLS alert that the server sent.
 func isAlert(err error) bool {
 	op := (*net.OpError)(nil)
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// clientConn reports why the server ends TLS. A server that refuses the client's
-// certificate may do so after the handshake.
+// clientConn adds advice to the server's TLS alerts. A server may refuse the client's
+// certificate after the handshake, in an alert that Read or Write returns.
 type clientConn struct {
 	*tls.Conn
 	advise func(error) error

@@ -1,6 +1,5 @@
-// Package cli holds the parts of a command line that need no server: the streams
-// of the process, usage errors and help, tables, progress bars, and the text form
-// of scores.
+// Package cli contains the parts of commands that need no server: streams, usage
+// errors, help, tables, progress bars, and the text form of scores.
 package cli
 
 import (
@@ -13,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// App holds the standard streams and the environment of a command.
+// App contains the standard streams and the environment of a command.
 type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -36,8 +35,8 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Colors reports whether output to stdout may have colors: stdout must be a
-// terminal that knows them, and NO_COLOR must be unset or empty.
+// Colors reports whether output to stdout may have colors: stdout must be a terminal
+// that supports colors, and NO_COLOR must be unset or empty.
 func (a *App) Colors() bool {
 	return IsTerminal(a.Stdout) && a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb"
 }
@@ -54,8 +53,8 @@ func (a *App) terminalSize() (columns, rows int) {
 }
 
 // Confirm asks the user to confirm an operation that cannot be undone. It returns an
-// error unless the user types the text in the parameter word. If yes is true, Confirm
-// returns nil without asking. If stdin is not a terminal, it returns a [UsageError].
+// error unless the user types the word. If yes is true, Confirm returns nil and does
+// not ask. Otherwise, if stdin is not a terminal, it returns a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

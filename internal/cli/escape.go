@@ -15,27 +15,27 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Texts of servers and files, such as ids, titles and metadata, may hold characters that
-// a terminal obeys: escape sequences, ends of lines, and marks that reverse the direction
-// of text. The functions of this file escape such characters. Commands must print
-// through them, and never with package fmt.
+// Text from servers and files, such as ids and titles, may contain control characters
+// that a terminal executes: escape sequences, line breaks, and marks that reverse the
+// direction of text. The functions of this file escape such characters. Commands must
+// print with these functions, not with package fmt.
 
-// harmless reports whether a terminal only shows r. Besides graphic characters these
-// are the joiners, which emoji and some scripts need.
+// harmless reports whether r cannot control a terminal. Graphic characters are
+// harmless, and so are the joiners, which emoji and some scripts need.
 func harmless(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }
 
-// Escape returns text with the characters that a terminal could obey as Go would write
-// them in a string: \x1b, \n, \u202e.
+// Escape replaces each control character in text by its Go escape sequence, such as
+// \x1b, \n or \u202e.
 func Escape(text string) string { return escape(text, "", quoted) }
 
-// EscapeLines is [Escape], except that it keeps the ends of lines.
+// EscapeLines is like [Escape], but it keeps line breaks.
 func EscapeLines(text string) string { return escape(text, "\n", quoted) }
 
-// EscapeJSON returns a JSON text in which strings have the characters that a terminal
-// could obey as \u sequences. The text keeps its meaning.
+// EscapeJSON replaces each control character in the strings of a JSON text by its \u
+// sequence. The text still encodes the same value.
 func EscapeJSON(text []byte) []byte {
 	return []byte(escape(string(text), "\n", func(r rune, _ string) string {
 		if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
@@ -70,13 +70,13 @@ func quoted(_ rune, original string) string {
 	return q[1 : len(q)-1]
 }
 
-// Printf writes to stdout like [fmt.Printf], with every argument escaped.
+// Printf writes to stdout like [fmt.Printf]. It escapes every argument.
 func (a *App) Printf(format string, args ...any) { fprintf(a.Stdout, format, args) }
 
-// Notef writes to stderr like [fmt.Printf], with every argument escaped.
+// Notef writes to stderr like [fmt.Printf]. It escapes every argument.
 func (a *App) Notef(format string, args ...any) { fprintf(a.Stderr, format, args) }
 
-// Println writes a line to stdout, escaped.
+// Println escapes a line and writes it to stdout.
 func (a *App) Println(line string) { a.Printf("%s\n", line) }
 
 // PrintJSON writes v to stdout as a line of JSON.
@@ -88,7 +88,7 @@ func (a *App) PrintJSON(v any) error {
 	return a.WriteJSON(text)
 }
 
-// WriteJSON writes a JSON text and the end of the line to stdout.
+// WriteJSON escapes a JSON text and writes it to stdout as a line.
 func (a *App) WriteJSON(text []byte) error {
 	_, err := fmt.Fprintf(a.Stdout, "%s\n", EscapeJSON(text))
 	return err
@@ -124,11 +124,11 @@ func escapeValue(v any) any {
 	return Escape(fmt.Sprint(v))
 }
 
-// styled is a text that holds escape sequences of this program.
+// styled is a text with escape sequences of this program, such as colors.
 type styled string
 
-// Styled marks a text as harmless, so that tables print its escape sequences. It must
-// not hold text of a server or a file.
+// Styled marks a text as harmless: tables then print its escape sequences. The text
+// must not come from a server or a file.
 func Styled(text string) any { return styled(text) }
 
 // escapingTable escapes its cells.

@@ -22,7 +22,7 @@ func TestEscape(t *testing.T) {
 		}
 	}
 	if got := EscapeLines("a\nb\rc\n"); got != "a\nb\\rc\n" {
-		t.Errorf("EscapeLines = %q", got)
+		t.Errorf("EscapeLines = %q, want the line breaks kept and \\r escaped", got)
 	}
 }
 
@@ -34,6 +34,6 @@ func TestEscapeJSONKeepsTheMeaning(t *testing.T) {
 	}
 	var back struct{ A string }
 	if err := json.Unmarshal(got, &back); err != nil || back.A != text {
-		t.Errorf("decoded %q (%v), want %q", back.A, err, text)
+		t.Errorf("the escaped JSON decodes to %q (%v), want %q", back.A, err, text)
 	}
 }

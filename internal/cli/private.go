@@ -9,8 +9,8 @@ import (
 )
 
 // Wide reports whether users other than the owner may read, change or enter a file or
-// folder, and returns its permissions, such as 0755. It reports false if nothing has that path, and
-// on Windows, where Go does not see permissions.
+// folder. It also returns the permissions, such as 0755. It reports false if nothing
+// exists at the path, and on Windows, where Go cannot read these permissions.
 func Wide(path string) (permissions string, wide bool) {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" {
@@ -20,9 +20,9 @@ func Wide(path string) (permissions string, wide bool) {
 	return fmt.Sprintf("%04o", mode), mode&0o077 != 0
 }
 
-// CreatePrivate creates a file that only its owner may read. It removes a file that
-// has the path already, so that the new file has neither its permissions nor, if it is
-// a link, its target.
+// CreatePrivate creates a file that only its owner may read and write. It first removes
+// any file or symbolic link at the path, so it neither keeps old permissions nor
+// follows a link.
 func CreatePrivate(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

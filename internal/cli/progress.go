@@ -20,8 +20,8 @@ type Progress struct {
 // NewProgress returns a progress whose bars are labeled with title.
 func (a *App) NewProgress(title string) *Progress { return &Progress{app: a, title: title} }
 
-// Show shows that done steps of a board's season are complete. Another board or
-// season begins a new bar.
+// Show shows the number of completed steps for a board's season. If the board or season
+// changes, Show begins a new bar.
 func (p *Progress) Show(board, season string, done int64) {
 	if !IsTerminal(p.app.Stderr) {
 		return
@@ -42,8 +42,8 @@ func (p *Progress) End() {
 	}
 }
 
-// NewBar starts a progress bar on stderr, which shows nothing if stderr is not a
-// terminal. The total is -1 if it is unknown; bytes selects byte units.
+// NewBar starts a progress bar on stderr. If stderr is not a terminal, the bar is not
+// shown. If the total is unknown, it is -1. If bytes is true, the bar counts bytes.
 func (a *App) NewBar(label string, total int64, bytes bool) *progressbar.ProgressBar {
 	out := io.Discard
 	if IsTerminal(a.Stderr) {
@@ -72,8 +72,8 @@ func (s *Screen) InPlace() bool { return IsTerminal(s.app.Stdout) }
 // Size returns the columns and rows of the screen.
 func (s *Screen) Size() (columns, rows int) { return s.app.terminalSize() }
 
-// Draw shows text. Each of its lines must end in "\n". The caller must escape what the
-// text has of servers and files: see [Escape].
+// Draw shows text. Each line of the text must end in "\n". The caller must [Escape] the
+// parts that come from servers and files.
 func (s *Screen) Draw(text string) {
 	if !s.InPlace() {
 		fmt.Fprintln(s.app.Stdout, text)

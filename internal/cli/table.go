@@ -10,9 +10,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// NewTable returns a table in the style of all commands, with a header and without
-// lines. right names the columns that are aligned to the right, such as numbers. The
-// table escapes its cells: see [Escape] and [Styled].
+// NewTable returns an empty table with a header, in the style of all commands. right
+// lists the columns that are aligned to the right, such as numbers. The table escapes
+// its cells: see [Escape] and [Styled].
 func NewTable(header table.Row, right ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -34,8 +34,8 @@ func NewTable(header table.Row, right ...string) table.Writer {
 // WriteTable writes t to w.
 func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
 
-// Fold breaks line into lines of at most columns columns. It breaks only at separators.
-// A part between two separators that is longer than columns has a line of its own.
+// Fold breaks line into lines of at most columns columns. It breaks at separators only.
+// If the text between two separators is longer, that text has a line of its own.
 func Fold(line, separator string, columns int) string {
 	var folded strings.Builder
 	width := 0

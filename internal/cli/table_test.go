@@ -18,7 +18,7 @@ func TestFoldKeepsLinesWithinTheColumns(t *testing.T) {
 		10:  "board football-yearly\nseason 1990\n129 entries\ncompetition ranks\nas of 1990-06-08 12:00:00",
 	} {
 		if got := Fold(line, " · ", columns); got != want {
-			t.Errorf("within %d columns:\n%s\nwant:\n%s", columns, got, want)
+			t.Errorf("Fold to %d columns:\n%s\nwant:\n%s", columns, got, want)
 		}
 	}
 }

@@ -13,8 +13,8 @@ type Unit struct {
 	Decimals int
 }
 
-// clock reports whether scores are times, written as h:mm:ss, and returns the
-// number of decimals of a second.
+// clock reports whether scores are times, which are written as h:mm:ss. It also returns
+// the number of decimals of a second.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true
@@ -60,7 +60,8 @@ func (u Unit) Format(score int64) string {
 	return sign + digits + fraction
 }
 
-// FormatWithUnit returns the score followed by its unit. A clock time has no unit.
+// FormatWithUnit returns the score followed by its unit. A clock time is returned
+// without a unit.
 func (u Unit) FormatWithUnit(score int64) string {
 	switch s := u.Format(score); {
 	case u.Name == "", strings.Contains(s, ":"):
@@ -72,8 +73,8 @@ func (u Unit) FormatWithUnit(score int64) string {
 	}
 }
 
-// Parse reads a score as [Unit.Format] writes it. The text may have fewer decimals
-// than the unit, but not more. The error names what is wrong with the text.
+// Parse reads a score as [Unit.Format] writes it. The text may have fewer decimals than
+// the unit, but not more. The error describes the fault in the text.
 func (u Unit) Parse(s string) (int64, error) {
 	places := u.Decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
@@ -111,7 +112,7 @@ func clockSeconds(s string) (int64, error) {
 	parts := strings.Split(s, ":")
 	var seconds int64
 	for i, part := range parts {
-		n, err := strconv.ParseInt(part, 10, 50) // 50 bits, so that the product with 3600 fits in 64
+		n, err := strconv.ParseInt(part, 10, 50) // 50 bits, so that 3600 times the number fits in 64 bits
 		if err != nil || !isDigits(part) || len(parts) > 3 || i > 0 && (len(part) != 2 || n > 59) {
 			return 0, fmt.Errorf("%.40q is not a time of the form h:mm:ss or m:ss", s)
 		}

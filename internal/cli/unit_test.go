@@ -45,7 +45,7 @@ func TestParseReadsWhatFormatWrites(t *testing.T) {
 			score = r.Int64N(20_000) - 10_000
 		}
 		if got, err := u.Parse(u.Format(score)); err != nil || got != score {
-			t.Fatalf("seed %d: %+v formats %d as %q and parses that as %d, %v", seed, u, score, u.Format(score), got, err)
+			t.Fatalf("seed %d: %+v formats %[3]d as %[4]q and parses that as %[5]d, %[6]v, want %[3]d", seed, u, score, u.Format(score), got, err)
 		}
 	}
 }

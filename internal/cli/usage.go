@@ -47,7 +47,8 @@ func (a *App) SetUp(root *cobra.Command) {
 	}
 }
 
-// maxColumns is the greatest width of the help. Longer lines are hard to read.
+// maxColumns is the greatest width of the help in columns. Longer lines are hard to
+// read.
 const maxColumns = 120
 
 // usage writes the help of a command, wrapped to the width of the terminal.
@@ -112,7 +113,7 @@ func nearestFlag(cmd *cobra.Command, err error) string {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
-	// Cobra suggests commands only, so each flag becomes a command here.
+	// Cobra suggests the names of commands only. So pass it a command for each flag.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
@@ -152,15 +153,15 @@ func childNames(cmd *cobra.Command) string {
 // Exactly accepts one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// Between accepts one argument for each of names. The caller of the command must give
-// the first ones, as many as least, and may omit the others.
+// Between accepts one argument for each of names. The first least arguments are
+// required. The others are optional.
 func Between(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
 			return Usagef("%s is missing; see %s --help", names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
-			return Usagef("%q is one argument too many; see %s --help", args[len(names)], cmd.CommandPath())
+			return Usagef("unexpected argument %q; see %s --help", args[len(names)], cmd.CommandPath())
 		}
 		return nil
 	}

@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// Version states from which commit, and with which Go toolchain, a binary was built.
+// Version describes the commit from which a binary was built, and the Go toolchain.
 type Version struct {
-	// Version is the module's version: a tag, or a pseudo-version with the time and
-	// the hash of the commit. It is "devel" if the build recorded none.
+	// Version is the module's version: a tag, or a pseudo-version with the time and the
+	// hash of the commit. It is "devel" if the build recorded no version.
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit hash
 	Time     string `json:"time,omitempty"`     // of the commit, in RFC 3339

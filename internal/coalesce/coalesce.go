@@ -11,17 +11,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Group merges concurrent requests for the same key into one call. While a call
-// for a key is running, new requests for that key wait and are then passed to the
-// next call together. A busy key therefore causes fewer and larger calls, and a
-// request for an idle key is never delayed.
+// Group merges concurrent requests for the same key into one call. While a call for a
+// key is running, new requests for that key wait. The next call then handles all of
+// them. A busy key therefore causes fewer and larger calls, and a request for an idle
+// key is never delayed.
 //
-// Fields must be set before the first call of Do. A Group is safe for concurrent
-// use.
+// Exported fields must be set before the first call of Do. A Group is safe for
+// concurrent use.
 type Group[K comparable, T any] struct {
-	// Call handles a batch of requests for one key. If it fails with an error other
-	// than [leaderboard.ErrUnavailable], each request of the batch is retried alone,
-	// so that one faulty request does not fail the others.
+	// Call handles a batch of requests for one key. If it returns an error other than
+	// [leaderboard.ErrUnavailable], each request of the batch is retried alone. One
+	// faulty request therefore does not fail the others.
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch is the largest number of requests in one call. Zero means no limit.
 	MaxBatch int
@@ -35,9 +35,9 @@ type request[T any] struct {
 	done  chan error
 }
 
-// Do adds the request value to the next call for key, and returns the error of that call,
-// or of the retry of this request alone. If ctx is done before that, Do returns the error
-// of ctx, but the call still takes place.
+// Do adds value to the next call for key and waits. It returns the error of that call,
+// or of the retry of value alone. If ctx is done before the call ends, Do returns the
+// error of ctx, but the call still takes place.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{value, make(chan error, 1)}
 	g.mu.Lock()

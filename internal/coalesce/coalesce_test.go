@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recorder is a Call that takes a second. It records its batches, and fails those
-// for which fail returns an error.
+// recorder records batches. Its method call takes a second and returns the error of
+// fail.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -33,14 +33,14 @@ func (r *recorder) call(_ context.Context, _ string, batch []int) error {
 	return r.fail(batch)
 }
 
-// run passes 0 to an idle key and, while its call is running, 1 to 4. It returns
-// the errors of all five.
+// run requests the values 0 to 4 of one key. 1 to 4 arrive while the call for 0 is
+// running. It returns the errors of the five requests.
 func (r *recorder) run(t *testing.T, g *Group[string, int]) []error {
 	errs := make([]error, 5)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() { errs[i] = g.Do(t.Context(), "key", i) })
-		synctest.Wait() // request i is with the group before the next one comes
+		synctest.Wait() // wait until the group has request i
 	}
 	wg.Wait()
 	return errs
@@ -81,7 +81,7 @@ func TestFaultyRequestDoesNotFailTheOthers(t *testing.T) {
 		}}
 		for i, err := range r.run(t, &Group[string, int]{Call: r.call}) {
 			if errors.Is(err, errFaulty) != (i == 3) {
-				t.Errorf("request %d: %v", i, err)
+				t.Errorf("request %d: %v, want the error of the faulty request for 3 only", i, err)
 			}
 		}
 	})

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// A test that a document names, such as `TestX`, exists.
+// If a document contains the name of a test, such as `TestX`, that test must exist.
 func TestDocumentsNameExistingTests(t *testing.T) {
 	root := os.DirFS("../..")
-	named := map[string][]string{} // documents by test
+	named := map[string][]string{} // the documents that name a test, by its name
 	declared := map[string]bool{}
 	inDocument, inCode := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`"), regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
 	if err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
@@ -48,7 +48,7 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 	for test, documents := range named {
 		if !declared[test] {
-			t.Errorf("%s: %s does not exist: name the test that replaced it", strings.Join(documents, ", "), test)
+			t.Errorf("%s: the test %s does not exist: write the name of the test that replaced it", strings.Join(documents, ", "), test)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// go.mod defines the Go version. Container images name the same version, and workflows
-// read the version from go.mod.
+// go.mod defines the Go version. Container images must have the same version. Workflows
+// must read the version from go.mod.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))
@@ -19,24 +19,24 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 	}
 	toolchain := regexp.MustCompile(`(?m)^toolchain go(\S+)$`).FindStringSubmatch(read("go.mod"))
 	if toolchain == nil {
-		t.Fatal("go.mod names no toolchain")
+		t.Fatal("go.mod has no toolchain line")
 	}
 	images := regexp.MustCompile(`golang:([0-9.]+)`)
 	for _, name := range []string{"Dockerfile", "docker-compose.yml"} {
 		found := images.FindAllStringSubmatch(read(name), -1)
 		if len(found) == 0 {
-			t.Errorf("%s names no golang image", name)
+			t.Errorf("%s uses no golang image", name)
 		}
 		for _, m := range found {
 			if m[1] != toolchain[1] {
-				t.Errorf("%s has Go %s, go.mod has %s", name, m[1], toolchain[1])
+				t.Errorf("%s has Go %s, want %s as in go.mod", name, m[1], toolchain[1])
 			}
 		}
 	}
 	fixed := regexp.MustCompile(`go-version:`)
 	for _, name := range tracked(t, ".yml") {
 		if under(name, ".github") && fixed.MatchString(read(name)) {
-			t.Errorf("%s fixes a Go version: use go-version-file: go.mod", name)
+			t.Errorf("%s sets go-version: use go-version-file: go.mod", name)
 		}
 	}
 }

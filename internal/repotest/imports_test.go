@@ -1,4 +1,4 @@
-// Package repotest tests that the repository follows its own rules.
+// Package repotest tests the rules of this repository.
 package repotest
 
 import (
@@ -51,24 +51,24 @@ func short(path string) string {
 // inside reports whether path is a package of this module.
 func inside(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
-// standard reports whether path is of the standard library: its first element has
+// standard reports whether path is in the standard library: its first element contains
 // no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
 }
 
-// under reports whether p is one of dirs or below one.
+// under reports whether p is one of dirs, or inside one of them.
 func under(p string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") })
 }
 
-// Imports point inward, toward the root package, which imports only the standard
-// library.
+// Imports must point inward, toward the root package. The root package imports the
+// standard library only.
 func TestImportsPointInward(t *testing.T) {
-	// allowed has the packages of this module that each part of the module may
-	// import. A package belongs to the part with the longest matching path. The
-	// packages cmd/leaderboard and test may import everything. The packages below
+	// allowed lists, for each part of the module, the packages of the module that the
+	// part may import. A package belongs to the part with the longest matching path.
+	// The packages cmd/leaderboard and test may import everything. The packages inside
 	// cmd/leaderboard are clients and import no code of the server.
 	allowed := map[string][]string{
 		".":                   {},
@@ -120,7 +120,7 @@ func TestImportsPointInward(t *testing.T) {
 		}
 		name, ok := part(from)
 		if !ok {
-			t.Errorf("%s is a new part of the module: say here what it may import", from)
+			t.Errorf("%s is a new part of the module: add its imports to the map allowed", from)
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -128,7 +128,7 @@ func TestImportsPointInward(t *testing.T) {
 			switch {
 			case !inside(imp):
 			case under(to, "cmd") && !under(from, "cmd"), under(to, "test"):
-				t.Errorf("%s imports %s", from, to)
+				t.Errorf("%s imports %s, which only commands and tests may import", from, to)
 			case !slices.Contains(allowed[name], to) && !under(to, name) || name == "." && to != ".":
 				t.Errorf("%s imports %s, but may import %v only", from, to, allowed[name])
 			}
@@ -136,7 +136,7 @@ func TestImportsPointInward(t *testing.T) {
 	}
 }
 
-// These imports are forbidden, also in tests.
+// No package, including its tests, has an import that these rules forbid.
 func TestForbiddenImports(t *testing.T) {
 	rules := []struct {
 		rule     string
@@ -145,12 +145,12 @@ func TestForbiddenImports(t *testing.T) {
 		{"internal/ imports nothing of api/", []string{"internal"}, []string{"api"}},
 		{"producer and consumer import the messages, not the server", []string{"producer", "consumer"},
 			[]string{"api/server", "api/auth", "api/restjson", "api/web"}},
-		{"stores and indexes know nothing of ranking", []string{"storage", "cache"}, []string{"internal/ranking"}},
-		{"stores and indexes know nothing of Kafka and the API", []string{"storage", "cache"}, []string{"consumer", "producer", "internal/kafka", "api"}},
+		{"stores and indexes do not import internal/ranking", []string{"storage", "cache"}, []string{"internal/ranking"}},
+		{"stores and indexes do not import Kafka clients or the API", []string{"storage", "cache"}, []string{"consumer", "producer", "internal/kafka", "api"}},
 		{"a store does not import an index", []string{"storage"}, []string{"cache"}},
 		{"an index does not import a store", []string{"cache"}, []string{"storage"}},
-		{"the embedded store does not import the distributed one", []string{"storage/pebble"}, []string{"storage/cql"}},
-		{"nothing imports the command", []string{".", "api", "cache", "consumer", "internal", "producer", "schema", "storage", "test"}, []string{"cmd"}},
+		{"the embedded store does not import the Cassandra store", []string{"storage/pebble"}, []string{"storage/cql"}},
+		{"no other package imports cmd", []string{".", "api", "cache", "consumer", "internal", "producer", "schema", "storage", "test"}, []string{"cmd"}},
 	}
 	for path, p := range packages(t) {
 		from := short(path)
@@ -164,7 +164,7 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// Only the named parts of the module import a driver, except for tests.
+// A driver is imported only by the listed parts of the module, and by tests.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string][]string{
 		"github.com/cockroachdb/pebble": {"storage/pebble", "test"},
@@ -178,11 +178,11 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		from := short(path)
 		for _, imp := range p.Imports {
 			if from == "." && !standard(imp) {
-				t.Errorf("the root imports %s, which is not of the standard library", imp)
+				t.Errorf("the root imports %s, which is not in the standard library", imp)
 			}
 			for driver, dirs := range places {
 				if (imp == driver || strings.HasPrefix(imp, driver+"/")) && !under(from, dirs...) {
-					t.Errorf("%s imports %s, which is for %v", from, imp, dirs)
+					t.Errorf("%s imports %s, which only %v may import", from, imp, dirs)
 				}
 			}
 		}

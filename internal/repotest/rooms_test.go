@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The list of package folders in docs/architecture.md has one line per folder, and no
-// line for a folder that does not exist.
+// The list of packages in docs/architecture.md must have one line for each package
+// folder, and no other line.
 func TestArchitectureListsEveryRoom(t *testing.T) {
 	const document = "../../docs/architecture.md"
 	text, err := os.ReadFile(document)
@@ -29,12 +29,12 @@ func TestArchitectureListsEveryRoom(t *testing.T) {
 	all := packages(t)
 	for path := range all {
 		if folder := short(path); !slices.Contains(rooms, folder) {
-			t.Errorf("%s does not list %s: add a line that says what the folder holds", filepath.Clean(document), folder)
+			t.Errorf("%s does not list %s: add a line that describes the folder", filepath.Clean(document), folder)
 		}
 	}
 	for i, room := range rooms {
 		if _, ok := all[filepath.ToSlash(filepath.Join(module, room))]; !ok {
-			t.Errorf("%s lists %s, which is not a package: remove the line", filepath.Clean(document), room)
+			t.Errorf("%s lists %s, which is not a package folder: remove the line", filepath.Clean(document), room)
 		}
 		if slices.Contains(rooms[:i], room) {
 			t.Errorf("%s lists %s twice", filepath.Clean(document), room)

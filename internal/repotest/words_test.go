@@ -14,10 +14,11 @@ import (
 	"unicode"
 )
 
-// root is the repository's root, from this package.
+// root is the path of the repository's root, relative to this package.
 const root = "../.."
 
-// tracked returns the files of the repository that have one of the given endings.
+// tracked returns the files of the repository whose names have one of the given
+// endings.
 func tracked(t *testing.T, endings ...string) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
@@ -35,18 +36,18 @@ func tracked(t *testing.T, endings ...string) []string {
 		}
 	}
 	if len(files) == 0 {
-		t.Fatalf("no files ending in %v", endings)
+		t.Fatalf("the repository has no files ending in %v", endings)
 	}
 	return files
 }
 
-// retired maps each retired name to its replacement, and to the folders in which the
-// name is allowed because it has another meaning there.
+// retired maps each retired word to its replacement. allow lists the folders in which
+// the word has another meaning and is allowed.
 var retired = map[string]struct {
 	now   string
 	allow []string
 }{
-	"scope":      {"SeasonKey", []string{"api", "cmd", "test"}}, // what an API key may do
+	"scope":      {"SeasonKey", []string{"api", "cmd", "test"}}, // in these folders a scope is a permission of an API key
 	"edition":    {"incarnation", nil},
 	"combiner":   {"coalesce.Group", nil},
 	"patience":   {"timeout, circuit breaker or cooldown", nil},
@@ -70,15 +71,16 @@ var retired = map[string]struct {
 	"world":      {"app", nil},
 }
 
-// retiredWhole maps retired names to their replacements. These words may still be parts
-// of longer names.
+// retiredWhole maps retired names to their replacements. Longer names may contain these
+// names.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang",
 	"letter": "deadLetter", "atOnce": "batch limit", "pause": "cooldown", "explain": "body errors", "wire": "protoconv",
 }
 
-// words splits an identifier into its words in lower case: HTTPServer, row_key.
+// words returns the words of an identifier in lower case: http and server for
+// HTTPServer, row and key for row_key.
 func words(name string) []string {
 	var all []string
 	runes := []rune(name)
@@ -98,8 +100,8 @@ func words(name string) []string {
 	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
 }
 
-// No declaration has a retired name. Formats on disk and on the wire keep their names,
-// which are strings in the code.
+// No declaration may use a retired name. Formats on disk and on the wire keep their
+// names, which are strings in the code and not checked.
 func TestRetiredNames(t *testing.T) {
 	for _, name := range tracked(t, ".go") {
 		fset := token.NewFileSet()
@@ -159,8 +161,8 @@ func TestRetiredNames(t *testing.T) {
 	}
 }
 
-// phrases maps phrases that comments and documents must not contain to the standard
-// wording.
+// phrases maps each phrase that comments and documents must not contain to its
+// replacement.
 var phrases = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\bsays\s+whether\b`):                 "reports whether",
 	regexp.MustCompile(`(?i)\b(is|are|was|were|been) told\b`):    "is notified, or names who reports what",
@@ -168,7 +170,8 @@ var phrases = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\b(goes|go|does|do|done) without\b`): "what is omitted, or who falls back to what",
 }
 
-// Comments and documents use standard phrases. The CHANGELOG is not checked.
+// Comments and documents must not contain a retired phrase. The CHANGELOG is not
+// checked.
 func TestRetiredPhrases(t *testing.T) {
 	mark := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
 	for _, name := range tracked(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh") {
@@ -183,7 +186,7 @@ func TestRetiredPhrases(t *testing.T) {
 		for re, instead := range phrases {
 			for _, found := range re.FindAllStringIndex(text, -1) {
 				around := strings.Join(strings.Fields(text[max(0, found[0]-50):min(len(text), found[1]+30)]), " ")
-				t.Errorf("%s: %q; say %s", name, around, instead)
+				t.Errorf("%s: %q: use %s", name, around, instead)
 			}
 		}
 	}

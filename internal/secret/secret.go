@@ -1,4 +1,5 @@
-// Package secret has a text type that hides its value wherever it is shown.
+// Package secret contains a text type whose value logs, JSON and package fmt do not
+// show.
 package secret
 
 import (
@@ -7,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Text is a key or a password. Printing, marshaling and logging a Text show a
-// placeholder. Convert it to string to use its value.
+// Text is a key or a password. If a Text is printed, marshaled or logged, a placeholder
+// appears in its place. Convert it to string to use its value.
 type Text string
 
 // hidden is the placeholder of a Text that is not empty.

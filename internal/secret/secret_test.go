@@ -22,14 +22,14 @@ func TestTextIsHiddenWhereverItIsShown(t *testing.T) {
 		string(data), log.String(), fmt.Sprint(fmt.Errorf("%v", s)),
 	} {
 		if strings.Contains(shown, "hunter2") || strings.Contains(shown, fmt.Sprintf("%x", "hunter2")) || !strings.Contains(shown, hidden) {
-			t.Errorf("shown as %s", shown)
+			t.Errorf("a Text is shown as %s, want %s and not the value", shown, hidden)
 		}
 	}
 	if got := Text("").String(); got != "" {
-		t.Errorf("an empty text shows as %q", got)
+		t.Errorf("an empty Text is shown as %q, want an empty string", got)
 	}
 	var back Text
 	if err := back.UnmarshalText([]byte("hunter2")); err != nil || string(back) != "hunter2" {
-		t.Errorf("UnmarshalText gave %q, %v", string(back), err)
+		t.Errorf("UnmarshalText(hunter2) set %q, %v", string(back), err)
 	}
 }
