@@ -221,7 +221,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 	s.fails(t, exitFailure, []string{"is empty"}, "import", writeFile(t, "e.csv", ""))
 	s.fails(t, exitFailure, []string{"UTF-16"}, "import", writeFile(t, "e.csv", "\xff\xfeu\x00"))
 	s.fails(t, exitFailure, []string{"board not found"}, "import", file, "--board", "nope")
-	s.fails(t, exitFailure, []string{"breaks off", "get it again"}, "import", writeFile(t, "cut.csv.gz", zipped(t, "user_id,points\nada,1\n")[:35]))
+	s.fails(t, exitFailure, []string{"ends too early", "download it again"}, "import", writeFile(t, "cut.csv.gz", zipped(t, "user_id,points\nada,1\n")[:35]))
 	for _, args := range [][]string{
 		{"--batch", "0"}, {"--in-flight", "65"}, {"--format", "xml"}, {"--delimiter", "ab"}, {"--score-format", "x"}, {"--time-zone", "Mars"}, {"--filter", "x"},
 		{"--const", "speed=1"}, {"--const", "tie_breakers.goals=1"},

@@ -15,9 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ErrRejected is returned if brokers refuse the credentials, or TLS with them fails. It
-// is a [leaderboard.ErrUnavailable], but a retry succeeds only after somebody has
-// corrected the settings or the brokers.
+// ErrRejected means that brokers refuse the credentials, or that the TLS handshake with
+// the brokers fails. For errors.Is it is also a [leaderboard.ErrUnavailable]. A retry
+// can succeed only after an operator has corrected the settings or the brokers.
 var ErrRejected error = rejected{}
 
 type rejected struct{}
@@ -26,16 +26,17 @@ func (rejected) Error() string { return "the brokers reject this client" }
 
 func (rejected) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
-// ConnectError returns err, with which a client of c failed to connect to brokers, as one
-// line that names the brokers and the settings to correct.
-// Errors: [ErrRejected], or what [Unavailable] returns.
+// ConnectError describes err, the error of connecting to brokers with the configuration
+// c. The result is one line that names the brokers and the settings to correct. It
+// wraps [ErrRejected] or is an error of [Unavailable]. If err is nil, the result is
+// nil.
 func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil
 	}
 	where := "brokers " + strings.Join(brokers, ",")
 	if errors.Is(err, sarama.ErrOutOfBrokers) {
-		// This error may lack its cause, or hold a line for each broker.
+		// This error may lack its cause, or contain a line for each broker.
 		err = cause(brokers, c, err)
 	}
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
@@ -45,7 +46,7 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
 		return fmt.Errorf("%s: %w: they do not offer kafka.mechanism %s: %w", where, ErrRejected, c.Net.SASL.Mechanism, err)
 	case errors.Is(err, sarama.ErrIllegalSASLState):
-		return fmt.Errorf("%s: %w: they do not authenticate users at this address: remove kafka.username, or name another address: %w", where, ErrRejected, err)
+		return fmt.Errorf("%s: %w: they do not authenticate users at this address: remove kafka.username, or set another address: %w", where, ErrRejected, err)
 	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
 		return fmt.Errorf("%s: %w: %w", where, ErrRejected, err)
 	case errors.Is(err, io.EOF) && c.Net.SASL.Enable:
@@ -56,8 +57,8 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	return fmt.Errorf("%s: %w", where, Unavailable(err))
 }
 
-// cause returns the reason of an [sarama.ErrOutOfBrokers]: the error of one broker. If
-// the client does not report one, cause connects to the first broker to find it.
+// cause returns the cause of err, an [sarama.ErrOutOfBrokers]: the error of one broker.
+// If err contains no such error, cause connects to the first broker to get it.
 func cause(brokers []string, c *sarama.Config, err error) error {
 	if each, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
 		return each.Unwrap()[0]
@@ -66,21 +67,21 @@ func cause(brokers []string, c *sarama.Config, err error) error {
 	if failed := b.Open(c); failed != nil {
 		return err
 	}
-	defer func() { _ = b.Close() }() // the error that matters is known
+	defer func() { _ = b.Close() }() // an error of Close does not matter
 	if _, failed := b.Connected(); failed != nil {
 		return fmt.Errorf("%s: %w", brokers[0], failed)
 	}
 	return err
 }
 
-// dialer adapts a function to the dialer of Kafka's client, which has no context.
+// dialer adapts a function to the interface of Kafka's client, which passes no context.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (d dialer) Dial(network, addr string) (net.Conn, error) {
 	return d(context.Background(), network, addr)
 }
 
-// scramClient proves a password with SCRAM, without sending it.
+// scramClient performs SCRAM authentication, which does not send the password.
 type scramClient struct {
 	mechanism    string
 	conversation *scram.ClientConversation

@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// secured starts a broker with TLS, which requires a client certificate, and SASL.
+// secured starts brokers with TLS that require a client certificate.
 func secured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []string {
 	t.Helper()
 	pair, err := ca.Issue("broker", "127.0.0.1")
@@ -38,9 +38,9 @@ func secured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []string 
 	return fake(t, append(opts, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}))...)
 }
 
-// A client with the right credentials connects. Each wrong one gets one line that names
-// the brokers and the setting. These brokers close the connection where Kafka answers
-// that the credentials are wrong.
+// A client with correct credentials connects. For wrong credentials, the error is one
+// line that names the brokers and the setting. The brokers of this test close the
+// connection if credentials are wrong. Real brokers answer with an error.
 func TestConnectWithCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -64,22 +64,22 @@ func TestConnectWithCredentials(t *testing.T) {
 		brokers  []string
 		options  kafka.Options
 		tls      *certs.Client
-		want     string // in the error; empty means none
+		want     string // a part of the error; empty means no error
 		rejected bool
 	}{
 		{"PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "plain"}, nil, "", false},
 		{"SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram256"}, nil, "", false},
 		{"SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, nil, "", false},
 		{"TLS and SCRAM-SHA-512", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &certified, "", false},
-		{"no credentials for none", neither, kafka.Options{}, nil, "", false},
+		{"no credentials, and none required", neither, kafka.Options{}, nil, "", false},
 		{"wrong password, PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "wrong"}, nil, "may refuse kafka.username and kafka.password", false},
 		{"wrong password, SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false},
 		{"unknown user, SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "bob", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false},
-		{"no credentials", withUsers, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false},
+		{"no credentials, but required", withUsers, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false},
 		{"no TLS", both, kafka.Options{}, nil, "kafka.tls.enabled", false},
 		{"no client certificate", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &trust, "set kafka.tls.cert and kafka.tls.key", true},
 		{"another authority", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &stranger, "kafka.tls.ca", true},
-		{"TLS with a broker without", neither, kafka.Options{}, &certified, "see kafka.tls.enabled", false},
+		{"TLS with a broker without TLS", neither, kafka.Options{}, &certified, "see kafka.tls.enabled", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestConnectWithCredentials(t *testing.T) {
 			case err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.brokers[0]) || strings.Contains(err.Error(), "\n"):
 				t.Errorf("error %q, want one line with %q", err, tt.want)
 			case errors.Is(err, kafka.ErrRejected) != tt.rejected || !errors.Is(err, leaderboard.ErrUnavailable):
-				t.Errorf("error %q, want rejected %t, and unavailable", err, tt.rejected)
+				t.Errorf("error %q, want ErrRejected: %t, and ErrUnavailable", err, tt.rejected)
 			}
 		})
 	}

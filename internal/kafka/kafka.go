@@ -1,6 +1,5 @@
-// Package kafka holds what all Kafka clients of the service share: the client
-// configuration, the topics, the form of messages, and the rule which errors may be
-// retried.
+// Package kafka contains the code that all Kafka clients of the service share: the
+// client configuration, the topics, the form of messages, and the retry of errors.
 package kafka
 
 import (
@@ -17,21 +16,22 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Options are the settings of the connections to the brokers. The zero value is
-// usable: it means connections without TLS and without credentials.
+// Options are the settings of the connections to the brokers. With the zero value,
+// connections have no TLS and no credentials.
 type Options struct {
-	// Mechanism is how Username and Password authenticate the client: PLAIN,
-	// SCRAM-SHA-256 or SCRAM-SHA-512. It has no effect without a Username.
+	// Mechanism is the SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. If
+	// Username is empty, the client does not authenticate, and Mechanism has no effect.
 	Mechanism, Username, Password string
-	// Dial connects to a broker with TLS, and bounds how long that takes. If it is nil,
-	// connections are without TLS.
+	// Dial connects to a broker with TLS, within a timeout. If it is nil, connections
+	// have no TLS.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Rack is the rack of the client. If it is set, brokers may let consumers read from
 	// a replica of the same rack.
 	Rack string
-	// ConnectTimeout bounds the connection to a broker without TLS. Default 5 s.
+	// ConnectTimeout is the longest time to connect to a broker if Dial is nil. Default
+	// 5 s.
 	ConnectTimeout time.Duration
-	// Timeout bounds the wait for an answer of a broker. Default 30 s.
+	// Timeout is the longest wait for an answer of a broker. Default 30 s.
 	Timeout time.Duration
 }
 
@@ -41,10 +41,10 @@ func Config(clientID string) *sarama.Config { return Options{}.Config(clientID) 
 
 // Config returns the client configuration that all clients start from.
 //
-// Messages are partitioned by the murmur2 hash of their key, as in Java clients and
-// in librdkafka with murmur2_random. So every producer puts a user on the same
-// partition. All in-sync replicas acknowledge a message, and the idempotent
-// producer writes it once.
+// The murmur2 hash of a message's key determines the partition, as in Java clients and
+// in librdkafka with murmur2_random. All producers therefore write the results of a
+// user to the same partition. All in-sync replicas acknowledge a message, and the
+// idempotent producer writes it once.
 func (o Options) Config(clientID string) *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = clientID
@@ -64,8 +64,8 @@ func (o Options) Config(clientID string) *sarama.Config {
 	c.Net.ReadTimeout = cmp.Or(o.Timeout, 30*time.Second)
 	c.Net.WriteTimeout = c.Net.ReadTimeout
 	c.Metadata.AllowAutoTopicCreation = false
-	c.Metadata.Timeout = 10 * time.Second          // bounds how long startup waits for brokers that do not answer
-	c.Metadata.RefreshFrequency = 30 * time.Second // bounds how long a new partition stays unnoticed
+	c.Metadata.Timeout = 10 * time.Second          // the longest wait at startup for brokers that do not answer
+	c.Metadata.RefreshFrequency = 30 * time.Second // the longest time until a new partition is noticed
 	if o.Dial != nil {
 		c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, dialer(o.Dial)
 	}
@@ -92,16 +92,16 @@ func Unavailable(err error) error {
 			return err
 		}
 	}
-	if _, ok := errors.AsType[sarama.ConfigurationError](err); ok { // also: a message larger than the client allows
+	if _, ok := errors.AsType[sarama.ConfigurationError](err); ok { // for example, a message that is too large for the client
 		return err
 	}
 	return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err)
 }
 
-// Retry calls f until f returns nil. The intervals between the calls grow to about
-// 10 s. After each failure, Retry calls notify with the error and the time until the
-// next call. notify may be nil. After ctx is done, Retry does not call f.
-// Errors: the error of ctx, if ctx is done before f succeeds.
+// Retry calls f until f returns nil. The interval between two calls grows to about 10
+// s. After each failure, Retry calls notify, unless notify is nil, with the error and
+// the time until the next call. If ctx is done before f succeeds, Retry stops and
+// returns the error of ctx.
 func Retry(ctx context.Context, f func() error, notify func(err error, in time.Duration)) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.MaxInterval = 10 * time.Second

@@ -32,8 +32,9 @@ func partitionOf(t *testing.T, key string, n int32) int32 {
 	return p
 }
 
-// Keys have the partitions that Java clients choose. The hashes are from the Java
-// client's own test (UtilsTest); it clears the sign bit before it takes the modulus.
+// Keys have the partitions that Java clients choose. The hashes are from UtilsTest, a
+// test of the Java client. The Java client clears the sign bit of a hash before the
+// modulo operation.
 func TestPartitionsMatchJavaClients(t *testing.T) {
 	for key, hash := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
@@ -50,8 +51,8 @@ func TestPartitionsMatchJavaClients(t *testing.T) {
 	}
 }
 
-// librdkafka with partitioner=murmur2 puts every key on the same partition as
-// producers with Config.
+// librdkafka with partitioner=murmur2 and producers with Config choose the same
+// partition for every key.
 func TestPartitionsMatchLibrdkafka(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	const n = 7
@@ -100,7 +101,7 @@ func TestPartitionsMatchLibrdkafka(t *testing.T) {
 	}
 }
 
-// Retry calls f until it succeeds, and notify after each failure.
+// Retry calls f until f succeeds. After each failure it calls notify.
 func TestRetryUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, failures := 0, 0
@@ -120,7 +121,7 @@ func TestRetryUntilSuccess(t *testing.T) {
 	})
 }
 
-// Retry does not call f once its context is done.
+// After its context is done, Retry does not call f.
 func TestRetryStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +134,7 @@ func TestRetryStopsWithItsContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || calls != 1 {
 			t.Errorf("Retry = %v after %d calls, want context.Canceled after 1", err, calls)
 		}
-		if err := kafka.Retry(ctx, func() error { t.Error("called"); return nil }, nil); !errors.Is(err, context.Canceled) {
+		if err := kafka.Retry(ctx, func() error { t.Error("Retry called f, want no call"); return nil }, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("Retry after the end of its context = %v, want context.Canceled", err)
 		}
 	})

@@ -5,15 +5,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ContentType is the header that names the encoding of a message's value, which is
-// [Protobuf] or [JSON]. Without the header, the encoding is [Protobuf].
+// ContentType is the header with the encoding of a message's value: [Protobuf] or
+// [JSON]. If a message lacks the header, the encoding is [Protobuf].
 const (
 	ContentType = "content-type"
 	Protobuf    = "application/x-protobuf"
 	JSON        = "application/json"
 )
 
-// NewMessage returns a message with value in protobuf.
+// NewMessage returns a message whose value is encoded as protobuf.
 func NewMessage(topic, key string, value proto.Message) (*sarama.ProducerMessage, error) {
 	bytes, err := proto.Marshal(value)
 	if err != nil {

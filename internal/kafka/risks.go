@@ -9,11 +9,11 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Risks returns a line for each setting of the topics with which Kafka could lose
-// results, and says how to correct it. If o has a replication factor, Risks also checks
-// the topics that [EnsureTopics] would create, and that existing topics have as many
-// replicas.
-// Errors: [leaderboard.ErrUnavailable], [ErrRejected], or any that a retry cannot fix.
+// Risks returns a line for each topic setting that could make Kafka lose results. The
+// line also states how to correct the setting. If o.ReplicationFactor is set, Risks
+// also checks that existing topics have as many replicas, and that it is safe for
+// topics that do not exist yet. Errors: [leaderboard.ErrUnavailable], [ErrRejected]. A
+// retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {
@@ -84,10 +84,10 @@ func (o TopicOptions) risksOf(topic string, replicas int, settings map[string]st
 		add("has 1 replica, and the loss of its broker loses results: " + reassign)
 	}
 	if settings["min.insync.replicas"] == "1" && replicas > 1 {
-		add("acknowledges results that only one of %d replicas has: set its min.insync.replicas to 2", replicas)
+		add("acknowledges results that only one of its %d replicas has stored: set its min.insync.replicas to 2", replicas)
 	}
 	if policy := settings["cleanup.policy"]; policy != "" && policy != "delete" {
-		add("has cleanup.policy=%s, which deletes results before their time: set it to delete", policy)
+		add("has cleanup.policy=%s, which deletes results before the end of the retention: set it to delete", policy)
 	}
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
 	if kept := time.Duration(ms) * time.Millisecond; err == nil && ms >= 0 && ms < o.Retention.Milliseconds() {

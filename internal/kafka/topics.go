@@ -11,15 +11,16 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Topics names the topics of one service. The zero value is usable.
+// Topics contains the names of the topics of one service. In the zero value, the prefix
+// is empty.
 type Topics struct {
-	// Prefix starts every topic name, so that several services can share a Kafka
-	// cluster. It must not contain a dot.
+	// Prefix is the prefix of every topic name. With different prefixes, several
+	// services can share a Kafka cluster. It must not contain a dot.
 	Prefix string
 }
 
-// Results returns the name of the topic for match results. A mirror of another region's
-// topic has the region's name and a dot before this name.
+// Results returns the name of the topic for match results. The name of a topic mirrored
+// from another region is the region's name, a dot and this name.
 func (t Topics) Results() string { return t.Prefix + "match-results" }
 
 // DeadLetters returns the name of the topic for messages that are not valid match results.
@@ -28,12 +29,12 @@ func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
 // Updates returns the name of the topic on which consumers publish the outcome of each result.
 func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 
-// TopicOptions are the settings that [EnsureTopics] creates topics with.
+// TopicOptions are the settings with which [EnsureTopics] creates topics.
 type TopicOptions struct {
 	Topics
-	// Partitions is the number of partitions of every topic. Choose a number that will
-	// always be enough: if it grows, users move to other partitions. Mirrored topics
-	// must have the same number.
+	// Partitions is the number of partitions of every topic. Choose a number that is
+	// always enough: if the number grows, users move to other partitions. Mirrored
+	// topics must have the same number of partitions.
 	Partitions int
 	// ReplicationFactor is the number of replicas of every topic. A majority of the
 	// replicas must acknowledge a message, for example 2 of 3.
@@ -48,8 +49,8 @@ func (o TopicOptions) minInSync() int { return o.ReplicationFactor/2 + 1 }
 // names returns the names of all topics.
 func (t Topics) names() []string { return []string{t.Results(), t.DeadLetters(), t.Updates()} }
 
-// EnsureTopics creates the missing topics. It returns their names once every partition
-// of these topics has a leader. It does not change existing topics; see [Risks].
+// EnsureTopics creates the missing topics. After every partition of these topics has a
+// leader, it returns their names. It does not change existing topics: see [Risks].
 func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (created []string, err error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {
@@ -67,8 +68,8 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		}
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync}
 		if topic == o.Results() {
-			// The time of a message bounds when its result was received. So it must be the
-			// broker's time: the clock of a producer may be wrong.
+			// Consumers use the time of a message to limit the time when its result was
+			// received. The clock of a producer may be wrong, so use the broker's time.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
@@ -101,7 +102,7 @@ func awaitLeaders(ctx context.Context, brokers []string, c *sarama.Config, topic
 	return err
 }
 
-// checkLeaders asks for the newest offset of every partition. Only the leader of a
+// checkLeaders requests the newest offset of every partition. Only the leader of a
 // partition can answer.
 func checkLeaders(client sarama.Client, topics []string) error {
 	if err := client.RefreshMetadata(topics...); err != nil {

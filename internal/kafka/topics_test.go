@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// fake starts brokers in this process.
+// fake starts three fake brokers in this process and returns their addresses.
 func fake(t *testing.T, opts ...kfake.Opt) []string {
 	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3)}, opts...)...)
@@ -24,7 +24,7 @@ func fake(t *testing.T, opts ...kfake.Opt) []string {
 	return c.ListenAddrs()
 }
 
-// Existing topics stay as they are, and missing ones are created.
+// EnsureTopics creates missing topics and does not change existing topics.
 func TestEnsureTopics(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	o := kafka.TopicOptions{Topics: kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour}
@@ -32,42 +32,42 @@ func TestEnsureTopics(t *testing.T) {
 		return kafka.EnsureTopics(t.Context(), brokers, kafka.Config("test"), o)
 	}
 	if created, err := ensure(); err != nil || len(created) != 3 {
-		t.Fatalf("EnsureTopics created %v, %v", created, err)
+		t.Fatalf("EnsureTopics created %v, %v, want 3 topics", created, err)
 	}
 	if created, err := ensure(); err != nil || len(created) != 0 {
-		t.Errorf("EnsureTopics again created %v, %v", created, err)
+		t.Errorf("the second EnsureTopics created %v, %v, want none", created, err)
 	}
 	risks, err := kafka.Risks(brokers, kafka.Config("test"), o)
 	if err != nil || len(risks) != 3 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
-		t.Errorf("Risks = %q, %v; want one of each topic", risks, err)
+		t.Errorf("Risks = %q, %v; want one risk for each topic", risks, err)
 	}
 	o.ReplicationFactor, o.Retention = 3, 2*time.Hour
 	risks, err = kafka.Risks(brokers, kafka.Config("test"), o)
 	if err != nil || len(risks) != 6 || !strings.Contains(risks[0], "has 1 replicas, but 3 are required") || !strings.Contains(risks[1], "keeps messages for 1h0m0s, less than the required 2h0m0s") {
-		t.Errorf("Risks = %q, %v; want the replicas and the retention of each topic", risks, err)
+		t.Errorf("Risks = %q, %v; want two risks for each topic: the replicas and the retention", risks, err)
 	}
 }
 
-// Each setting that could lose results is named, and no other.
+// Risks reports exactly the settings that could make Kafka lose results.
 func TestRisks(t *testing.T) {
 	const day = "86400000"
 	safe := map[string]string{"min.insync.replicas": "2", "retention.ms": day, "cleanup.policy": "delete"}
 	tests := []struct {
 		name     string
 		replicas int
-		settings map[string]string // that differ from the safe ones
+		settings map[string]string // the settings that differ from safe
 		asked    int
-		want     []string // of the topic match-results
+		want     []string // parts of the risks of the topic match-results
 	}{
-		{"as created", 3, nil, 3, nil},
-		{"more than asked", 3, map[string]string{"retention.ms": "-1"}, 2, nil},
+		{"safe settings", 3, nil, 3, nil},
+		{"more replicas and a longer retention than required", 3, map[string]string{"retention.ms": "-1"}, 2, nil},
 		{"one replica", 1, map[string]string{"min.insync.replicas": "1"}, 0, []string{`"match-results" has 1 replica, and the loss`}},
-		{"fewer replicas than asked", 2, nil, 3, []string{"has 2 replicas, but 3 are required"}},
+		{"fewer replicas than required", 2, nil, 3, []string{"has 2 replicas, but 3 are required"}},
 		{"one acknowledgement", 3, map[string]string{"min.insync.replicas": "1"}, 0, []string{"set its min.insync.replicas to 2"}},
 		{"compacted", 3, map[string]string{"cleanup.policy": "compact"}, 0, []string{"cleanup.policy=compact"}},
 		{"both policies", 3, map[string]string{"cleanup.policy": "compact,delete"}, 0, []string{"cleanup.policy=compact,delete"}},
 		{"a short retention", 3, map[string]string{"retention.ms": "3600000"}, 0, []string{"keeps messages for 1h0m0s, less than the required 24h0m0s"}},
-		{"all at once", 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "0"}, 0, []string{"has 1 replica,", "cleanup.policy=compact", "keeps messages for 0s"}},
+		{"all risks at once", 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "0"}, 0, []string{"has 1 replica,", "cleanup.policy=compact", "keeps messages for 0s"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,14 +107,14 @@ func TestRisks(t *testing.T) {
 	}
 }
 
-// Before topics exist, the requested replicas are checked. Without a request, missing
-// topics are no risk.
+// If topics do not exist, Risks checks the replication factor that they would get. If
+// it is 0, missing topics are no risk.
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
 	for asked, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {
 		got, err := kafka.Risks(brokers, kafka.Config("test"), kafka.TopicOptions{ReplicationFactor: asked})
 		if err != nil || len(got) != want || want > 0 && !strings.Contains(got[0], "would have 1 replica") {
-			t.Errorf("%d replicas: Risks = %q, %v; want %d", asked, got, err, want)
+			t.Errorf("replication factor %d: Risks = %q, %v; want %d risks", asked, got, err, want)
 		}
 	}
 }

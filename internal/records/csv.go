@@ -19,7 +19,7 @@ type csvReader struct {
 	feed   feeder
 }
 
-// feeder passes one record at a time to a csv.Reader.
+// feeder passes single records to a csv.Reader.
 type feeder struct{ rest []byte }
 
 func (f *feeder) Read(p []byte) (int, error) {
@@ -80,7 +80,7 @@ func (c *csvReader) readFields() (csvFields, error) {
 			row.Err = errNotUTF8
 		}
 		if row.Err != nil {
-			return row, nil //nolint:nilerr // row.Err holds the error
+			return row, nil //nolint:nilerr // row.Err contains the error
 		}
 		c.feed.rest = raw
 		row.fields, err = c.csv.Read()
@@ -88,7 +88,7 @@ func (c *csvReader) readFields() (csvFields, error) {
 			continue // a blank line
 		}
 		if err != nil {
-			c.reset() // the csv.Reader may still hold the rest of the row
+			c.reset() // drop the rest of the row, which the csv.Reader may have buffered
 			var parse *csv.ParseError
 			if errors.As(err, &parse) {
 				err = parse.Err

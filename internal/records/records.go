@@ -1,6 +1,6 @@
-// Package records reads CSV and newline-delimited JSON record by record, in
-// constant memory. A malformed record does not end the input: the record carries
-// its error, and reading continues at the next line.
+// Package records reads CSV and newline-delimited JSON record by record, in constant
+// memory. If a record is malformed, its Err is set, and reading continues at the next
+// line.
 package records
 
 import (
@@ -13,19 +13,20 @@ import (
 	"strings"
 )
 
-// MaxBytes is the greatest length of a record. The largest result that a server
-// accepts is far smaller.
+// MaxBytes is the greatest length of a record in bytes. Every result that a server
+// accepts is much shorter.
 const MaxBytes = 1 << 20
 
 // Record is one row of CSV or one line of JSON.
 type Record struct {
-	Line int64  // where the record begins, from 1
-	Raw  []byte // without the line end; valid until the next call of Next
-	// Err is the fault of a malformed record, or nil. If Err is not nil, the caller must
+	Line int64  // the number of the line where the record begins, from 1
+	Raw  []byte // the record's bytes without the line end; valid until the next call of Next
+	// Err describes the fault of a malformed record. If Err is not nil, the caller must
 	// not call Column.
 	Err error
-	// Column returns the value of a column or field, and false if it is absent, null
-	// or empty. A name with dots names a field of a nested JSON object.
+	// Column returns the value of a column or field. It returns false if the value is
+	// absent, null or empty. A name with dots, such as "race.id", selects a field of a
+	// nested JSON object.
 	Column func(name string) (Value, bool)
 }
 
@@ -34,7 +35,7 @@ type Value struct {
 	Text string
 	// Composite reports whether Text is a JSON array or object.
 	Composite bool
-	// Err is not nil if the value cannot be text.
+	// Err is set if the value is a string that is not valid UTF-8.
 	Err error
 }
 
@@ -56,7 +57,7 @@ type Options struct {
 	Name string
 	// Format is "csv" or "ndjson".
 	Format string
-	// Delimiter separates the columns of CSV. 0 is a tab for a file named .tsv and a
+	// Delimiter separates the columns of CSV. 0 means a tab if Name ends in .tsv, and a
 	// comma otherwise.
 	Delimiter byte
 }
@@ -69,8 +70,8 @@ var (
 	errUTF16      = errors.New("the input is UTF-16; save it as UTF-8")
 )
 
-// Open returns a reader of r, which may be compressed with gzip. It reads the
-// header of CSV.
+// Open returns a reader of the records in r. The input may be compressed with gzip. If
+// the format is CSV, Open reads the header.
 func Open(r io.Reader, o Options) (Reader, error) {
 	r, err := Decompress(r)
 	if err != nil {
@@ -103,8 +104,8 @@ func Open(r io.Reader, o Options) (Reader, error) {
 	return newCSVReader(r, delimiter)
 }
 
-// detect returns the format of the content of r, and a reader of the whole
-// content. JSON begins with a brace.
+// detect returns the format of r: JSON if r begins with a brace, and CSV otherwise. It
+// also returns a reader of the whole content.
 func detect(r io.Reader) (format string, whole io.Reader, err error) {
 	var first [512]byte
 	n, err := io.ReadFull(r, first[:])
@@ -118,8 +119,8 @@ func detect(r io.Reader) (format string, whole io.Reader, err error) {
 	return format, io.MultiReader(bytes.NewReader(first[:n]), r), nil
 }
 
-// Decompress returns a reader of the decompressed content if r is compressed with
-// gzip, and of the same content otherwise. UTF-16 is an error.
+// Decompress returns a reader of the content of r. If r is compressed with gzip, the
+// content is decompressed. If r is UTF-16, Decompress returns an error.
 func Decompress(r io.Reader) (io.Reader, error) {
 	var magic [2]byte
 	n, err := io.ReadFull(r, magic[:])
@@ -140,7 +141,7 @@ func Decompress(r io.Reader) (io.Reader, error) {
 type BrokenError struct{ Err error }
 
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("the input breaks off (%v); it is damaged or incomplete, get it again", e.Err)
+	return fmt.Sprintf("the input ends too early (%v); it is damaged or incomplete: copy or download it again", e.Err)
 }
 func (e *BrokenError) Unwrap() error { return e.Err }
 

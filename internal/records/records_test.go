@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readRows reads an input to its end. Each row is a record's line with the values
-// of columns, or with its error.
+// readRows reads an input to its end. It returns a text for each record: the number of
+// its line, then the values of columns or the record's error.
 func readRows(t *testing.T, r Reader, columns ...string) []string {
 	t.Helper()
 	var rows []string
@@ -107,8 +107,8 @@ func TestJSONRecords(t *testing.T) {
 		{"objects", `{"a":"x","b":1}` + "\r\n" + `{"b":true}`, "1 line|x|1; 2 line|-|true"},
 		{"blank lines", "\n" + `{"a":"x"}` + "\n \n", "2 line|x|-"},
 		{"byte order mark", "\xef\xbb\xbf" + `{"a":"x"}`, "1 line|x|-"},
-		{"null and empty are nothing", `{"a":null,"b":""}`, "1 line|-|-"},
-		{"numbers as written", `{"a":1e3,"b":12345678901234567890}`, "1 line|1e3|12345678901234567890"},
+		{"null and the empty text count as absent", `{"a":null,"b":""}`, "1 line|-|-"},
+		{"numbers keep their text", `{"a":1e3,"b":12345678901234567890}`, "1 line|1e3|12345678901234567890"},
 		{"lists and objects", `{"a":[1],"b":{"c":2}}`, `1 line|JSON [1]|JSON {"c":2}`},
 		{"escapes", `{"a":"\u00e9\n","b":"\"\\"}`, "1 line|é\n|\"\\"},
 		{"a lone surrogate", `{"a":"\ud800","b":"\ufffd"}`, "1 line|is not valid UTF-8|is not valid UTF-8"},
@@ -135,7 +135,7 @@ func TestJSONRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := readRows(t, r, "race.id", "race.at.day", "a.b", "race.none", "none.x"); !slices.Equal(got, []string{"1 line|7|x|1|-|-"}) {
-		t.Errorf("the fields with dotted names are %q, want 7, x, 1 and two absent ones", got)
+		t.Errorf("the fields with dotted names are %q, want 7, x, 1 and two absent fields", got)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := readRows(t, r, "a")
-	if last := rows[len(rows)-1]; !strings.HasPrefix(last, "broken: the input breaks off (unexpected EOF)") {
+	if last := rows[len(rows)-1]; !strings.HasPrefix(last, "broken: the input ends too early (unexpected EOF)") {
 		t.Errorf("a gzip file cut short ends with the row %q after %d rows, want a BrokenError", last, len(rows))
 	}
 	if _, err := Decompress(strings.NewReader("\xff\xfea\x00")); !errors.Is(err, errUTF16) {
@@ -168,7 +168,7 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 }
 
-// endless is a reader of one line that repeats, n bytes in total.
+// endless reads as copies of line, n bytes in total.
 type endless struct {
 	line string
 	at   int
@@ -246,7 +246,7 @@ func FuzzCSV(f *testing.F) {
 				t.Fatal(err)
 			}
 			if rec.Line <= lastLine || r.Offset() <= lastOffset || r.Offset() > int64(len(input)) {
-				t.Fatalf("a record at line %d that ends at offset %d follows one at line %d that ends at offset %d", rec.Line, r.Offset(), lastLine, lastOffset)
+				t.Fatalf("a record at line %d that ends at offset %d follows a record at line %d that ends at offset %d, want greater numbers", rec.Line, r.Offset(), lastLine, lastOffset)
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
 			if whole && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
@@ -269,7 +269,7 @@ func FuzzJSON(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Each non-blank line is one record.
+		// Each line that is not blank is one record.
 		var want []string
 		for line := range bytes.SplitSeq(bytes.TrimPrefix(input, byteOrderMark), []byte("\n")) {
 			if line = bytes.TrimSpace(line); len(line) > 0 {

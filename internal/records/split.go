@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// splitter splits an input into records at line ends. For CSV it ignores the line
-// ends inside quotes.
+// splitter splits an input into records at line ends. In CSV, a line end inside quotes
+// does not end the record.
 type splitter struct {
 	r         io.Reader
 	delimiter byte // the delimiter of CSV; 0 for JSON
 	buf       []byte
-	start     int // buf[start:] is not consumed
+	start     int // buf[start:] is not returned yet
 	err       error
 	at        int64 // offset of buf[start]
-	line      int64 // of buf[start]
+	line      int64 // the line of buf[start]
 }
 
 func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
@@ -56,12 +56,12 @@ const (
 	afterQuote // after a quote inside a quoted field; that quote may end the field
 )
 
-// next returns a record with its line end, and the number of the line in which the
-// record begins. If err is errTooLong or errOpenQuote, next has skipped the malformed
-// line.
+// next returns a record with its line end, and the number of the record's first line.
+// If err is errTooLong or errOpenQuote, the next call continues after the record's
+// first line.
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
-	state, firstLine := fieldStart, -1 // firstLine: length of the record's first line, -1 before its end
+	state, firstLine := fieldStart, -1 // firstLine is the length of the record's first line, or -1 until its end is found
 	for i := 0; ; i++ {
 		for s.start+i == len(s.buf) {
 			if !s.fill() {
@@ -98,8 +98,8 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	}
 }
 
-// last returns the rest of the input at its end. open reports whether the rest ends
-// inside quotes.
+// last returns the last record, whose line end may be missing. open reports whether the
+// input ends inside quotes.
 func (s *splitter) last(line int64, open bool, firstLine int) ([]byte, int64, error) {
 	switch {
 	case !errors.Is(s.err, io.EOF):
