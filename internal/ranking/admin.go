@@ -13,8 +13,8 @@ import (
 // Admin administers boards, seasons and users.
 type Admin struct{ *shared }
 
-// CreateBoard creates a board and returns it as stored. It does not set defaults:
-// a grace of 0, for example, means no grace. Errors: [leaderboard.FieldError],
+// CreateBoard creates a board and returns it as stored. It does not set defaults: for
+// example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
 // [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
 	b.CreatedAt = leaderboard.Truncate(a.now())
@@ -32,7 +32,8 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 	return a.Board(ctx, b.ID)
 }
 
-// explainExists returns err with the rules in which the stored board differs from b.
+// explainExists adds to err the rules and settings in which the stored board differs
+// from b.
 func (a *Admin) explainExists(ctx context.Context, b *leaderboard.Board, err error) error {
 	have, readErr := a.store.Board(ctx, b.ID)
 	if readErr != nil {
@@ -44,8 +45,8 @@ func (a *Admin) explainExists(ctx context.Context, b *leaderboard.Board, err err
 	return err
 }
 
-// EnsureDefaultBoard creates the default board unless it exists. Its order is
-// higher first, its policy sum, and its seasons are the months in UTC.
+// EnsureDefaultBoard creates the default board if no board has its id. The default
+// board sums points, ranks higher sums first, and has a season for each month in UTC.
 func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 	if _, err := a.store.Board(ctx, leaderboard.DefaultBoard); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
@@ -55,15 +56,15 @@ func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 		Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: leaderboard.DefaultGrace},
 	})
 	if errors.Is(err, leaderboard.ErrBoardExists) {
-		return nil // another process has created the board since the check, with other settings
+		return nil // after the check, another process created the board with other settings
 	}
 	return err
 }
 
-// AmendBoard changes settings of a board. It calls change with the stored board.
-// Errors: [leaderboard.ErrBoardNotFound], those of [leaderboard.Board.Amend] if change
-// alters a setting that must stay, and a [leaderboard.FieldError] if a sealed season
-// would take results again.
+// AmendBoard changes settings of a board. It calls change with a copy of the stored
+// board. Errors: [leaderboard.ErrBoardNotFound]; the errors of
+// [leaderboard.Board.Amend]; a [leaderboard.FieldError] if a sealed season would accept
+// results again.
 func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	seasons, err := a.store.Seasons(ctx, id)
 	if err != nil {
@@ -78,25 +79,24 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 			season, err := b.Season.ByID(r.Season)
 			if err == nil && !r.SealedAt.IsZero() && !b.Closed(season, a.now()) {
 				return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf(
-					"must not open the sealed season %q again, which would take results until %v", r.Season, b.ClosesAt(season).UTC().Format(time.RFC3339))}
+					"must not reopen the sealed season %q, which would accept results until %v", r.Season, b.ClosesAt(season).UTC().Format(time.RFC3339))}
 			}
 		}
 		return nil
 	})
 }
 
-// DeleteBoard deletes a board and all its data. Results that were received until now
-// never appear in a later board with the id. Errors:
+// DeleteBoard deletes a board and all its data. Results that were received before now
+// are never applied to a later board with the same id. Errors:
 // [leaderboard.ErrBoardNotFound].
 func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	seasons, err := a.store.Seasons(ctx, id)
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
-	// The ranks are dropped before the board is deleted. If the index does not answer,
-	// the caller can retry, and a new board with the same id never finds these ranks.
-	// A reader may load a season again between the two steps, so the ranks are dropped
-	// a second time after the board is deleted.
+	// Drop the ranks before deleting the board. If the index does not answer, the board
+	// still exists, and the caller can retry. A reader may reload a season between the
+	// two steps. Therefore drop the ranks again after deleting the board.
 	drop := func() error {
 		for _, r := range seasons {
 			if err := a.index.Drop(ctx, r.SeasonKey); err != nil {
@@ -119,9 +119,9 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return drop()
 }
 
-// Export calls send with the results of the selected seasons that count or are
-// retracted. It proceeds season by season, and user by user within a season. It stops
-// at the first error of send.
+// Export calls send for each result that stands in the selected seasons, retractions
+// too. It proceeds season by season, and user by user within a season. It stops at the
+// first error of send.
 func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {

@@ -22,10 +22,10 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
 	f.wantList(ranking.Query{Board: "c"})
 	if got := f.submit("b", points("ann", "m2", 5)); got.Ranks.Competition != 0 || got.Score != 10 {
-		t.Errorf("submit of a banned user: %+v", got)
+		t.Errorf("submit of a banned user: %+v, want no rank and score 10", got)
 	}
 	if scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition); err != nil || len(scores) != 0 {
-		t.Errorf("scores of a banned user: %+v, %v", scores, err)
+		t.Errorf("scores of a banned user: %+v, %v, want none", scores, err)
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
@@ -33,21 +33,21 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 1 2")
 	scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition)
 	if err != nil || len(scores) != 2 || scores[0].Score != 10 || scores[1].Score != 6 || scores[1].Rank != 1 {
-		t.Errorf("scores: %+v, %v", scores, err)
+		t.Errorf("scores after the ban was lifted: %+v, %v, want 10 on board b and 6 at rank 1 on board c", scores, err)
 	}
 	if ban, err := f.UserBans(t.Context(), "ann"); err != nil || len(ban) != 1 || ban[0].Banned {
-		t.Errorf("ban: %+v, %v", ban, err)
+		t.Errorf("bans after the ban was lifted: %+v, %v, want one lifted ban", ban, err)
 	}
 	if err := f.Erase(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
 	if got := f.try("b", points("ann", "m", 5)); got.Reason != leaderboard.ReasonErased {
-		t.Errorf("submit at the time of the erasure: %+v", got)
+		t.Errorf("submit at the time of the erasure: %+v, want a rejection as USER_ERASED", got)
 	}
 	f.clock.set(start.Add(time.Second))
 	if got := f.submit("b", points("ann", "m", 3)); got.Score != 3 || got.Ranks.Competition != 1 {
-		t.Errorf("submit after the erasure: %+v", got)
+		t.Errorf("submit after the erasure: %+v, want score 3 at rank 1", got)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestEnsureDefaultBoardCanBeRepeated(t *testing.T) {
 	}
 	b, err := f.Board(t.Context(), leaderboard.DefaultBoard)
 	if err != nil || b.Policy != leaderboard.Sum || b.Order != leaderboard.HigherFirst || b.Season.Kind != leaderboard.Monthly {
-		t.Errorf("default board %+v, %v", b, err)
+		t.Errorf("default board %+v, %v, want a monthly board that sums points, higher first", b, err)
 	}
 }
 
@@ -68,27 +68,27 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
 	if _, err := f.CreateBoard(t.Context(), sumBoard); err != nil {
-		t.Errorf("second creation of a board: %v", err)
+		t.Errorf("second creation of a board: %v, want no error", err)
 	}
 	if _, err := f.CreateBoard(t.Context(), leaderboard.Board{ID: "b"}); !errors.Is(err, leaderboard.ErrBoardExists) {
-		t.Errorf("creation of a board that exists with other rules: %v", err)
+		t.Errorf("creation of a board that exists with other rules: %v, want ErrBoardExists", err)
 	}
 	if _, err := f.CreateBoard(t.Context(), leaderboard.Board{ID: ""}); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("creation of a board without an id: %v", err)
+		t.Errorf("creation of a board without an id: %v, want ErrInvalid", err)
 	}
 	amended, err := f.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error { b.Title = "New"; return nil })
 	if err != nil || amended.Title != "New" {
-		t.Errorf("amended board: %+v, %v", amended, err)
+		t.Errorf("AmendBoard = %+v, %v, want the title New", amended, err)
 	}
 	if b, err := f.Board(t.Context(), "b"); err != nil || b.Title != "New" {
-		t.Errorf("board after the amendment: %+v, %v", b, err)
+		t.Errorf("board after the amendment: %+v, %v, want the title New", b, err)
 	}
 	f.submit("b", points("u", "m", 1))
 	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Board(t.Context(), "b"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
-		t.Errorf("read of a deleted board: %v", err)
+		t.Errorf("read of a deleted board: %v, want ErrBoardNotFound", err)
 	}
 	f.create(sumBoard)
 	f.wantList(ranking.Query{Board: "b"})

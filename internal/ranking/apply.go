@@ -13,8 +13,8 @@ import (
 // timestamp may be a retry of a result of the previous season.
 const retryWindow = 24 * time.Hour
 
-// Applier applies complete results to the store and the ranks. The consumer of Kafka
-// uses it, and so does the [Submitter] of the embedded engine.
+// Applier applies complete results to the store and the ranks. The Kafka consumer and
+// the [Submitter] of the embedded engine use it.
 type Applier struct {
 	*shared
 	reader     *Reader
@@ -24,19 +24,19 @@ type Applier struct {
 	lastStamp time.Time // the latest time that stamp returned
 }
 
-// Synced reports whether the index has every update so far; see
-// [leaderboard.Index].
+// Synced reports whether the index has every update so far: see [leaderboard.Index].
 func (a *Applier) Synced() bool { return a.index.Synced() }
 
-// Apply makes complete results of a board durable and updates the ranks. If the
-// season of a result is sealed, Apply amends the season's final standings. If ctx is
-// done before the work is, Apply returns the error of ctx, but the work continues.
+// Apply makes complete results of a board durable and updates the ranks. If the season
+// of a result is sealed, Apply amends the season's final standings. If ctx is done
+// before Apply has finished, Apply returns the error of ctx, but its work continues in
+// the background.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
 		report, err := a.store.Apply(ctx, b, results)
 		if err != nil {
 			if errors.Is(err, leaderboard.ErrBoardNotFound) {
-				a.forgetBoard(b.ID) // the cached board was deleted
+				a.forgetBoard(b.ID) // the board was deleted, so remove it from the cache
 			}
 			return report, err
 		}
@@ -94,7 +94,8 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 }
 
 // RanksOf returns the competition rank of each rank key in the overall ladder of a
-// season. If no entry has the key, the rank is that of a new entry with the key.
+// season. If no entry has a rank key, its rank is the rank that a new entry with the
+// key would have.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
 	b, err := a.board(ctx, key.Board)
 	if err != nil {
@@ -111,8 +112,8 @@ func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys [
 	return ranks, err
 }
 
-// Complete sets the fields that a submitted result may omit, which are its match id
-// and its times. It then sets the season for the result's AchievedAt. Errors:
+// Complete sets the fields that a submitted result may omit: the match id and the
+// times. It sets the season by the result's AchievedAt. Errors:
 // [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
@@ -141,9 +142,10 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 }
 
 // completeRetry handles a result r whose time was assigned shortly after the start of
-// season. If the previous season has a result of the same match whose time was also
-// assigned, r is a retry or a correction of that result. The match must count once,
-// so completeRetry moves r into the previous season.
+// season. r may be a retry or a correction of a result that was received before the
+// start. In that case, the previous season has a result of the same match whose time
+// was also assigned. The match must count once, so completeRetry moves r into the
+// previous season.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	before, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
@@ -166,9 +168,8 @@ func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, seaso
 	return nil
 }
 
-// stamp returns the present time in microseconds. Each time that it returns is later
-// than the one before: if the clock has not advanced, stamp adds a microsecond to the
-// last time.
+// stamp returns the present time in microseconds. Its results always increase: if the
+// clock has not advanced, stamp returns the previous result plus a microsecond.
 func (a *Applier) stamp() time.Time {
 	a.stampMu.Lock()
 	defer a.stampMu.Unlock()

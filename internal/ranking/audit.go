@@ -15,7 +15,7 @@ const MaxActs = 1000
 // ActQuery selects acts of the audit log. Empty fields select all.
 type ActQuery struct {
 	Actor  string
-	Action string // an action, or the part of one before its dot
+	Action string // an action such as "board.update", or its part before the dot
 	Board  leaderboard.BoardID
 	User   leaderboard.UserID
 	Since  time.Time          // acts of this time or later
@@ -35,7 +35,8 @@ func (a *Admin) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	return a.store.AppendAct(ctx, act)
 }
 
-// Acts returns a page of the audit log. It reads the log from the start of the page.
+// Acts returns a page of the audit log. It reads the log from q.After, so its cost does
+// not depend on the earlier pages.
 func (a *Admin) Acts(ctx context.Context, q ActQuery) (ActPage, error) {
 	if q.Limit < 1 || q.Limit > MaxActs {
 		return ActPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxActs, q.Limit)}

@@ -14,10 +14,11 @@ import (
 
 const maxReasonBytes = 256
 
-// SetBan bans a user or lifts the ban, on the ban's board or on every board, and returns
-// the ban that then stands. It sets the ban's At and Revision. A banned user is hidden in
-// past and sealed seasons too. Results of the user are still stored, and count when the
-// ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if a ban names an unknown board.
+// SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and
+// Revision of ban, and returns the state of the ban that then stands. A banned user is
+// hidden in past and sealed seasons too. The store still accepts results of the user.
+// They count after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if a ban's
+// board does not exist.
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	ban.At, ban.Revision = leaderboard.Truncate(a.now()), 0
 	if err := a.checkBan(ctx, &ban); err != nil {
@@ -31,7 +32,7 @@ func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ba
 	})
 }
 
-// banAmendment returns why final standings are amended.
+// banAmendment returns the reason of the amendments that a ban or unban causes.
 func banAmendment(banned bool) string {
 	if banned {
 		return "ban a user"
@@ -39,8 +40,8 @@ func banAmendment(banned bool) string {
 	return "unban a user"
 }
 
-// CheckBan returns the error that SetBan would return for a ban that breaks a limit, and
-// otherwise the ban that stands.
+// CheckBan checks a ban as SetBan does, but changes nothing. If ban is valid, it
+// returns the state that stands now.
 func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.checkBan(ctx, ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -85,8 +86,8 @@ func (s *shared) standingBan(ctx context.Context, key leaderboard.BanKey) (leade
 }
 
 // setBan stores the state of a ban and updates the ranks of the user's entries. It also
-// updates the ranks of entries that the ban does not change: an earlier process may have
-// changed them and died before it updated the ranks.
+// updates the ranks of entries that this call does not change. An earlier process may
+// have changed these entries and died before it updated the ranks.
 func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) error {
 	changes, err := a.store.SetBan(ctx, ban)
 	if err != nil {
@@ -99,7 +100,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 	var changed, others []leaderboard.Entry
 	for i := range changes {
 		if c := &changes[i]; c.Before.Hidden == c.After.Hidden {
-			others = append(others, c.After) // another ban hides the user there
+			others = append(others, c.After) // another ban hides the user there, so the entry's visibility did not change
 		} else {
 			changed = append(changed, c.After)
 		}
@@ -124,7 +125,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 	return a.ranks.update(ctx, changed, others, why)
 }
 
-// CheckImport returns an error if one of the bans breaks a limit.
+// CheckImport returns an error if one of the bans is not valid.
 func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	for i := range bans {
 		b := &bans[i]
@@ -142,8 +143,8 @@ func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	return nil
 }
 
-// ImportBans merges the states of bans that an export wrote. States that are older than
-// the stored ones have no effect, so ImportBans may be repeated.
+// ImportBans merges the states of bans from an export into the stored states. A state
+// that is older than the stored state has no effect, so ImportBans may be repeated.
 func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	if err := a.CheckImport(bans); err != nil {
 		return err
@@ -161,8 +162,8 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	return nil
 }
 
-// lifted returns the state in which b's end leaves it. It depends on b alone, so every
-// process lifts a ban in the same way. Its Until stays until the ranks have the user
+// lifted returns the state of the ban b after its end. It depends on b only, so every
+// process writes the same state. Its Until stays set until the ranks include the user
 // again: see liftEnded.
 func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	next := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
@@ -172,9 +173,10 @@ func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	return next
 }
 
-// liftEnded lifts a ban whose end has passed. If the process dies after the store has
-// lifted the ban, and before the ranks have the user again, the lifted ban still has its
-// Until. So [leaderboard.UserStore].BansEnding yields it, and liftEnded continues.
+// liftEnded lifts a ban whose end has passed. It lifts the ban in the store, updates
+// the ranks, and then clears Until. If the process dies before that,
+// [leaderboard.UserStore].BansEnding yields the ban again, and liftEnded repeats the
+// steps.
 func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	if b.Banned {
 		b = lifted(&b)
@@ -193,8 +195,8 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct returns the record of a lifted ban. It depends on the ban alone, so the log has
-// it once, however many processes lift the ban.
+// liftAct returns the act of lifting the ban b. It depends on b only. If several
+// processes lift the ban, they append equal acts, and the log keeps one.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
@@ -203,8 +205,8 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	}
 }
 
-// LiftEndedBans lifts each ban whose end has passed. It returns the earliest end up to
-// the given time that has not passed, or the zero time.
+// LiftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
+// or the zero time if no ban ends before until.
 func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
 	for b, err := range a.store.BansEnding(ctx, until) {
 		if err != nil {
@@ -221,7 +223,7 @@ func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (next time.T
 	return time.Time{}, nil
 }
 
-// planLift makes liftBans read the ends of bans again.
+// planLift wakes liftBans, which then reads the ends of bans again.
 func (s *shared) planLift() {
 	select {
 	case s.newEnd <- struct{}{}:
@@ -229,8 +231,9 @@ func (s *shared) planLift() {
 	}
 }
 
-// liftBans lifts each ban at its end, until tick or ctx is done. interval is the time
-// between two ticks. If the store does not answer, the next call lifts the bans.
+// liftBans lifts each ban at its end. It returns at the next tick, or when ctx is done.
+// interval is the time between two ticks. If the store does not answer, the next call
+// of liftBans lifts the bans.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
 		next, err := a.LiftEndedBans(ctx, a.now().Add(interval))
@@ -256,9 +259,9 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 
 // BanQuery selects bans. Empty fields select all.
 type BanQuery struct {
-	Board leaderboard.BoardID // only bans on this board and those on every board
-	User  string              // part of the user id, in any case
-	// Reason and Actor are parts of the fields, in any case.
+	Board leaderboard.BoardID // selects bans on this board and bans on every board
+	User  string              // a part of the user id; upper and lower case are equal
+	// Reason and Actor are parts of these fields. Upper and lower case are equal.
 	Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool
@@ -304,7 +307,7 @@ func (q *BanQuery) matches(b *leaderboard.Ban, now time.Time) bool {
 		has(string(b.User), q.User) && has(b.Reason, q.Reason) && has(b.Actor, q.Actor)
 }
 
-// UserBans returns the bans of a user, lifted ones too.
+// UserBans returns the bans of a user, lifted bans too.
 func (r *Reader) UserBans(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Ban, error) {
 	if err := user.Validate(); err != nil {
 		return nil, err
@@ -312,8 +315,8 @@ func (r *Reader) UserBans(ctx context.Context, user leaderboard.UserID) ([]leade
 	return r.store.UserBans(ctx, user)
 }
 
-// ExportBans calls send with the bans that concern a board: those on the board, and those
-// on every board of users who have results on the board.
+// ExportBans calls send for each ban that concerns a board: each ban on the board, and
+// each ban on every board whose user has results on the board.
 func (a *Admin) ExportBans(ctx context.Context, board leaderboard.BoardID, send func(leaderboard.Ban) error) error {
 	for b, err := range a.store.Bans(ctx, leaderboard.BanKey{}) {
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// ban bans a user, and returns the ban that stands.
+// ban sets Banned in b, stores b, and returns the ban that then stands.
 func (f *fixture) ban(b leaderboard.Ban) leaderboard.Ban {
 	f.t.Helper()
 	b.Banned = true
@@ -42,10 +42,10 @@ func TestBanOnABoardHidesAUserThereOnly(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 	f.wantList(ranking.Query{Board: "c"}, "ann 6 1")
 	if got := f.submit("b", points("ann", "n", 1)); !got.Banned || got.Status != leaderboard.Applied || got.Score != 6 {
-		t.Errorf("submit of a banned user: %+v", got)
+		t.Errorf("submit of a banned user: %+v, want applied, banned and score 6", got)
 	}
 	if got := f.submit("c", points("ann", "n", 7)); got.Banned || got.Ranks.Competition != 1 {
-		t.Errorf("submit on another board: %+v", got)
+		t.Errorf("submit on another board: %+v, want rank 1 and not banned", got)
 	}
 	f.ban(leaderboard.Ban{User: "ann"})
 	f.wantList(ranking.Query{Board: "c"})
@@ -68,18 +68,18 @@ func TestSetBanChecksTheBan(t *testing.T) {
 		_, err := f.SetBan(t.Context(), b)
 		var field *leaderboard.FieldError
 		if !errors.As(err, &field) || field.Field != want {
-			t.Errorf("SetBan(%+v): %v, want an error of %s", b, err, want)
+			t.Errorf("SetBan(%+v): %v, want an error for field %s", b, err, want)
 		}
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Board: "none", Banned: true}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
-		t.Errorf("ban on an unknown board: %v", err)
+		t.Errorf("ban on an unknown board: %v, want ErrBoardNotFound", err)
 	}
 	if bans, err := f.UserBans(t.Context(), "ann"); err != nil || len(bans) != 0 {
-		t.Errorf("bans: %+v, %v", bans, err)
+		t.Errorf("bans after rejected bans: %+v, %v, want none", bans, err)
 	}
 }
 
-// A ban ends at its time, in open and in sealed seasons.
+// A ban ends at its end time, in open and in sealed seasons.
 func TestBanEndsByItself(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -100,11 +100,11 @@ func TestBanEndsByItself(t *testing.T) {
 	f.wantList(dayQuery, "ann 5 1", "bob 3 2")
 	bans, err := f.UserBans(t.Context(), "ann")
 	if err != nil || len(bans) != 1 || bans[0].Banned || !bans[0].At.Equal(end) || !bans[0].Until.IsZero() {
-		t.Errorf("bans: %+v, %v", bans, err)
+		t.Errorf("bans after the end: %+v, %v, want one lifted ban without an end", bans, err)
 	}
 }
 
-// An administrator who extends or lifts a ban decides, not the earlier end.
+// If an administrator extends a ban or removes its end, the earlier end has no effect.
 func TestALaterBanReplacesTheEnd(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -120,7 +120,7 @@ func TestALaterBanReplacesTheEnd(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// deadAfterBan is the store of a process that dies after it has changed a ban.
+// deadAfterBan is the store of a process that dies immediately after SetBan.
 type deadAfterBan struct {
 	leaderboard.Store
 }
@@ -132,7 +132,8 @@ func (s deadAfterBan) SetBan(ctx context.Context, b leaderboard.Ban) ([]leaderbo
 	return nil, errDied
 }
 
-// A process that dies between the store and the ranks leaves an ended ban to the next.
+// If a process dies after it lifts a ban in the store and before it updates the ranks,
+// the next process updates the ranks.
 func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -145,19 +146,19 @@ func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	died := over(t, deadAfterBan{f.store}, f.index)
 	died.clock.set(f.clock.now())
 	if _, err := died.LiftEndedBans(t.Context(), f.clock.now()); !errors.Is(err, errDied) {
-		t.Fatalf("LiftEndedBans: %v", err)
+		t.Fatalf("LiftEndedBans: %v, want %v", err, errDied)
 	}
 	f.wantList(ranking.Query{Board: "b"})
 	f.lift()
 	f.wantList(ranking.Query{Board: "b"}, "ann 1 1")
 	f.wantList(dayQuery, "ann 5 1")
 	for b, err := range f.store.BansEnding(t.Context(), f.clock.now().AddDate(1, 0, 0)) {
-		t.Errorf("this end remains: %+v, %v", b, err)
+		t.Errorf("BansEnding yields %+v, %v, want none", b, err)
 	}
 }
 
-// SweepEvery lifts a ban at its end, not at the next sweep. The ban may be older than
-// the process, or newer.
+// SweepEvery lifts a ban at its end, not at the next sweep. This holds for bans from
+// before and after its start.
 func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
@@ -190,7 +191,7 @@ func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 			time.Sleep(time.Second + time.Millisecond*time.Duration(min(i, 1)))
 			synctest.Wait()
 			if got := fmt.Sprint(hidden("ann"), " ", hidden("bob")); got != want {
-				t.Errorf("after %d seconds: hidden %s, want %s", i+1, got, want)
+				t.Errorf("after %d seconds: ann and bob hidden: %s, want %s", i+1, got, want)
 			}
 		}
 		cancel()
@@ -211,7 +212,7 @@ func TestBansAreListedAndFound(t *testing.T) {
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "dan"}); err != nil {
 		t.Fatal(err)
 	}
-	f.clock.set(start.Add(time.Minute)) // the ban of cyd has ended, although it is not lifted yet
+	f.clock.set(start.Add(time.Minute)) // the ban of cyd has ended, but is not lifted yet
 	for _, tt := range []struct {
 		q    ranking.BanQuery
 		want string
@@ -231,7 +232,7 @@ func TestBansAreListedAndFound(t *testing.T) {
 			for {
 				page, err := f.Bans(t.Context(), q)
 				if err != nil || len(page.Bans) > limit {
-					t.Fatalf("%+v: %+v, %v", q, page, err)
+					t.Fatalf("Bans(%+v) = %+v, %v, want at most the limit", q, page, err)
 				}
 				for _, b := range page.Bans {
 					got = append(got, string(b.User))
@@ -241,17 +242,17 @@ func TestBansAreListedAndFound(t *testing.T) {
 				}
 			}
 			if strings.Join(got, " ") != tt.want {
-				t.Errorf("%+v: %v, want %s", tt.q, got, tt.want)
+				t.Errorf("Bans(%+v): %v, want %s", tt.q, got, tt.want)
 			}
 		}
 	}
 	if _, err := f.Bans(t.Context(), ranking.BanQuery{}); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("a page without a limit: %v", err)
+		t.Errorf("a page without a limit: %v, want ErrInvalid", err)
 	}
 }
 
-// The bans of an exported board lead to the same bans elsewhere, however often they are
-// imported.
+// If the exported bans of a board are imported twice into another service, its bans
+// equal the exported bans.
 func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	f, g := open(t), open(t)
 	for _, s := range []*fixture{f, g} {
@@ -265,7 +266,7 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 		f.ban(leaderboard.Ban{User: "bob"}),
 	}
 	f.ban(leaderboard.Ban{User: "ann", Board: "c"})
-	f.ban(leaderboard.Ban{User: "zoe"}) // has no results on b
+	f.ban(leaderboard.Ban{User: "zoe"}) // zoe has no results on b
 	var bans []leaderboard.Ban
 	if err := f.ExportBans(t.Context(), "b", func(b leaderboard.Ban) error { bans = append(bans, b); return nil }); err != nil {
 		t.Fatal(err)
@@ -281,16 +282,16 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	g.wantList(ranking.Query{Board: "b"})
 	page, err := g.Bans(t.Context(), ranking.BanQuery{Limit: 10})
 	if err != nil || fmt.Sprint(page.Bans) != fmt.Sprint(want) {
-		t.Errorf("imported %+v, %v", page.Bans, err)
+		t.Errorf("imported %+v, %v, want %+v", page.Bans, err, want)
 	}
 	g.clock.set(start.Add(time.Hour))
 	g.lift()
-	if err := g.ImportBans(t.Context(), bans); err != nil { // the ended ban does not come back
+	if err := g.ImportBans(t.Context(), bans); err != nil { // an import does not restore the ended ban
 		t.Fatal(err)
 	}
 	g.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 	bans[0].Revision = 0
 	if err := g.ImportBans(t.Context(), bans[:1]); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("a ban without a revision: %v", err)
+		t.Errorf("import of a ban without a revision: %v, want ErrInvalid", err)
 	}
 }

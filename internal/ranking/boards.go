@@ -10,30 +10,31 @@ import (
 )
 
 const (
-	// refreshTimeout bounds the refresh of a cached value.
+	// refreshTimeout is the longest time for the refresh of a cached value.
 	refreshTimeout = time.Second
-	// refreshCooldown is how long a cached value is used without a new refresh, after
-	// a refresh has failed because the store did not answer.
+	// refreshCooldown is the time between a failed refresh, which the store did not
+	// answer, and the next refresh.
 	refreshCooldown = 5 * time.Second
 )
 
-// BoardCache caches the boards of a store, and the records of their seasons. If
-// the store does not answer, cached values are used past their time to live.
+// BoardCache caches the boards of a store and the records of their seasons. If the
+// store does not answer, BoardCache returns values whose time to live has passed.
 type BoardCache struct {
 	store leaderboard.Store
 	now   func() time.Time
 	ttl   time.Duration
 
-	boards  sync.Map // BoardID -> *cached[leaderboard.Board]
-	seasons sync.Map // SeasonKey -> *cached[leaderboard.SeasonRecord], of seasons that may be sealed
+	boards  sync.Map // BoardID to *cached[leaderboard.Board]
+	seasons sync.Map // SeasonKey to *cached[leaderboard.SeasonRecord], for seasons that may be sealed
 }
 
 // cached is an answer of the store.
 type cached[V any] struct {
 	value V
 	until time.Time // the time of the next refresh
-	// readAt is a time before the store was asked for the value. It is compared with
-	// times of this process only, so it does not come from BoardCache.now.
+	// readAt is the time immediately before the value was read from the store. It is
+	// compared with times of this process only, so it is from [time.Now], not
+	// BoardCache.now.
 	readAt time.Time
 }
 
@@ -46,9 +47,9 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 	return *b, nil
 }
 
-// board returns a board that the caller must not change. While the store does not
-// answer, it returns the last known version of the board. An old version gives correct
-// ranks: a board's rules never change, and its other settings do not affect ranks.
+// board returns a board, which the caller must not change. If the store does not
+// answer, board returns the cached version. Ranks computed with an old version are
+// correct: a board's rules never change, and its other settings do not affect ranks.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
@@ -62,9 +63,8 @@ func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leader
 	return b, err
 }
 
-// BoardSince returns a board as the store has it at the time since, which has passed, or
-// later. Unlike Board, it never returns an older version. Errors:
-// [leaderboard.ErrBoardNotFound].
+// BoardSince returns a version of a board that was read from the store after since, a
+// time in the past. Errors: [leaderboard.ErrBoardNotFound].
 func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error) {
 	if found, ok := c.boards.Load(id); ok {
 		if have := found.(*cached[leaderboard.Board]); have.readAt.After(since) {
@@ -81,9 +81,10 @@ func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, sin
 	return b, err
 }
 
-// seasonRecord returns the record of a season and whether the season is sealed.
-// While the store does not answer, it returns the last known record. If no record is
-// known and the season still takes results, seasonRecord reports that it is not sealed.
+// seasonRecord returns the record of a season and reports whether the season is sealed.
+// If the store does not answer, seasonRecord returns the cached record. If no record is
+// cached and the season still accepts results, it reports that the season is not
+// sealed.
 func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season.ID}
 	none := leaderboard.SeasonRecord{SeasonKey: key}
@@ -103,10 +104,9 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season may be sealed, possibly by a process whose
-// clock is up to sealDelay ahead. It checks only whether the season has ended. It
-// ignores the grace period, because an administrator may lengthen the grace of a board
-// after a season is sealed.
+// mayBeSealed reports whether a season has ended, so that it may be sealed. The process
+// that seals it may have a clock that is up to sealDelay ahead. mayBeSealed ignores the
+// grace period, because an administrator may extend it after a season is sealed.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }
@@ -124,10 +124,10 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 }
 
 // getCached returns the value that is cached under a key. If the value is absent or
-// stale, getCached refreshes it with fetch. If the store does not answer, getCached
-// returns the stale value. Without a stale value it returns fallback, or the error if
-// fallback is nil. It returns the same value for the next refreshCooldown without
-// another refresh.
+// stale, getCached fetches and caches a new value. If the store does not answer, it
+// returns the stale value, or else fallback. For the next refreshCooldown it returns
+// this value without another fetch. If there is no stale value and fallback is nil, it
+// returns the error.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	found, _ := values.Load(key)
 	have, _ := found.(*cached[V])

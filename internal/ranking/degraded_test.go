@@ -21,21 +21,21 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// outage is a service whose store and index a test can take down.
+// outage is a service with a store and an index that a test can make unavailable.
 type outage struct {
 	*fixture
 	store *faults.Store
 	index *faults.Index
 }
 
-// openOutage returns a service with board b, where ann has 5 points, bob and cyd 7,
-// and dan 1. The red team is bob and dan.
+// openOutage returns a service with board b. On this board, ann has 5 points, bob and
+// cyd have 7, and dan has 1. bob and dan are in the red team.
 func openOutage(t *testing.T) outage {
 	t.Helper()
 	store, index := embedded.Open(t)
 	f := outage{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
 	f.fixture = over(t, f.store, f.index)
-	t.Cleanup(f.Service.Close) // before the store is closed
+	t.Cleanup(f.Service.Close) // cleanups run in reverse order, so this runs before the store is closed
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}})
 	for user, n := range map[string]int64{"ann": 5, "bob": 7, "cyd": 7, "dan": 1} {
 		r := points(user, "m", n)
@@ -53,26 +53,26 @@ var (
 	red    = ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 )
 
-// checkWhole checks that every read gives a whole answer.
+// checkWhole checks that every read returns ranks, and is not degraded.
 func (f outage) checkWhole(lines ...string) {
 	f.t.Helper()
 	f.wantList(boardB, lines...)
 	page, err := f.Page(f.t.Context(), ranking.PageQuery{Query: boardB, Limit: 10})
 	if err != nil || page.Degraded || page.AsOf.IsZero() {
-		f.t.Errorf("page: %+v, %v", page, err)
+		f.t.Errorf("page: %+v, %v, want a page with ranks", page, err)
 	}
 	user, err := f.User(f.t.Context(), boardB, "ann", 1, false)
 	if err != nil || user.Degraded || user.Rank == 0 || len(user.Neighbors) < 2 {
-		f.t.Errorf("user: %+v, %v", user, err)
+		f.t.Errorf("user: %+v, %v, want a rank and neighbors", user, err)
 	}
 	stats, err := f.Stats(f.t.Context(), ranking.StatsQuery{Query: boardB, Buckets: 2})
 	if err != nil || stats.Total != int64(len(lines)) {
-		f.t.Errorf("stats: %+v, %v", stats, err)
+		f.t.Errorf("stats: %+v, %v, want %d users", stats, err, len(lines))
 	}
 }
 
-// checkDegraded checks the answers without the index: scores in their order, no
-// ranks, no numbers of entrants, and Degraded set. Reads that need ranks fail.
+// checkDegraded checks answers without the index. They have scores in standing order,
+// no ranks, no number of users, and Degraded set. Reads that require ranks fail.
 func (f outage) checkDegraded() {
 	f.t.Helper()
 	check := func(what string, a ranking.About, lines []ranking.Line, want ...string) {
@@ -88,11 +88,11 @@ func (f outage) checkDegraded() {
 			f.t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 		if !a.Degraded || a.Total != 0 || !a.AsOf.Equal(f.clock.now()) || a.Season.ID != leaderboard.SeasonAll {
-			f.t.Errorf("%s: %+v", what, a)
+			f.t.Errorf("%s: %+v, want a degraded answer of the present time, without Total", what, a)
 		}
 	}
 	ctx := f.t.Context()
-	// Pages by token work as with the index.
+	// Reading pages by token works without the index too.
 	pq := ranking.PageQuery{Query: boardB, Limit: 3}
 	first, err := f.Page(ctx, pq)
 	if err != nil {
@@ -102,22 +102,22 @@ func (f outage) checkDegraded() {
 	pq.Token = first.Next
 	second, err := f.Page(ctx, pq)
 	if err != nil || second.Next != "" {
-		f.t.Fatalf("second page: %+v, %v", second, err)
+		f.t.Fatalf("second page: %+v, %v, want the last page", second, err)
 	}
 	check("second page", second.About, second.Lines, "dan 1")
 	exact, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 2})
 	if err != nil || exact.Next != "" {
-		f.t.Fatalf("a page that ends at the ladder's end: %+v, %v", exact, err)
+		f.t.Fatalf("a page that ends at the ladder's end: %+v, %v, want no next page", exact, err)
 	}
 	check("a division", exact.About, exact.Lines, "bob 7", "dan 1")
 
 	user, err := f.User(ctx, red, "dan", 4, false)
 	if err != nil || user.Percentile != 0 || user.Neighbors != nil {
-		f.t.Errorf("user: %+v, %v", user, err)
+		f.t.Errorf("user: %+v, %v, want no percentile and no neighbors", user, err)
 	}
 	check("user", user.About, []ranking.Line{user.Line}, "dan 1")
 	if _, err := f.User(ctx, red, "ann", 4, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
-		f.t.Errorf("a user outside the division: %v", err)
+		f.t.Errorf("a user outside the division: %v, want ErrEntryNotFound", err)
 	}
 	lookup, err := f.Lookup(ctx, boardB, []leaderboard.UserID{"dan", "eve", "cyd", "bob"})
 	if err != nil {
@@ -125,29 +125,29 @@ func (f outage) checkDegraded() {
 	}
 	check("lookup", lookup.About, lookup.Lines, "bob 7", "cyd 7", "dan 1")
 	if diff := gocmp.Diff([]int64{1, 1, 3}, lookup.ListRanks); diff != "" {
-		f.t.Errorf("ranks in the list: %s", diff)
+		f.t.Errorf("ListRanks (-want +got):\n%s", diff)
 	}
 	if diff := gocmp.Diff([]leaderboard.UserID{"eve"}, lookup.Missing); diff != "" {
-		f.t.Error(diff)
+		f.t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 	everywhere, err := f.UserScores(ctx, "ann", leaderboard.Competition)
 	if err != nil || len(everywhere) != 1 {
-		f.t.Fatalf("scores of a user: %+v, %v", everywhere, err)
+		f.t.Fatalf("scores of a user: %+v, %v, want one", everywhere, err)
 	}
 	check("scores of a user", everywhere[0].About, []ranking.Line{everywhere[0].Line}, "ann 5")
 	seasons, err := f.Seasons(ctx, f.board("b"))
 	if err != nil || len(seasons) != 1 || seasons[0].Total != nil {
-		f.t.Errorf("seasons: %+v, %v", seasons, err)
+		f.t.Errorf("seasons: %+v, %v, want one season without a total", seasons, err)
 	}
-	// Reads that need ranks return an error.
+	// Reads that require ranks return an error.
 	if _, err := f.Stats(ctx, ranking.StatsQuery{Query: boardB}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		f.t.Errorf("stats: %v", err)
+		f.t.Errorf("stats: %v, want ErrRankUnavailable", err)
 	}
 	if _, err := f.Page(ctx, ranking.PageQuery{Query: boardB, Limit: 1, Start: 2}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		f.t.Errorf("a page from position 2: %v", err)
+		f.t.Errorf("a page from position 2: %v, want ErrRankUnavailable", err)
 	}
 	if _, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 3, Token: first.Next}); !errors.Is(err, leaderboard.ErrInvalid) {
-		f.t.Errorf("a token of another ladder: %v", err)
+		f.t.Errorf("a token of another ladder: %v, want ErrInvalid", err)
 	}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -158,7 +158,7 @@ func (f outage) checkDegraded() {
 		return nil
 	})
 	if !errors.Is(err, context.Canceled) {
-		f.t.Error(err)
+		f.t.Errorf("Watch = %v, want %v", err, context.Canceled)
 	}
 	check("watch", watched.About, watched.Lines, "bob 7", "cyd 7")
 }
@@ -172,7 +172,8 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 				f.clock.set(start.Add(time.Minute))
 				f.index.Set(mode)
 				f.checkDegraded()
-				// After a timeout, the circuit breaker lets no read wait for the index.
+				// After a timeout the circuit breaker is open, so reads do not wait for
+				// the index.
 				began := time.Now()
 				if _, err := f.User(t.Context(), boardB, "ann", 4, false); err != nil {
 					t.Error(err)
@@ -188,7 +189,8 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// slowLadders is a store whose reads of ladders take a second. It counts them.
+// slowLadders is a store in which a read of a ladder takes a second. It counts these
+// reads.
 type slowLadders struct {
 	leaderboard.Store
 	reads atomic.Int64
@@ -220,8 +222,8 @@ func collect(entries iter.Seq2[leaderboard.Entry, error]) (all []leaderboard.Ent
 	return all, nil
 }
 
-// Without the index, concurrent readers of a page share one read of the store. A
-// read that starts after a write does not share a read that started before it.
+// Without the index, concurrent readers of a page share one read of the store. A reader
+// that starts after a write does not share a read that started before the write.
 func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -233,7 +235,7 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 			readers.Go(func() {
 				page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 				if err != nil || len(page.Lines) != 2 || page.Next == "" {
-					t.Errorf("page: %+v, %v", page, err)
+					t.Errorf("page: %+v, %v, want two lines and a next page", page, err)
 				}
 			})
 		}
@@ -241,7 +243,7 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 		f.submit("b", points("ann", "later", 90))
 		page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 		if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "ann" {
-			t.Errorf("page after a write: %+v, %v", page, err)
+			t.Errorf("page after a write: %+v, %v, want ann first", page, err)
 		}
 		readers.Wait()
 		if n := slow.reads.Load(); n < 2 || n > 4 {
@@ -251,17 +253,18 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	})
 }
 
-// Writes succeed without the index, which has them when it is available again.
+// Writes succeed without the index. After the index is available again, it includes
+// them.
 func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)
 	got := f.submit("b", points("ann", "m2", 9))
 	if got.Score != 14 || got.Ranks != (leaderboard.Ranks{}) {
-		t.Errorf("submit: %+v", got)
+		t.Errorf("submit: %+v, want score 14 without ranks", got)
 	}
 	retracted, err := f.Retract(t.Context(), f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "bob", Match: "m"}, nil)
 	if err != nil || retracted.Status != leaderboard.Applied || retracted.HasScore {
-		t.Errorf("retract: %+v, %v", retracted, err)
+		t.Errorf("retract: %+v, %v, want applied and no score", retracted, err)
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "cyd", Banned: true, Reason: "aimbot"}); err != nil {
 		t.Error(err)
@@ -270,13 +273,13 @@ func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f.checkWhole("ann 14 1", "dan 1 2")
 }
 
-// Without the index, a board is not deleted: a later board with the same id would
-// find its ranks.
+// Without the index, a board cannot be deleted. Otherwise a later board with the same
+// id would have the ranks of the deleted board.
 func TestBoardIsNotDeletedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)
 	if err := f.DeleteBoard(t.Context(), "b"); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("delete: %v", err)
+		t.Errorf("DeleteBoard without the index: %v, want ErrRankUnavailable", err)
 	}
 	f.index.Set(faults.Up)
 	f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
@@ -296,7 +299,7 @@ func TestSeasonIsSealedWithoutTheIndex(t *testing.T) {
 	if err := f.Seal(t.Context(), "d", "20261120"); err != nil {
 		t.Fatal(err)
 	}
-	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1") // reads of final standings need no index
+	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1") // reads of final standings do not use the index
 }
 
 // Without the store, reads of ranks succeed and return the time of the last change.
@@ -307,15 +310,15 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := openOutage(t)
 				f.store.Set(mode)
-				f.clock.set(start.Add(time.Hour)) // the time to live of the cached board is over
+				f.clock.set(start.Add(time.Hour)) // later than the time to live of the cached board
 				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 				page, err := f.Page(t.Context(), ranking.PageQuery{Query: red, Limit: 10})
 				if err != nil || !page.AsOf.Equal(start) || page.Degraded {
-					t.Errorf("page: %+v, %v; want one as of %v", page, err, start)
+					t.Errorf("page: %+v, %v; want a page with ranks as of %v", page, err, start)
 				}
 				began := time.Now()
 				if lookup, err := f.Lookup(t.Context(), boardB, []leaderboard.UserID{"dan", "ann"}); err != nil || len(lookup.Lines) != 2 || !lookup.AsOf.Equal(start) {
-					t.Errorf("lookup: %+v, %v", lookup, err)
+					t.Errorf("lookup: %+v, %v, want two users as of %v", lookup, err, start)
 				}
 				if took := time.Since(began); took != 0 {
 					t.Errorf("a read during the cooldown took %v, want no delay", took)
@@ -352,7 +355,7 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 				} {
 					ctx, cancel := within()
 					if err := call(ctx); !errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s: %v", name, err)
+						t.Errorf("%s without the store: %v, want ErrUnavailable or a timeout", name, err)
 					}
 					cancel()
 				}
@@ -370,13 +373,13 @@ func TestReadsFailWithoutStoreAndIndex(t *testing.T) {
 	f.store.Set(faults.Refuse)
 	f.index.Set(faults.Refuse)
 	if page, err := f.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 10}); !errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("page: %+v, %v", page, err)
+		t.Errorf("page: %+v, %v, want ErrUnavailable", page, err)
 	}
 	if user, err := f.User(t.Context(), boardB, "ann", 1, false); !errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("user: %+v, %v", user, err)
+		t.Errorf("user: %+v, %v, want ErrUnavailable", user, err)
 	}
 	if _, err := f.Lookup(t.Context(), boardB, []leaderboard.UserID{"ann"}); !errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("lookup: %v", err)
+		t.Errorf("lookup: %v, want ErrUnavailable", err)
 	}
 }
 
@@ -395,8 +398,8 @@ func (x slowIndex) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderbo
 	}
 }
 
-// Reads of a large season that is being loaded return scores without ranks after a
-// bounded time, and ranks once the season is loaded.
+// While a large season is being loaded, reads wait for a limited time and then return
+// scores without ranks. After the load, reads return ranks.
 func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -407,7 +410,7 @@ func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 			began := time.Now()
 			page, err := f.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 			if err != nil || len(page.Lines) != 2 || page.Degraded != (page.Lines[0].Rank == 0) {
-				t.Errorf("page: %+v, %v", page, err)
+				t.Errorf("page: %+v, %v, want two lines, without ranks if degraded", page, err)
 			}
 			return page.Degraded, time.Since(began)
 		}
@@ -422,17 +425,18 @@ func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 			read()
 		}
 		if n := runtime.NumGoroutine() - before; n > 10 {
-			t.Errorf("100 answered reads left %d goroutines", n)
+			t.Errorf("100 answered reads left %d goroutines, want at most 10", n)
 		}
 		close(filled)
 		synctest.Wait()
 		if degraded, _ := read(); degraded {
-			t.Error("a read after the load is degraded")
+			t.Error("a read after the load is degraded, want ranks")
 		}
 	})
 }
 
-// SweepEvery loads a season that the index lost, without a read of it.
+// SweepEvery loads a season that the index has lost, even if no caller reads the
+// season.
 func TestSweepLoadsALostSeason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -446,7 +450,7 @@ func TestSweepLoadsALostSeason(t *testing.T) {
 		go func() { f.SweepEvery(ctx, time.Hour); close(done) }()
 		synctest.Wait()
 		if loaded, err := f.index.Loaded(t.Context(), seasonKey); err != nil || !loaded {
-			t.Errorf("loaded %v, %v", loaded, err)
+			t.Errorf("Loaded after a sweep = %v, %v, want true", loaded, err)
 		}
 		cancel()
 		<-done

@@ -7,15 +7,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// SetMaxUsersInPass sets how many users a pass for missing rows holds in memory,
-// until the test ends.
+// SetMaxUsersInPass sets the number of users in one pass of missingRows, until the test
+// ends.
 func SetMaxUsersInPass(t *testing.T, n int64) {
 	was := maxUsersInPass
 	maxUsersInPass = n
 	t.Cleanup(func() { maxUsersInPass = was })
 }
 
-// CachedSeasons returns how many season records are cached.
+// CachedSeasons returns the number of cached season records.
 func (c *BoardCache) CachedSeasons() (n int) {
 	c.seasons.Range(func(any, any) bool { n++; return true })
 	return n

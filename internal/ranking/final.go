@@ -83,8 +83,8 @@ func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []lea
 }
 
 // search finds the first standing for which reached is true. It returns three values
-// of one moment: the standing before the found one, or nil; up to n standings that
-// begin with the found one; and the number of all standings.
+// from the same final standings: the standing before the found standing, or nil; up to
+// n standings that begin with the found standing; and the number of all standings.
 func (f finalRanker) search(ctx context.Context, l leaderboard.Ladder, n int, reached func(*leaderboard.Standing) bool) (before *leaderboard.Standing, page []leaderboard.Standing, total int64, err error) {
 	err = readConsistently(func() (bool, error) {
 		if _, total, err = f.store.FinalStandings(ctx, l, 1, 1); err != nil {
@@ -118,9 +118,9 @@ func (f finalRanker) search(ctx context.Context, l leaderboard.Ladder, n int, re
 	return before, page, total, err
 }
 
-// readConsistently calls read until read reports that all its steps saw the same
-// final standings. An amendment of the season replaces all final standings at once.
-// Amendments are rare, so readConsistently does not wait between the calls.
+// readConsistently calls read until read reports that all its steps saw the same final
+// standings. An amendment between two steps replaces all final standings. Amendments
+// are rare, so readConsistently does not wait between the calls.
 func readConsistently(read func() (ok bool, err error)) error {
 	const tries = 10
 	for range tries {
@@ -128,10 +128,10 @@ func readConsistently(read func() (ok bool, err error)) error {
 			return err
 		}
 	}
-	return fmt.Errorf("ranking: the season was amended during each of %d reads; try again: %w", tries, leaderboard.ErrUnavailable)
+	return fmt.Errorf("ranking: the season was amended during each of %d reads; retry: %w", tries, leaderboard.ErrUnavailable)
 }
 
-// emptyRanker reads the ranks of a season without users.
+// emptyRanker answers for a season without users.
 type emptyRanker struct{}
 
 var _ leaderboard.Ranker = emptyRanker{}

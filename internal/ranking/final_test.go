@@ -9,11 +9,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// twoFinals is a store whose final standings are replaced after some reads.
+// twoFinals is a store that returns finals[0] for the first reads, and finals[1]
+// afterwards.
 type twoFinals struct {
 	leaderboard.Store
 	finals [2][]leaderboard.Standing
-	reads  int // the number of reads that return the first final standings
+	reads  int // the number of remaining reads that return finals[0]
 }
 
 func (s *twoFinals) now() []leaderboard.Standing {
@@ -38,7 +39,8 @@ func (s *twoFinals) FinalStanding(_ context.Context, _ leaderboard.Ladder, user 
 	return leaderboard.Standing{}, leaderboard.ErrEntryNotFound
 }
 
-// final returns final standings of users with one letter each, best first.
+// final returns final standings. Each letter of users is the id of a user, the best
+// first.
 func final(users string) (all []leaderboard.Standing) {
 	for i, u := range users {
 		st := leaderboard.Standing{User: leaderboard.UserID(u), Key: leaderboard.RankKey([]byte{byte(u)})}
@@ -48,8 +50,8 @@ func final(users string) (all []leaderboard.Standing) {
 	return all
 }
 
-// If a season is amended during a read of its final standings, the whole answer is from
-// before the amendment, or the whole answer is from after it.
+// If a season is amended during a read of its final standings, the answer is
+// consistent: it uses either only the old or only the new final standings.
 func TestFinalStandingsAreReadConsistently(t *testing.T) {
 	l := leaderboard.Ladder{}
 	after := final("d")[0].SortKey()
@@ -80,7 +82,7 @@ func TestFinalStandingsAreReadConsistently(t *testing.T) {
 	}
 }
 
-// If every read is interrupted by an amendment, the result is an error.
+// If an amendment happens during every read, readConsistently returns an error.
 func TestReadConsistentlyReturnsAnError(t *testing.T) {
 	err := readConsistently(func() (bool, error) { return false, nil })
 	if !errors.Is(err, leaderboard.ErrUnavailable) {

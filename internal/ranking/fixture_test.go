@@ -31,7 +31,7 @@ func (c *clock) set(t time.Time) {
 	c.t = t
 }
 
-// fixture is a service over an embedded store and index, or over wrappers of them.
+// fixture is a service over the embedded store and index, which tests may wrap.
 type fixture struct {
 	*ranking.Service
 	t     *testing.T
@@ -83,7 +83,7 @@ func (f *fixture) submit(board leaderboard.BoardID, r leaderboard.MatchResult) r
 	f.t.Helper()
 	got := f.try(board, r)
 	if got.Status != leaderboard.Applied || got.Err != nil {
-		f.t.Fatalf("submit %+v: %v %v %v", r, got.Status, got.Reason, got.Err)
+		f.t.Fatalf("submit %+v: %v %v %v, want APPLIED", r, got.Status, got.Reason, got.Err)
 	}
 	return got
 }
@@ -127,7 +127,7 @@ func (f *fixture) wantList(q ranking.Query, want ...string) {
 		want = []string{}
 	}
 	if diff := gocmp.Diff(want, f.list(q, 2)); diff != "" {
-		f.t.Errorf("%+v (-want +got):\n%s", q, diff)
+		f.t.Errorf("the ladder of %+v (-want +got):\n%s", q, diff)
 	}
 }
 

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// indexTimeout bounds a read of the index.
+	// indexTimeout is the longest time for a read of the index.
 	indexTimeout = 5 * time.Second
 	// indexCooldown is how long the circuit breaker stays open after a timeout.
 	indexCooldown = 5 * time.Second
-	// loadTimeout is how long readers wait for a load of a season into the index. It
-	// counts from the start of the load. A small season loads within loadTimeout.
-	// Readers of a large season get answers without ranks.
+	// loadTimeout is how long readers wait while a season is loaded into the index,
+	// counted from the start of the load. After that, readers get answers without
+	// ranks. Small seasons load within loadTimeout.
 	loadTimeout = 5 * time.Second
 )
 
-// rankIndex is the index with a timeout and a circuit breaker for reads. It also
-// loads seasons into the index. After a timeout, reads fail immediately for
-// indexCooldown. Without that, an index that hangs would delay every answer, although
-// the store can answer without ranks.
+// rankIndex is the index with a timeout and a circuit breaker for reads. It also loads
+// seasons into the index. After a timeout, reads fail immediately for indexCooldown.
+// Otherwise an index that does not answer would delay every answer, although the store
+// can answer without ranks.
 type rankIndex struct {
 	leaderboard.Index
 	store leaderboard.Store
@@ -38,7 +38,7 @@ type rankIndex struct {
 
 	breaker    circuitBreaker
 	loads      singleflight.Group
-	loadStarts sync.Map // SeasonKey -> time.Time
+	loadStarts sync.Map // SeasonKey to time.Time
 }
 
 var _ leaderboard.Index = (*rankIndex)(nil)
@@ -56,7 +56,7 @@ func (c *circuitBreaker) isOpen() bool {
 	return until != nil && time.Now().Before(*until)
 }
 
-var errBreakerOpen = fmt.Errorf("ranking: a read of the index timed out a moment ago: %w", leaderboard.ErrRankUnavailable)
+var errBreakerOpen = fmt.Errorf("ranking: an earlier read of the index timed out: %w", leaderboard.ErrRankUnavailable)
 
 // readIndex calls read with a timeout, unless the circuit breaker is open.
 func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (T, leaderboard.View, error) {
@@ -104,9 +104,9 @@ func (x *rankIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []lead
 	})
 }
 
-// load fills the index's season, unless the season is loaded. Concurrent callers
-// share one load, which continues after they stop waiting. If that takes longer than
-// loadTimeout, load returns [leaderboard.ErrRankUnavailable].
+// load fills a season of the index, unless the season is loaded. Concurrent callers
+// share one fill, which continues after the callers stop waiting. If the fill takes
+// longer than loadTimeout, load returns [leaderboard.ErrRankUnavailable].
 func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	if x.breaker.isOpen() {
 		return errBreakerOpen
@@ -114,9 +114,9 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
 	timeout := loadTimeout
 	if start, ok := x.loadStarts.Load(key); ok {
-		// A caller that has no time left to wait must not join the load either. A load
-		// may take an hour. Meanwhile thousands of readers may call, and each would keep
-		// a goroutine until the load ends.
+		// If the time to wait is over, return without joining the load. A load may take
+		// an hour, and each of thousands of callers would keep a goroutine until the
+		// load ends.
 		if timeout -= time.Since(start.(time.Time)); timeout <= 0 {
 			return errLoading
 		}
@@ -145,7 +145,7 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	}
 }
 
-// fill rebuilds the index's season from the store.
+// fill rebuilds a season of the index from the store.
 func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	done := int64(0)
 	entries := func(yield func(leaderboard.Entry, error) bool) {
@@ -167,12 +167,12 @@ func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderbo
 	return nil
 }
 
-// tryUpdate passes entries to the index. It returns nil if the index is unavailable,
-// because the index is filled from the store when it is available again.
+// tryUpdate passes entries to the index. If the index is unavailable, tryUpdate returns
+// nil: when the index is available again, it is filled from the store.
 //
-// If the index still has a season of a deleted board with the same id, the entries
-// may not fit its layout. Repeating the update cannot help, so tryUpdate drops the
-// season. Its next reader fills it from the store.
+// The index may still contain a season of a deleted board with the same id. If the
+// entries do not fit the layout of that season, retrying the update cannot succeed, so
+// tryUpdate drops the season. The next reader fills it from the store.
 func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -194,8 +194,8 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, at
 }
 
 // tryDrop drops a sealed season from the index, because readers use the final
-// standings. It returns nil if the index is unavailable: a season that stays in the
-// index only takes memory.
+// standings. If the index is unavailable, tryDrop returns nil: a season that stays in
+// the index takes memory, but does no other harm.
 func (x *rankIndex) tryDrop(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {

@@ -15,20 +15,21 @@ import (
 // MaxLookup is the largest number of users of a lookup.
 const MaxLookup = 5000
 
-// LookupPage holds the entries of the users of a lookup.
+// LookupPage contains the entries of the users in a lookup.
 type LookupPage struct {
 	About
-	// Lines are in the order of the ladder, with their ranks in the ladder.
+	// Lines are in standing order. Their ranks are the ranks in the whole ladder.
 	Lines []Line
-	// ListRanks are the ranks of Lines within this list alone, by the same method.
+	// ListRanks are the ranks of Lines among the users of the lookup, by the same
+	// method.
 	ListRanks []int64
 	// Missing are the users without an entry, in the order of the query.
 	Missing []leaderboard.UserID
 }
 
 // Lookup returns the entries of up to [MaxLookup] users, for example friends. A
-// repeated user appears once. If the rank index cannot answer, the entries come
-// from the store and have only their ListRanks, and Degraded is set.
+// repeated user appears once. If the rank index cannot answer, the entries come from
+// the store, Degraded is set, and only the ListRanks are known.
 func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	unique, err := uniqueUsers(users)
 	if err != nil {
@@ -84,7 +85,7 @@ func uniqueUsers(users []leaderboard.UserID) ([]leaderboard.UserID, error) {
 	return unique, nil
 }
 
-// setLines sets the lines and list ranks of standings, which must be in order.
+// setLines sets Lines and ListRanks to standings, which must be in standing order.
 func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
 	p.Lines = v.lines(standings)
 	var prev leaderboard.Standing

@@ -12,7 +12,7 @@ import (
 // MaxLimit is the largest number of entries of a page.
 const MaxLimit = 1000
 
-// Page is a list of entries in the order of the ladder.
+// Page is a list of entries in standing order.
 type Page struct {
 	About
 	Lines []Line
@@ -20,8 +20,8 @@ type Page struct {
 	Next string
 }
 
-// PageQuery asks for up to Limit entries. With a Token, the entries follow the page
-// whose Next was that token. Without one, they begin at position Start.
+// PageQuery selects up to Limit entries. If Token is set, the entries follow the page
+// whose Next is Token. Otherwise they begin at position Start.
 type PageQuery struct {
 	Query
 	Limit   int   // 1 to MaxLimit
@@ -40,10 +40,10 @@ func (q *PageQuery) validate() error {
 	return nil
 }
 
-// Page returns a page of a ladder. If the rank index cannot answer, the page comes
-// from the store, and Degraded is set. The store cannot answer a query whose Start is
-// above 1. Pages that a caller reads by token neither repeat nor omit an entry, unless
-// the entry moves between the reads.
+// Page returns a page of a ladder. If the rank index cannot answer, the page comes from
+// the store, and Degraded is set. From the store, only queries whose Start is at most 1
+// can be answered. If a caller reads consecutive pages by token, each entry appears
+// exactly once, unless it moves between the reads.
 func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if err := q.validate(); err != nil {
 		return Page{}, err
@@ -122,14 +122,14 @@ type storePage struct {
 	limit  int
 }
 
-// storePageTimeout bounds a shared read of a page, so that a read that hangs does
-// not block later readers of the page.
+// storePageTimeout is the longest time for a shared read of a page. Later readers of
+// the page wait for that read.
 const storePageTimeout = 10 * time.Second
 
-// readStorePage reads a page and one more entry, and gives them to all readers of the
-// page. While the index is unavailable, all readers ask for the same first page. In
-// Cassandra a read of that page is expensive, because it reads every partition of the
-// ladder.
+// readStorePage reads a page and one more entry, and passes them to all readers of the
+// page. Reads are shared because the first page of a ladder is often requested while
+// the index is unavailable. In Cassandra such a read is expensive: it reads every
+// bucket of the ladder.
 func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]leaderboard.Entry) error {
 	ctx, cancel := context.WithTimeout(r.tasks.ctx, storePageTimeout)
 	defer cancel()

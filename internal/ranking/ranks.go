@@ -31,10 +31,10 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return w
 }
 
-// update makes the ranks agree with the changed and unchanged entries. It amends final
-// standings for the given reason. The current call has not changed the unchanged
-// entries. They are included because an earlier process may have changed them and
-// died before it updated the ranks.
+// update updates the ranks of entries. In sealed seasons, it amends the final standings
+// for the given reason. changed has the entries that the caller has changed. unchanged
+// has entries that an earlier process may have changed before it died without updating
+// the ranks.
 func (w *rankWriter) update(ctx context.Context, changed, unchanged []leaderboard.Entry, reason string) error {
 	type entries struct{ changed, unchanged []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
@@ -58,11 +58,11 @@ func (w *rankWriter) update(ctx context.Context, changed, unchanged []leaderboar
 	return nil
 }
 
-// updateSeason does the work of update for the entries of one season.
+// updateSeason is update for the entries of one season.
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, changed, unchanged []leaderboard.Entry, reason string) error {
 	b, err := w.boards.board(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return nil // the board and its ranks were deleted after the entries changed
+		return nil // after the entries changed, the board and its ranks were deleted
 	}
 	if err != nil {
 		return err
@@ -74,8 +74,8 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 		}
 	}
 	return w.amendOr(ctx, b, key, reason, func() error {
-		// The index has most of these entries already. The zero time keeps the time of
-		// the season's last change as it is.
+		// The index usually has these entries already. The zero time does not change
+		// the time of the season's last change.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, unchanged); err != nil || len(changed) == 0 {
 			return err
 		}
@@ -93,12 +93,12 @@ func (w *rankWriter) rebuild(ctx context.Context, b *leaderboard.Board, key lead
 	})
 }
 
-// amendOr amends the final standings of a sealed season. If the season is not
-// sealed, it calls updateIndex instead.
+// amendOr amends the final standings if the season is sealed, and calls updateIndex
+// otherwise.
 //
-// The caller must change the entries in the store before it calls amendOr. In that
-// order, the final standings have the change even if the season is sealed at the same
-// time: see [leaderboard.SeasonStore].Amend.
+// The caller must change the entries in the store before it calls amendOr. The final
+// standings then include the change, even if the season is sealed at the same time: see
+// [leaderboard.SeasonStore].Amend.
 func (w *rankWriter) amendOr(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string, updateIndex func() error) error {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil {
@@ -114,8 +114,8 @@ func (w *rankWriter) amendOr(ctx context.Context, b *leaderboard.Board, key lead
 	return err
 }
 
-// amendKey is a season of a board. The creation time distinguishes a board from a
-// deleted board with the same id.
+// amendKey identifies a season of a board. The board's creation time distinguishes the
+// board from a deleted board with the same id.
 type amendKey struct {
 	leaderboard.SeasonKey
 	createdAt int64
@@ -128,10 +128,9 @@ type amendment struct {
 	sealed bool // the answer: the season was sealed, and the amendment is written
 }
 
-// amend computes the final standings of a sealed season again, or returns
-// [leaderboard.ErrNotSealed]. Requests that arrive while an amendment is running wait
-// until it ends, and then share one amendment. The cost of an amendment does not
-// depend on the number of requests.
+// amend recomputes the final standings of a sealed season. If the season is not sealed,
+// it returns [leaderboard.ErrNotSealed]. Requests that arrive while an amendment is
+// running wait, and then share the next amendment.
 func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string) error {
 	a := &amendment{board: b, reason: reason}
 	_, err := runToEnd(ctx, w.tasks, func(ctx context.Context) (struct{}, error) {
@@ -161,13 +160,13 @@ func (w *rankWriter) amendBatch(ctx context.Context, key amendKey, batch []*amen
 	return err
 }
 
-// seal writes the final standings of a season that takes no more results.
+// seal writes the final standings of a closed season.
 func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	return w.writeFinal(ctx, b, key, "season over", w.store.Seal)
 }
 
-// writeFinal writes final standings with write, which is the store's Seal or
-// Amend, drops the season from the index, and notifies watchers.
+// writeFinal calls write, which is the store's Seal or Amend. It then drops the season
+// from the index and notifies watchers.
 func (w *rankWriter) writeFinal(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string,
 	write func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
 	record, err := write(ctx, b, key.Season, leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: reason})
@@ -182,8 +181,8 @@ func (w *rankWriter) writeFinal(ctx context.Context, b *leaderboard.Board, key l
 var errDiffers = errors.New("the final standings differ from the entry")
 
 // inFinalStandings reports whether a season is sealed and its final standings agree
-// with entries. It checks only the current divisions of each entry, so it does not
-// detect a user that remains in another division.
+// with entries. It checks the current divisions of each entry only. It does not notice
+// a user who is still in the final standings of a former division.
 func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry) (bool, error) {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil || !w.boards.mayBeSealed(season) {

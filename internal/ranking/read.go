@@ -11,12 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
-// parallelReads is the largest number of concurrent reads of the store for one
-// call.
+// parallelReads is the largest number of concurrent reads of the store in one call.
 const parallelReads = 32
 
-// Reader answers queries: from the index, from the final standings of a sealed
-// season, or without ranks from the store if the index cannot answer.
+// Reader answers queries. It reads the ranks from the index, or from the final
+// standings of a sealed season. If the index cannot answer, it reads entries without
+// ranks from the store.
 type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
@@ -33,15 +33,15 @@ func (r *Reader) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	return r.store.Boards(ctx)
 }
 
-// Query names the ladder and the method of a read.
+// Query selects the ladder and the ranking method of a read.
 type Query struct {
 	Board    leaderboard.BoardID
-	Season   leaderboard.SeasonID // empty means the current season; SeasonLatest, the newest with entries
+	Season   leaderboard.SeasonID // empty means the current season; SeasonLatest means the newest season with entries
 	Division leaderboard.Division
 	Method   leaderboard.Method
 }
 
-// About states what an answer is about, and how recent its data is.
+// About describes the ladder of an answer, and how recent its data is.
 type About struct {
 	Board  leaderboard.Board
 	Season leaderboard.Season
@@ -52,8 +52,8 @@ type About struct {
 	// AsOf is the time of the last change that the answer includes, or zero if there
 	// was no change. If Degraded is true, AsOf is the time when the store was read.
 	AsOf time.Time
-	// ScoredAt is the time for which the scores are computed. It matters on boards
-	// whose scores decay over time.
+	// ScoredAt is the time for which the scores are computed. It affects decay boards
+	// only.
 	ScoredAt time.Time
 	// Sealed is true if the season's standings are final.
 	Sealed bool
@@ -71,7 +71,7 @@ type Line struct {
 	Rank        int64
 	// Current is true for the queried user among its neighbors.
 	Current bool
-	// Entry is set if the query asked for details.
+	// Entry is set if the query requests details.
 	Entry *leaderboard.Entry
 }
 
@@ -83,13 +83,13 @@ func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Tim
 	}
 	season, err := b.Season.At(now)
 	if err != nil {
-		return leaderboard.Season{}, fmt.Errorf("ranking: board %q has no season at present; name one, or use season=%s for the newest season with results: %w", b.ID, leaderboard.SeasonLatest, err)
+		return leaderboard.Season{}, fmt.Errorf("ranking: board %q has no season at present; set season to one of its seasons, or use season=%s for the newest season with results: %w", b.ID, leaderboard.SeasonLatest, err)
 	}
 	return season, nil
 }
 
-// scoreTime returns the time for which the scores of a season are computed on a board
-// with decay. It is the season's end if the season has ended, and now otherwise.
+// scoreTime returns the time for which a decay board computes the scores of a season.
+// It is the season's end if the season has ended, and now otherwise.
 func scoreTime(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) time.Time {
 	now = leaderboard.Truncate(now)
 	if season, err := b.Season.ByID(id); err == nil && !season.End.IsZero() && season.End.Before(now) {
@@ -134,11 +134,11 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 	return v, nil
 }
 
-// read calls f with the ladder of a query on board b. In two cases, f fails and read
-// calls f again:
+// read calls f with the ladder of a query on board b. If f fails, read calls f again in
+// two cases:
 //
 //   - The cached record of the season is stale, because the season has been sealed or
-//     deleted. The second call has the right source of ranks.
+//     deleted. In the second call, f reads from the correct source of ranks.
 //   - The season is not in the index. read loads the season before it calls f again.
 //
 // read returns [leaderboard.ErrRankUnavailable] if the index cannot answer.
@@ -149,8 +149,8 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	}
 	err = f(v)
 	if v.sealed && errors.Is(err, leaderboard.ErrNotSealed) || !v.sealed && errors.Is(err, leaderboard.ErrRankUnavailable) && r.mayBeSealed(v.season) {
-		// Another process may have sealed the season, or deleted it, since its record
-		// was cached.
+		// After the season's record was cached, another process may have sealed or
+		// deleted the season.
 		r.forgetSeason(v.ladder.SeasonKey)
 		if v, err = r.view(ctx, b, q); err != nil {
 			return err
@@ -175,8 +175,8 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	return f(v)
 }
 
-// hasUsers reports whether a season has any user. Seasons without users are not
-// loaded, so that queries for them take no memory.
+// hasUsers reports whether a season has any user. Seasons without users are not loaded
+// into the index, so queries for them take no memory.
 func (r *Reader) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	for _, err := range r.store.Users(ctx, key) {
 		return err == nil, err
@@ -192,7 +192,7 @@ func (v *view) about(seen leaderboard.View) About {
 }
 
 // aboutStore describes an answer from the store. The caller must read the store after
-// this call.
+// calling aboutStore, because AsOf is the time of this call.
 func (r *Reader) aboutStore(v *view) About {
 	about := v.about(leaderboard.View{AsOf: leaderboard.Truncate(r.now())})
 	about.Degraded = true
@@ -219,7 +219,7 @@ func (v *view) lines(standings []leaderboard.Standing) []Line {
 	return lines
 }
 
-// stands reports whether an entry belongs in the ladder of a division.
+// stands reports whether an entry has a place in the ladder of a division.
 func stands(e *leaderboard.Entry, d leaderboard.Division) bool {
 	return e.Ranked() && (d.Overall() || slices.Contains(e.Divisions, d))
 }
@@ -229,7 +229,7 @@ func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, line
 	for i := range lines {
 		e, err := r.store.Entry(ctx, key, lines[i].User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) {
-			continue // the entry was removed after the ranks were read
+			continue // after the ranks were read, the entry was removed
 		}
 		if err != nil {
 			return err

@@ -35,9 +35,10 @@ func TestPagesByEachMethod(t *testing.T) {
 
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2, Start: 4})
 	if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "d" || page.Next != "" {
-		t.Errorf("page from position 4: %+v, %v", page, err)
+		t.Errorf("page from position 4: %+v, %v, want d and e", page, err)
 	}
-	// The next page does not repeat an entry when another one rises past it.
+	// If another entry rises between two pages, the second page does not repeat an
+	// entry of the first.
 	first, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func TestPagesByEachMethod(t *testing.T) {
 	f.submit("b", points("e", "m2", 10))
 	second, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2, Token: first.Next})
 	if err != nil || second.Lines[0].User != "c" || second.Lines[0].Rank != 4 || second.Next != "" {
-		t.Errorf("second page %+v, %v", second, err)
+		t.Errorf("second page %+v, %v, want c at rank 4 first, and no next page", second, err)
 	}
 }
 
@@ -71,54 +72,55 @@ func TestInvalidArgumentsAreRejected(t *testing.T) {
 		{"limit 1001", ranking.PageQuery{Query: b, Limit: 1001}, leaderboard.ErrInvalid},
 		{"negative start", ranking.PageQuery{Query: b, Limit: 1, Start: -1}, leaderboard.ErrInvalid},
 		{"a start and a token", ranking.PageQuery{Query: b, Limit: 1, Start: 1, Token: "x"}, leaderboard.ErrInvalid},
-		{"not a token", ranking.PageQuery{Query: b, Limit: 1, Token: "x"}, leaderboard.ErrInvalid},
-		{"not base64", ranking.PageQuery{Query: b, Limit: 1, Token: "***"}, leaderboard.ErrInvalid},
+		{"an invalid token", ranking.PageQuery{Query: b, Limit: 1, Token: "x"}, leaderboard.ErrInvalid},
+		{"a token that is not base64", ranking.PageQuery{Query: b, Limit: 1, Token: "***"}, leaderboard.ErrInvalid},
 		{"a long token", ranking.PageQuery{Query: b, Limit: 1, Token: strings.Repeat("A", 5000)}, leaderboard.ErrInvalid},
 		{"a token of another board", ranking.PageQuery{Query: b, Limit: 1, Token: other.Next}, leaderboard.ErrInvalid},
 		{"unknown division", ranking.PageQuery{Query: ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "country", Value: "KEN"}}, Limit: 1}, leaderboard.ErrInvalid},
 		{"unknown season", ranking.PageQuery{Query: ranking.Query{Board: "b", Season: "202613"}, Limit: 1}, leaderboard.ErrSeasonNotFound},
 		{"unknown board", ranking.PageQuery{Query: ranking.Query{Board: "x"}, Limit: 1}, leaderboard.ErrBoardNotFound},
-		{"hostile board", ranking.PageQuery{Query: ranking.Query{Board: "\x00"}, Limit: 1}, leaderboard.ErrInvalid},
+		{"invalid board", ranking.PageQuery{Query: ranking.Query{Board: "\x00"}, Limit: 1}, leaderboard.ErrInvalid},
 		{"no board", ranking.PageQuery{Limit: 1}, leaderboard.ErrInvalid},
 	}
 	for _, tt := range tests {
 		if _, err := f.Page(t.Context(), tt.q); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+			t.Errorf("%s: Page returns %v, want %v", tt.name, err, tt.want)
 		}
 	}
 	for _, neighbors := range []int{-1, 51} {
 		if _, err := f.User(t.Context(), b, "u1", neighbors, false); !errors.Is(err, leaderboard.ErrInvalid) {
-			t.Errorf("%d neighbors: %v", neighbors, err)
+			t.Errorf("%d neighbors: %v, want ErrInvalid", neighbors, err)
 		}
 	}
 	if _, err := f.User(t.Context(), b, "nobody", 4, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
-		t.Errorf("a user without an entry: %v", err)
+		t.Errorf("a user without an entry: %v, want ErrEntryNotFound", err)
 	}
 	if _, err := f.Lookup(t.Context(), b, nil); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("an empty lookup: %v", err)
+		t.Errorf("an empty lookup: %v, want ErrInvalid", err)
 	}
 	if _, err := f.Lookup(t.Context(), b, []leaderboard.UserID{"a", ""}); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("a lookup of an empty id: %v", err)
+		t.Errorf("a lookup of an empty id: %v, want ErrInvalid", err)
 	}
 	if _, err := f.Submit(t.Context(), f.board("b"), nil); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("an empty batch: %v", err)
+		t.Errorf("an empty batch: %v, want ErrInvalid", err)
 	}
 	if _, err := f.Submit(t.Context(), f.board("b"), make([]leaderboard.MatchResult, 5001)); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("a large batch: %v", err)
+		t.Errorf("a batch of 5001 results: %v, want ErrInvalid", err)
 	}
 	// A season without users is empty and is not loaded into the index.
 	f.wantList(ranking.Query{Board: "b", Season: "999912"})
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: "999912"}); loaded {
-		t.Error("a query loaded a season without users")
+		t.Error("a query loaded a season without users into the index, want no load")
 	}
-	// Records of such seasons are not cached, because readers may name any number of them.
+	// The records of such seasons are not cached, because readers can query any number
+	// of them.
 	f.create(leaderboard.Board{ID: "daily", Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 	before := f.CachedSeasons()
 	for day := range 28 {
 		f.wantList(ranking.Query{Board: "daily", Season: leaderboard.SeasonID(fmt.Sprintf("199902%02d", day+1))})
 	}
 	if n := f.CachedSeasons() - before; n != 0 {
-		t.Errorf("%d seasons without users are cached", n)
+		t.Errorf("%d seasons without users are cached, want none", n)
 	}
 }
 
@@ -139,20 +141,20 @@ func TestUserReturnsNeighbors(t *testing.T) {
 		}
 		n := page.Neighbors
 		if string(n[0].User) != tt.first || string(n[len(n)-1].User) != tt.last || page.ClippedAbove != tt.above || page.ClippedBelow != tt.below {
-			t.Errorf("%s: %+v", tt.user, page)
+			t.Errorf("%s: %+v, want neighbors %s to %s, clipped above %v and below %v", tt.user, page, tt.first, tt.last, tt.above, tt.below)
 		}
 		for _, line := range n {
 			if line.Current != (string(line.User) == tt.user) {
-				t.Errorf("%s: Current of %s is %v", tt.user, line.User, line.Current)
+				t.Errorf("%s: Current of %s is %v, want true for the queried user only", tt.user, line.User, line.Current)
 			}
 		}
 		if page.Entry == nil || page.Entry.Match != "m" {
-			t.Errorf("%s: no entry in %+v", tt.user, page.Line)
+			t.Errorf("%s: the line %+v has no Entry of match m", tt.user, page.Line)
 		}
 	}
 	page, err := f.User(t.Context(), ranking.Query{Board: "b"}, "u05", 0, false)
 	if err != nil || page.Percentile != 70 || page.Rank != 6 || len(page.Neighbors) != 1 {
-		t.Errorf("u05: %+v, %v", page, err)
+		t.Errorf("u05: %+v, %v, want rank 6, percentile 70 and one line", page, err)
 	}
 }
 
@@ -172,7 +174,7 @@ func TestLookupRanksUsersAmongThemselves(t *testing.T) {
 	}
 	slices.Sort(lines)
 	if diff := gocmp.Diff([]string{"b 2, list 1", "c 2, list 1", "d 4, list 3"}, lines); diff != "" {
-		t.Error(diff)
+		t.Errorf("ranks of the lookup (-want +got):\n%s", diff)
 	}
 	if !slices.Equal(got.Missing, []leaderboard.UserID{"x"}) {
 		t.Errorf("missing users: %v, want x", got.Missing)
@@ -207,7 +209,7 @@ func TestStatsAgreeWithARecount(t *testing.T) {
 				t.Fatal(err)
 			}
 			if int64(*got.Best) != scores[0] || int64(*got.Worst) != scores[199] || int64(*got.ScoreAtRank) != scores[16] || got.Total != 200 {
-				t.Errorf("seed %d: %+v", seed, got)
+				t.Errorf("seed %d: stats %+v, want best %d, worst %d, %d at rank 17 and 200 users", seed, got, scores[0], scores[199], scores[16])
 			}
 			better := map[int64]bool{}
 			n := int64(1)
@@ -232,12 +234,12 @@ func TestStatsAgreeWithARecount(t *testing.T) {
 					}
 				}
 				if bucket.Count != count {
-					t.Errorf("seed %d, %v: bucket %+v, want %d", seed, order, bucket, count)
+					t.Errorf("seed %d, %v: bucket %+v, want Count %d", seed, order, bucket, count)
 				}
 				sum += bucket.Count
 			}
 			if sum != 200 || len(got.Histogram) > 7 {
-				t.Errorf("seed %d, %v: %d entrants in %d buckets, want 200 in at most 7", seed, order, sum, len(got.Histogram))
+				t.Errorf("seed %d, %v: %d users in %d buckets, want 200 in at most 7", seed, order, sum, len(got.Histogram))
 			}
 		}
 	}
@@ -254,21 +256,21 @@ func TestLoadRestoresTheRanks(t *testing.T) {
 	want := f.list(ranking.Query{Board: "b"}, 100)
 	loaded := over(t, f.store, memory.New())
 	if loaded.Ready() {
-		t.Error("ready before Load")
+		t.Error("Ready before Load = true, want false")
 	}
 	seen := int64(0)
 	if err := loaded.Load(t.Context(), func(_ leaderboard.SeasonKey, done int64) { seen = done }); err != nil {
 		t.Fatal(err)
 	}
 	if !loaded.Ready() || seen != 30 {
-		t.Errorf("ready %v after %d entries", loaded.Ready(), seen)
+		t.Errorf("after Load: Ready = %v, progress %d entries; want true and 30", loaded.Ready(), seen)
 	}
 	if diff := gocmp.Diff(want, loaded.list(ranking.Query{Board: "b"}, 100)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the ladder after Load (-want +got):\n%s", diff)
 	}
-	lazy := over(t, f.store, memory.New()) // no call of Load: the first read loads the season
+	lazy := over(t, f.store, memory.New()) // Load is not called: the first read loads the season
 	if diff := gocmp.Diff(want, lazy.list(ranking.Query{Board: "b"}, 100)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the ladder without a call of Load (-want +got):\n%s", diff)
 	}
 }
 
@@ -289,22 +291,22 @@ func TestWatchSendsChanges(t *testing.T) {
 		})
 	}()
 	if p := <-pages; len(p.Lines) != 1 {
-		t.Errorf("first page: %+v", p)
+		t.Errorf("first page: %+v, want one line", p)
 	}
 	f.submit("b", points("bob", "m", 7))
 	if p := <-pages; len(p.Lines) != 2 || p.Lines[0].User != "bob" {
-		t.Errorf("second page: %+v", p)
+		t.Errorf("second page: %+v, want two lines, bob first", p)
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Watch = %v, want %v", err, context.Canceled)
 	}
 	if err := f.Watch(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "x"}, Limit: 1}, nil); !errors.Is(err, leaderboard.ErrBoardNotFound) {
-		t.Errorf("watch of an unknown board: %v", err)
+		t.Errorf("watch of an unknown board: %v, want ErrBoardNotFound", err)
 	}
 }
 
-// A histogram includes decayed sums that exceed the range of a score.
+// A histogram counts users whose decayed sums are greater than MaxScore.
 func TestHistogramOfSaturatedSums(t *testing.T) {
 	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
 		f := open(t)

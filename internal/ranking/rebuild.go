@@ -6,8 +6,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Selection names the seasons for Verify, Rebuild or Export. The zero value means all
-// seasons of all boards. With only Board, it means all seasons of that board.
+// Selection selects the seasons for Verify, Rebuild or Export. The zero value selects
+// all seasons of all boards. If only Board is set, Selection selects all seasons of
+// that board.
 type Selection struct {
 	Board  leaderboard.BoardID
 	Season leaderboard.SeasonID
@@ -53,9 +54,9 @@ func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f 
 	return nil
 }
 
-// Rebuild recomputes the entries of the selected seasons from the stored results. It
-// then recomputes the rank index or the final standings from the entries. It returns
-// the number of users.
+// Rebuild recomputes the entries of the selected seasons from the stored results. From
+// the entries, it then recomputes the rank index, or the final standings of sealed
+// seasons. It returns the number of users.
 func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
@@ -70,7 +71,7 @@ func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress
 }
 
 func (v *Verifier) rebuildSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, unregistered map[leaderboard.UserID]bool, progress Progress) (n int64, err error) {
-	for user := range unregistered { // Recount registers the user, so the loop below counts it
+	for user := range unregistered { // Recount registers the user, so the loop below counts the user
 		if _, err := v.store.Recount(ctx, b, key.Season, user); err != nil {
 			return 0, err
 		}

@@ -12,19 +12,19 @@ import (
 // ResultStatus is the state of a match result.
 type ResultStatus struct {
 	Season leaderboard.SeasonID
-	// Result is the result with the highest revision, which counts or is retracted.
-	// It is nil if all revisions were rejected.
+	// Result is the result that stands, which may be a retraction. It is nil if all
+	// revisions were rejected.
 	Result *leaderboard.MatchResult
 	// Revision is the revision that Status and Reason describe.
 	Revision int64
 	// Status is Applied, Superseded, Retracted or Rejected.
 	Status leaderboard.Status
-	Reason leaderboard.Reason // if rejected
+	Reason leaderboard.Reason // set if Status is Rejected
 }
 
 // Result returns the state of a match result of a board. If revision is not nil, it
-// returns the state of that revision. An empty season means the current one, as in a
-// [Query]. Errors: [leaderboard.ErrResultNotFound].
+// returns the state of that revision. An empty season in key means the current season,
+// as in a [Query]. Errors: [leaderboard.ErrResultNotFound].
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 
 var errDied = errors.New("the process died")
 
-// process simulates the death of a process between its writes to the store and to
-// the index. Each write is between two steps. The step with the number at, and every
-// step after it, fails.
+// process simulates a process that dies before or after one of its writes. There is a
+// step before and after each write to the store or index. The step with number at and
+// all later steps fail.
 type process struct{ at, steps int }
 
 func (p *process) step() error {
@@ -25,7 +25,7 @@ func (p *process) step() error {
 	return nil
 }
 
-// write calls the function call between two steps of the process.
+// write performs a step of the process, then the write call, then another step.
 func write[T any](p *process, call func() (T, error)) (T, error) {
 	var none T
 	if err := p.step(); err != nil {
@@ -73,8 +73,8 @@ func (x processIndex) Update(ctx context.Context, s leaderboard.SeasonKey, at ti
 	return err
 }
 
-// If a process dies during a call, the retry by another process completes the call
-// in the rank index, which outlives both processes, and in the final standings.
+// If a process dies during a call and another process retries the call, the rank index
+// and the final standings include its effect.
 func TestRetryCompletesTheRanks(t *testing.T) {
 	retract := func(ctx context.Context, s *ranking.Service, revision int64) error {
 		b, err := s.Board(ctx, "b")
@@ -89,7 +89,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		before func(context.Context, *ranking.Service) error // if not nil
+		before func(context.Context, *ranking.Service) error // if not nil, called before the process that dies
 		call   func(context.Context, *ranking.Service) error
 		want   []string
 	}{
@@ -144,7 +144,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 					}
 					f.wantList(dayQuery, tt.want...)
 					if t.Failed() {
-						t.Fatalf("the process died at step %d", at)
+						t.Fatalf("the ranks are wrong if the process dies at step %d", at)
 					}
 				}
 			})
@@ -152,8 +152,8 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 }
 
-// A duplicate, a refresh or an unban that changes nothing does not amend a sealed
-// season.
+// A duplicate result does not amend a sealed season. Nor does a refresh or an unban
+// that changes nothing.
 func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	f := open(t)
 	b := f.create(dailyBoard)
@@ -176,6 +176,6 @@ func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	}
 	seasons, err := f.store.Seasons(t.Context(), "b")
 	if err != nil || len(seasons) != 1 || len(seasons[0].Amendments) > 0 {
-		t.Errorf("seasons %+v, %v; want one without amendments", seasons, err)
+		t.Errorf("seasons %+v, %v; want one season without amendments", seasons, err)
 	}
 }

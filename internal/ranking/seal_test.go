@@ -22,17 +22,17 @@ import (
 
 var dailyBoard = leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}}
 
-// day is the season of dailyBoard that contains the time start.
+// day is the season of dailyBoard that contains start.
 const day = leaderboard.SeasonID("20261120")
 
 var dayQuery = ranking.Query{Board: "b", Season: day}
 
-// afterDay sets the clock to a time when the day takes no more results.
+// afterDay sets the clock to a time after the season day has closed.
 func (f *fixture) afterDay() {
 	f.clock.set(start.AddDate(0, 0, 1))
 }
 
-// seal seals the day.
+// seal seals the season day.
 func (f *fixture) seal() {
 	f.t.Helper()
 	f.afterDay()
@@ -41,12 +41,12 @@ func (f *fixture) seal() {
 	}
 }
 
-// lateRetraction returns the key of a match of the day.
+// lateRetraction returns the key of a result in the season day.
 func lateRetraction(user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
 }
 
-// hookedContext is a context that calls a function in each call of Err.
+// hookedContext is a context whose Err first calls hook.
 type hookedContext struct {
 	context.Context
 	hook func()
@@ -57,7 +57,8 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// A change during a seal is in the final standings, at every moment of the seal.
+// The final standings include changes made during the seal. The test makes the changes
+// at different moments of the seal.
 func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	for at, more := 1, true; more; at += 89 {
 		f := open(t)
@@ -101,7 +102,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 		}
 		page, err := f.Page(t.Context(), ranking.PageQuery{Query: dayQuery, Limit: 2})
 		if err != nil || !page.Sealed {
-			t.Fatalf("sealed %v, %v", page.Sealed, err)
+			t.Fatalf("sealed %v, %v; want true", page.Sealed, err)
 		}
 		if page.Total != 598 || page.Lines[0].User != "u002" {
 			t.Errorf("changes at call %d of Err: %d users, %s first; want 598 and u002", at, page.Total, page.Lines[0].User)
@@ -110,8 +111,8 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	}
 }
 
-// The amendments of a season, which every reader sees, contain reasons. They do not
-// name banned or erased users.
+// Every reader sees the amendments of a season. Their reasons must not name banned or
+// erased users.
 func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -138,19 +139,19 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	step(err)
 	sealed := seasons[len(seasons)-1]
 	if sealed.ID != day || len(sealed.Amendments) != 4 {
-		t.Fatalf("seasons %+v", seasons)
+		t.Fatalf("seasons %+v, want day last, with 4 amendments", seasons)
 	}
 	for _, a := range sealed.Amendments {
 		for _, name := range []string{"erin", "bob", "cyd"} {
 			if strings.Contains(a.Reason, name) {
-				t.Errorf("the reason of an amendment is %q", a.Reason)
+				t.Errorf("the reason of an amendment is %q, want no name of a user", a.Reason)
 			}
 		}
 	}
 }
 
-// If another process seals, amends or deletes a season, readers see it after the
-// time to live of the cache.
+// If another process seals, amends or deletes a season, readers see the change when the
+// cached record expires.
 func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f := open(t)
 	other := over(t, f.store, f.index)
@@ -172,7 +173,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 		return p
 	}
 	if p := page(); p.Sealed {
-		t.Fatal("sealed before the seal")
+		t.Fatal("a page before the seal is sealed, want an open season")
 	}
 	f.seal()
 	if p := page(); p.Total != 2 {
@@ -181,7 +182,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	other.clock.set(f.clock.now())
 	later()
 	if p := page(); !p.Sealed {
-		t.Error("not sealed after the time to live")
+		t.Error("a page after the time to live of the cache is not sealed, want a sealed season")
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, Reason: "cheat"}); err != nil {
 		t.Fatal(err)
@@ -189,10 +190,10 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	banned := f.clock.now()
 	later()
 	if p := page(); !p.AsOf.Equal(banned) || p.Lines[0].User != "bob" {
-		t.Errorf("as of %v with %s first, want %v", p.AsOf, p.Lines[0].User, banned)
+		t.Errorf("page as of %v with %s first, want %v with bob first", p.AsOf, p.Lines[0].User, banned)
 	}
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day}); loaded {
-		t.Error("a sealed season was loaded into the index")
+		t.Error("a sealed season was loaded into the index, want no load")
 	}
 
 	f.clock.set(start)
@@ -204,11 +205,11 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f.create(b)
 	f.submit("b", points("dan", "m", 1))
 	if p := page(); p.Sealed || p.Total != 1 {
-		t.Errorf("a new board with the same id: sealed %v, %d users; want an open season with 1", p.Sealed, p.Total)
+		t.Errorf("a new board with the same id: sealed %v, %d users; want an open season with 1 user", p.Sealed, p.Total)
 	}
 }
 
-// Without the store, reads of a season in its grace come from the index.
+// Reads of a season in its grace period succeed without the store.
 func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 	f := openOutage(t)
 	f.create(leaderboard.Board{ID: "d", Policy: leaderboard.Sum, Season: dailyBoard.Season})
@@ -225,7 +226,7 @@ func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 	f.wantList(q, "ann 5 1")
 }
 
-// slowAmends is a store whose Amend takes a minute. It counts the calls.
+// slowAmends is a store whose Amend takes a minute. It counts the calls of Amend.
 type slowAmends struct {
 	leaderboard.Store
 	calls atomic.Int64
@@ -237,8 +238,8 @@ func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, a)
 }
 
-// Changes that come during an amendment share the next amendment. The record of that
-// amendment has the reason of each change.
+// Changes that arrive during an amendment share the next amendment. The reason of that
+// amendment contains the reason of each change.
 func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -267,7 +268,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 				key.Board = "d"
 				receipt, err := s.Retract(t.Context(), s.board("d"), key, nil)
 				if err != nil || receipt.Status != leaderboard.Applied {
-					t.Errorf("%v, %v", receipt.Status, err)
+					t.Errorf("Retract = %v, %v, want APPLIED", receipt.Status, err)
 				}
 			})
 		}
@@ -277,7 +278,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 		}
 		page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "d", Season: day}, Limit: 1})
 		if err != nil || page.Total != 0 {
-			t.Errorf("%d users are left, %v; want none", page.Total, err)
+			t.Errorf("the season still has %d users, %v; want none", page.Total, err)
 		}
 		season, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "d", Season: day})
 		if err != nil {
@@ -292,7 +293,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	})
 }
 
-// A change of a board's settings cannot open a sealed season again.
+// A change of a board's settings cannot reopen a sealed season.
 func TestSealedSeasonStaysClosed(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
@@ -310,7 +311,7 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 		return err
 	}
 	if err := grace(90 * time.Minute); err != nil {
-		t.Errorf("grace of a season that is closed but not sealed: %v", err)
+		t.Errorf("a longer grace while the season is closed but not sealed: %v, want no error", err)
 	}
 	f.clock.set(b.ClosesAt(in).Add(time.Hour))
 	if err := f.Sweep(t.Context()); err != nil {
@@ -318,15 +319,15 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 	}
 	var wrong *leaderboard.FieldError
 	if err := grace(1000 * time.Hour); !errors.As(err, &wrong) || wrong.Field != "season" || !strings.Contains(err.Error(), "20261120") {
-		t.Errorf("a grace that opens a sealed season: %v", err)
+		t.Errorf("a grace that reopens a sealed season: %v, want an error for field season that names it", err)
 	}
 	if err := grace(100 * time.Minute); err != nil {
-		t.Errorf("a longer grace that has passed too: %v", err)
+		t.Errorf("a longer grace that has also passed: %v, want no error", err)
 	}
 }
 
-// A sealed season gives the same answers as the index gave before the seal. A ban and
-// an erasure amend the season, and their reasons are on record.
+// Answers for a sealed season are the same as before the seal. A ban and an erasure
+// amend the season, and the amendments record the reasons.
 func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{
@@ -388,10 +389,10 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	}
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b", Season: season}, Limit: 1})
 	if err != nil || !page.Sealed {
-		t.Fatalf("page after the sweep: %+v, %v; want a sealed one", page, err)
+		t.Fatalf("page after the sweep: %+v, %v; want a sealed season", page, err)
 	}
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: season}); loaded {
-		t.Error("the index still has a sealed season")
+		t.Error("the index still contains a sealed season, want none")
 	}
 	if diff := gocmp.Diff(before, ask()); diff != "" {
 		t.Fatalf("answers before and after the seal (-before +after):\n%s", diff)
@@ -405,7 +406,7 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	}
 	later()
 	if _, err := f.User(t.Context(), ranking.Query{Board: "b", Season: season}, top.User, 0, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
-		t.Errorf("a banned user in a sealed season: %v", err)
+		t.Errorf("read of a banned user in a sealed season: %v, want ErrEntryNotFound", err)
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: top.User, Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
@@ -423,7 +424,7 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	}
 	i := slices.IndexFunc(seasons, func(s ranking.SeasonInfo) bool { return s.ID == season })
 	if s := seasons[i]; s.Phase != ranking.Sealed || len(s.Amendments) < 3 || s.Total == nil || *s.Total != 39 {
-		t.Errorf("season %+v, want a sealed one with 3 amendments or more and 39 users", s)
+		t.Errorf("season %+v, want a sealed season with at least 3 amendments and 39 users", s)
 	}
 	f.clock.set(f.clock.now().Add(48 * time.Hour))
 	if err := f.Sweep(t.Context()); err != nil {
@@ -432,8 +433,8 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b", Season: season})
 }
 
-// A season that was deleted past its retention takes no results that were received
-// before, as from a log that is read again.
+// A season that was deleted past its retention rejects results that were received
+// before the deletion. A consumer that rereads a log delivers such results.
 func TestRetentionIsFinal(t *testing.T) {
 	f := open(t)
 	b := dailyBoard
@@ -450,7 +451,7 @@ func TestRetentionIsFinal(t *testing.T) {
 		return report.Outcomes[0]
 	}
 	if o := apply(); o.Status != leaderboard.Applied {
-		t.Fatalf("first: %+v", o)
+		t.Fatalf("Apply before the seal: %+v, want APPLIED", o)
 	}
 	f.seal()
 	f.clock.set(start.AddDate(0, 0, 7))
@@ -458,7 +459,7 @@ func TestRetentionIsFinal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := apply(); o.Status != leaderboard.Rejected || o.Reason != leaderboard.ReasonDeleted {
-		t.Errorf("again after the deletion: %+v, want a rejection with %s", o, leaderboard.ReasonDeleted)
+		t.Errorf("Apply after the deletion: %+v, want a rejection with %s", o, leaderboard.ReasonDeleted)
 	}
 	f.wantList(dayQuery)
 }

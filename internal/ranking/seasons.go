@@ -12,12 +12,12 @@ import (
 // SeasonPhase is the state of a season.
 type SeasonPhase string
 
-// The phases of a season, from first to last.
+// The phases of a season, in order of time.
 const (
 	Upcoming SeasonPhase = "upcoming" // the season has not started
-	Open     SeasonPhase = "open"     // the season takes results
-	Grace    SeasonPhase = "grace"    // the season has ended and still takes late results
-	Closed   SeasonPhase = "closed"   // the season takes no more results
+	Open     SeasonPhase = "open"     // the season accepts results
+	Grace    SeasonPhase = "grace"    // the season has ended and still accepts late results
+	Closed   SeasonPhase = "closed"   // the season accepts no more results
 	Sealed   SeasonPhase = "sealed"   // the final standings are written
 )
 
@@ -25,7 +25,7 @@ const (
 type SeasonInfo struct {
 	leaderboard.Season
 	Phase      SeasonPhase
-	ClosesAt   time.Time // when the season stops taking results; zero means never
+	ClosesAt   time.Time // when the season stops accepting results; zero means never
 	SealedAt   time.Time
 	Amendments []leaderboard.Amendment
 	Total      *int64 // the number of users in the overall ladder; nil if unknown
@@ -76,9 +76,9 @@ func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboar
 	return season, err
 }
 
-// latestSeason returns the newest season that has entries. If no season has entries,
-// it returns the current season. If no season is current, it returns the last season
-// that has started, or else the first one.
+// latestSeason returns the newest season that has entries. If no season has entries, it
+// returns the current season. If there is no current season, it returns the last season
+// that has started. If no season has started, it returns the first season.
 func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
 	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 		if err != nil {
 			return leaderboard.Season{}, err
 		}
-		if total == nil || *total > 0 { // if the total is unknown, a season with results is enough
+		if total == nil || *total > 0 { // if the total is unknown, choose the newest season with results
 			return season, nil
 		}
 	}

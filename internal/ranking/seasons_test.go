@@ -29,14 +29,14 @@ func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
 			t.Errorf("season=latest is %q, %v; want %q", page.Season.ID, err, season)
 		}
 	}
-	want("1992") // a board without entries shows the window nearest to the present
+	want("1992") // if a board has no entries, the latest season is the last window that has started
 	for i, season := range []leaderboard.SeasonID{"1990", "1991"} {
 		r := points("ada", "m", 3)
 		r.AchievedAt = year(1990+i).AddDate(0, 1, 0)
 		f.submit("cup", r)
 		want(season)
 	}
-	// A season whose entries are all retracted has none.
+	// A season whose results are all retracted has no entries.
 	if _, err := f.Retract(t.Context(), f.board("cup"), leaderboard.ResultKey{
 		SeasonKey: leaderboard.SeasonKey{Season: leaderboard.SeasonLatest}, User: "ada", Match: "m",
 	}, nil); err != nil {
@@ -68,11 +68,11 @@ func TestSeasonErrorsNameTheNearest(t *testing.T) {
 	} {
 		_, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "cup", Season: season}, Limit: 1})
 		if !errors.Is(err, leaderboard.ErrSeasonNotFound) {
-			t.Fatalf("season %q: %v", season, err)
+			t.Fatalf("season %q: %v, want ErrSeasonNotFound", season, err)
 		}
 		for _, part := range want {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("season %q: %q lacks %q", season, err, part)
+				t.Errorf("season %q: the error %q does not contain %q", season, err, part)
 			}
 		}
 	}

@@ -1,10 +1,10 @@
-// Package ranking is the service over a Store and an Index: it applies results,
-// keeps the ranks up to date with the store, and answers queries. It uses only
-// these two contracts, so the embedded and the distributed engine share it.
+// Package ranking is the service over a Store and an Index: it applies results, updates
+// the ranks, and answers queries. Because it depends on these two contracts only, the
+// embedded and the distributed engine share it.
 //
-// A [Service] has one part for each role: [Applier], [Submitter], [Reader],
-// [Admin] and [Verifier]. The parts share one cache of boards and one view of the
-// index. A process creates one Service.
+// A [Service] has one part for each role: [Applier], [Submitter], [Reader], [Admin] and
+// [Verifier]. The parts share one cache of boards and one circuit breaker of the index.
+// A process creates one Service.
 package ranking
 
 import (
@@ -28,15 +28,15 @@ type Options struct {
 	// BoardTTL is how long the settings of a board, and the record of a season, are
 	// cached. A change by another process is visible after this time. Default 1 s.
 	BoardTTL time.Duration
-	// Results carries submitted results to the process that applies them. If it is
-	// nil, the Service applies submitted results itself.
+	// Results passes submitted results to the process that applies them. If it is nil,
+	// the Service applies submitted results itself.
 	Results ResultLog
 	// NewMatchID returns the id of a result that was submitted without one. The
 	// default returns random ids of 128 bits.
 	NewMatchID func() leaderboard.MatchID
 }
 
-// Service is the parts of the service over one store and one index. It is safe
+// Service combines the parts of the service over one store and one index. It is safe
 // for concurrent use.
 type Service struct {
 	*shared
@@ -60,12 +60,12 @@ type shared struct {
 	now   func() time.Time
 	log   *slog.Logger
 
-	newEnd chan struct{} // receives a value after a ban with an end was made
+	newEnd chan struct{} // receives a value after a ban with an end was stored
 }
 
 // New returns a service over a store and an index. The caller should call
-// [Service.Load] before it reads ranks: otherwise the first read of each season
-// loads that season.
+// [Service.Load] before it reads ranks. Otherwise the first read of each season must
+// wait for the load of that season.
 func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -102,8 +102,8 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 // of a season that are finished. In the last call for a season, done is the total.
 type Progress func(key leaderboard.SeasonKey, done int64)
 
-// Load fills the index with every season that is neither sealed nor loaded. When
-// it returns nil, [Service.Ready] is true.
+// Load fills the index with every season that is neither sealed nor loaded. After Load
+// has returned nil, [Service.Ready] is true.
 func (s *Service) Load(ctx context.Context, progress Progress) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -140,10 +140,10 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 func (s *Service) Ready() bool { return s.ready.Load() }
 
 // SweepEvery calls [Admin.Sweep] and [Service.Load] immediately and then at every
-// interval, until ctx is done. Load fills an index that has lost its data. In between,
-// SweepEvery lifts bans at their ends. A ban with an end that another process made is
-// lifted at the next interval at the latest. SweepEvery logs errors, and tries again at
-// the next interval.
+// interval, until ctx is done. Load fills an index that has lost its data. Between
+// these calls, SweepEvery lifts bans at their ends. If another process has stored a
+// ban, SweepEvery may lift it up to one interval late. If a call fails, SweepEvery logs
+// the error and continues at the next interval.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -161,11 +161,12 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Notify wakes the callers of [Reader.Watch] that watch a season. The caller must call
-// it when another process has changed the season.
+// Notify wakes the calls of [Reader.Watch] for a season. It must be called after
+// another process has changed the season.
 func (s *Service) Notify(key leaderboard.SeasonKey) { s.hub.notify(key) }
 
-// Close stops loads of the index, and waits for writes that continue after their
-// callers have stopped waiting. The caller must call Close when no other call is
-// running, and before it closes the store and the index.
+// Close stops loads of the index. It waits for writes that still run although their
+// callers have stopped waiting. No other method may be running during Close or be
+// called afterwards. The caller must call Close before it closes the store and the
+// index.
 func (s *Service) Close() { s.tasks.close() }

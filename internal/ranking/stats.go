@@ -10,7 +10,7 @@ import (
 // MaxBuckets is the largest number of buckets of a histogram.
 const MaxBuckets = 100
 
-// StatsQuery asks for statistics of a ladder.
+// StatsQuery selects statistics of a ladder.
 type StatsQuery struct {
 	Query
 	Buckets int                // number of histogram buckets, 0 to MaxBuckets
@@ -37,8 +37,7 @@ type Bucket struct {
 	Count    int64
 }
 
-// Percentile is a score and the share of users, in percent, with a position below that
-// of the score.
+// Percentile is a score, and the share of users, in percent, who rank below it.
 type Percentile struct {
 	Percent float64
 	Score   leaderboard.Score
@@ -59,7 +58,7 @@ type Stats struct {
 
 var statPercents = []float64{99, 95, 90, 75, 50, 25, 10}
 
-// Stats returns statistics of a ladder. Without the rank index, it returns
+// Stats returns statistics of a ladder. If the rank index cannot answer, it returns
 // [leaderboard.ErrRankUnavailable].
 func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	if err := q.validate(); err != nil {
@@ -130,7 +129,7 @@ func (v *view) percentiles(ctx context.Context, size int64) (list []Percentile, 
 	return list, nil
 }
 
-// scoreAt returns the score at a position, or nil if the ladder is shorter.
+// scoreAt returns the score at a position, or nil if the ladder has fewer users.
 func (v *view) scoreAt(ctx context.Context, position int64) (*leaderboard.Score, error) {
 	page, _, err := v.Page(ctx, v.ladder, position, 1)
 	if err != nil || len(page) == 0 {
@@ -141,13 +140,12 @@ func (v *view) scoreAt(ctx context.Context, position int64) (*leaderboard.Score,
 }
 
 // histogram counts the users with scores from lo to hi in up to n buckets of equal
-// width. The outermost buckets also count users whose scores are outside lo and hi.
-// Such users joined after lo and hi were read, or have a decayed sum beyond the range
-// of a score.
+// width. The first and the last bucket also count users with scores outside this range.
+// Such users joined after lo and hi were read, or have a decayed sum beyond ±2^53.
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket
-	var edges []leaderboard.RankKey // two for each bucket: the bucket's better end, and the first key beyond its worse end
+	var edges []leaderboard.RankKey // two for each bucket: the key of its best score, and the key of the next score after its worst
 	for from := lo; from <= hi; from += width {
 		to := min(from+width-1, hi)
 		buckets = append(buckets, Bucket{From: from, To: to})

@@ -12,9 +12,9 @@ import (
 // MaxBatch is the largest number of results in one Submit.
 const MaxBatch = 5000
 
-// ResultLog carries complete results of a board to the process that applies them.
-// Its methods return one outcome for each result, in the order of the results. They
-// return an error unless all results are durable.
+// ResultLog passes complete results of a board to the process that applies them. Its
+// methods return one outcome for each result, in the order of the results. If a result
+// is not durable, they return an error.
 type ResultLog interface {
 	// Submit waits until the results are applied. A result that is durable, but not
 	// applied in time, has the status Accepted.
@@ -24,8 +24,9 @@ type ResultLog interface {
 	Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 }
 
-// direct is the ResultLog of a process that applies submitted results itself. Applying
-// a result is what makes it durable there, so Accept does the same as Submit.
+// direct is the ResultLog of a process that applies submitted results itself. In such a
+// process, a result is durable only after it is applied, so Accept is the same as
+// Submit.
 type direct struct{ applier *Applier }
 
 func (d direct) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
@@ -37,8 +38,8 @@ func (d direct) Accept(ctx context.Context, b *leaderboard.Board, results []lead
 	return d.Submit(ctx, b, results)
 }
 
-// Submitter takes results from clients. It completes and checks them, and passes
-// the valid ones to a [ResultLog] or, in the embedded engine, to an [Applier].
+// Submitter accepts results from clients. It completes and checks the results, and
+// passes valid results to a [ResultLog] or, in the embedded engine, to an [Applier].
 type Submitter struct {
 	*shared
 	applier *Applier
@@ -53,10 +54,11 @@ type Receipt struct {
 	Season     leaderboard.SeasonID
 	AchievedAt time.Time
 	Status     leaderboard.Status
-	Reason     leaderboard.Reason // if rejected
-	// Err is the fault of the result if Reason is INVALID. With any other Reason, an
-	// Err that is not nil means that the result could not be applied now. The caller
-	// may submit such a result again, and must ignore Status, Reason, Score and Ranks.
+	Reason     leaderboard.Reason // set if Status is Rejected
+	// Err has two meanings. If Reason is INVALID, Err describes the fault of the
+	// result. Otherwise, if Err is not nil, the result could not be applied now, and
+	// Status, Reason, Score and Ranks are not valid. The caller may submit the result
+	// again.
 	Err error
 	// Score is the user's score in the season after the whole Submit. HasScore is
 	// false if none of the user's results counts.
@@ -64,24 +66,27 @@ type Receipt struct {
 	HasScore bool
 	// Ranks are zero if the ranks are unavailable or the user is banned.
 	Ranks leaderboard.Ranks
-	// Banned reports that a ban hides the user on the board.
+	// Banned reports whether a ban hides the user on the board.
 	Banned bool
 }
 
-// Submit takes up to [MaxBatch] results for a board. When it returns, valid
-// results are durable and visible to every read, unless their status is Accepted.
+// Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid
+// results are durable. They are also visible to every read, unless their status is
+// Accepted.
 //
-// Submit sets the Board of each result. An empty Match becomes a new id. A zero
-// AchievedAt becomes the present time, and a later time for each further result. The
-// receipt of an invalid result has the error; the other results are not affected. If
-// Submit returns an error, some results may be durable. The caller may submit all of
-// them again: results with the same match id count once.
+// Submit sets the Board of each result. It replaces an empty Match by a new id, and a
+// zero AchievedAt by the present time. Such times increase with each result. If a
+// result is invalid, its receipt has the error, and the other results are not affected.
+//
+// If Submit returns an error, some results may be durable. If all results have a Match,
+// the caller may submit all of them again: results with the same match id count once.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
 	return s.take(ctx, b, results, s.results.Submit)
 }
 
-// Accept takes results like [Submitter.Submit], and returns when they are durable.
-// Results that another process will apply have the status Accepted and no score.
+// Accept accepts results like [Submitter.Submit], but returns as soon as the results
+// are durable. Results that another process will apply have the status Accepted and no
+// score.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
 	return s.take(ctx, b, results, s.results.Accept)
 }
@@ -123,7 +128,7 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 		s.setOutcome(b, r, &outcomes[i])
 		if outcomes[i].Status == leaderboard.Duplicate && valid[i].Assigned {
 			if record, err := s.store.Result(ctx, valid[i].ResultKey); err == nil && record.Result != nil {
-				r.AchievedAt = record.Result.AchievedAt // the time that was assigned to the first submit
+				r.AchievedAt = record.Result.AchievedAt // the time that the first submit of the result got
 			}
 		}
 	}
@@ -158,7 +163,7 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 				if st.Key == "" || st.Key != outcomes[i].Entry.Key && !s.current(ctx, key, &st) {
 					continue
 				}
-				// The receipt has the score and the rank of the same read.
+				// Take the score and the rank from the same read.
 				r := &receipts[at[i]]
 				r.Ranks, r.Score = st.Ranks, b.ScoreOf(st.Key, v.scoredAt)
 			}
@@ -172,18 +177,19 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 }
 
 // current reports whether a standing agrees with the user's entry in the store. It is
-// called for a standing that differs from the outcome of a submit. Either the index
-// lacks the submitted result, or another result has changed the entry since.
+// called if the standing differs from the outcome of a submit. If current is true,
+// another result has changed the entry since. Otherwise the index lacks the submitted
+// result.
 func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *leaderboard.Standing) bool {
 	e, err := s.store.Entry(ctx, key, st.User)
 	return err == nil && e.Key == st.Key
 }
 
-// Retract retracts a match result of a board, as if the result had never arrived. If
-// the season is sealed, Retract amends the final standings. An empty season in key
-// means the current one, as in a [Query].
+// Retract retracts a match result of a board. The result then no longer counts. If the
+// season is sealed, Retract amends the final standings. An empty season in key means
+// the current season, as in a [Query].
 //
-// If revision is nil, Retract uses the revision after the stored one. Errors:
+// If revision is nil, Retract uses the stored revision plus one. Errors:
 // [leaderboard.ErrResultNotFound] if revision is nil and the store has no such result.
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
 	season, err := s.reader.season(ctx, b, key.Season)
@@ -227,7 +233,7 @@ func (s *Submitter) nextRetraction(ctx context.Context, key leaderboard.ResultKe
 	case have == nil:
 		return 0, fmt.Errorf("ranking: match %q was rejected and cannot be retracted: %w", key.Match, leaderboard.ErrResultNotFound)
 	case have.Retracted:
-		return have.Revision, nil // the same retraction again, which is a duplicate
+		return have.Revision, nil // repeat the stored retraction, which is a duplicate
 	default:
 		return have.Revision + 1, nil
 	}

@@ -31,10 +31,10 @@ func TestSubmitReturnsScoreAndRank(t *testing.T) {
 	}
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10})
 	if err != nil || page.Season.ID != leaderboard.SeasonAll || page.Total != 2 || !page.AsOf.Equal(start) {
-		t.Errorf("page %+v, %v", page, err)
+		t.Errorf("page %+v, %v, want 2 users as of %v", page, err, start)
 	}
 	if r := f.submit("b", points("eve", "", 1)); r.Match == "" {
-		t.Error("a result submitted without a match id has none")
+		t.Error("the receipt of a result without a match id has no match id, want a new id")
 	}
 }
 
@@ -56,7 +56,7 @@ func TestBatchReceiptsAreInOrderAndIndependent(t *testing.T) {
 	}
 	want := []string{"APPLIED", "REJECTED INVALID", "REJECTED FLOOR", "DUPLICATE", "REJECTED INVALID", "APPLIED", "CONFLICT"}
 	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 	if fe := (*leaderboard.FieldError)(nil); !errors.As(receipts[1].Err, &fe) || fe.Field != "user_id" {
 		t.Errorf("error of the second result: %v, want a FieldError of user_id", receipts[1].Err)
@@ -70,7 +70,7 @@ func TestTiesOfABatchFollowItsOrder(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Order: leaderboard.LowerFirst})
 	var batch []leaderboard.MatchResult
-	for _, user := range []string{"zoe", "ann", "mia"} { // all at the same time of the clock
+	for _, user := range []string{"zoe", "ann", "mia"} { // the clock does not advance between these results
 		batch = append(batch, points(user, "m", 7717))
 	}
 	if _, err := f.Submit(t.Context(), f.board("b"), batch); err != nil {
@@ -97,15 +97,15 @@ func TestRetractRestoresTheNextBestResult(t *testing.T) {
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m2"}
 	got, err := f.Retract(t.Context(), f.board("b"), key, nil)
 	if err != nil || got.Status != leaderboard.Applied || got.Revision != 1 || got.Score != 5 || got.Ranks.Competition != 1 {
-		t.Errorf("retract: %+v, %v", got, err)
+		t.Errorf("retract: %+v, %v, want revision 1 applied, and score 5 at rank 1", got, err)
 	}
 	f.wantList(red, "ann 5 1")
 	f.wantList(blue)
 	if got, err = f.Retract(t.Context(), f.board("b"), key, nil); err != nil || got.Status != leaderboard.Duplicate {
-		t.Errorf("second retraction: %+v, %v", got, err)
+		t.Errorf("second retraction: %+v, %v, want a duplicate", got, err)
 	}
 	if got := f.try("b", r); got.Status != leaderboard.Superseded {
-		t.Errorf("retry of the retracted result: %+v", got)
+		t.Errorf("retry of the retracted result: %+v, want SUPERSEDED", got)
 	}
 	r.Revision = 2
 	f.submit("b", r)
@@ -113,18 +113,18 @@ func TestRetractRestoresTheNextBestResult(t *testing.T) {
 
 	key.Match = "unknown"
 	if _, err := f.Retract(t.Context(), f.board("b"), key, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
-		t.Errorf("retraction of an unknown result: %v", err)
+		t.Errorf("retraction of an unknown result: %v, want ErrResultNotFound", err)
 	}
 	revision := int64(1)
 	if got, err = f.Retract(t.Context(), f.board("b"), key, &revision); err != nil || got.Status != leaderboard.Applied {
-		t.Errorf("retraction before the result: %+v, %v", got, err)
+		t.Errorf("retraction before the result: %+v, %v, want APPLIED", got, err)
 	}
 	if got := f.try("b", points("ann", "unknown", 100)); got.Status != leaderboard.Superseded {
-		t.Errorf("the result after its retraction: %+v", got)
+		t.Errorf("the result after its retraction: %+v, want SUPERSEDED", got)
 	}
 	revision = -1
 	if _, err := f.Retract(t.Context(), f.board("b"), key, &revision); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("retraction at revision -1: %v", err)
+		t.Errorf("retraction at revision -1: %v, want ErrInvalid", err)
 	}
 }
 
@@ -162,19 +162,19 @@ func TestResultReturnsTheStatusOfARevision(t *testing.T) {
 		{"n", -1, "0 REJECTED FLOOR"}, {"n", 0, "0 REJECTED FLOOR"}, {"n", 1, "not found"}, {"x", -1, "not found"},
 	} {
 		if got := status(tt.match, tt.revision); got != tt.want {
-			t.Errorf("%s revision %d: %s, want %s", tt.match, tt.revision, got, tt.want)
+			t.Errorf("match %s, revision %d: %s, want %s", tt.match, tt.revision, got, tt.want)
 		}
 	}
 	if _, err := f.Retract(t.Context(), f.board("b"), key, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := status("m", -1); got != "3 RETRACTED" {
-		t.Errorf("status after the retraction: %s", got)
+		t.Errorf("status after the retraction: %s, want 3 RETRACTED", got)
 	}
 }
 
-// A result without a timestamp whose retry comes just after the season's end counts
-// once, in the season of the first try.
+// If a result without a timestamp is retried just after the season's end, the result
+// counts once, in the season of the first attempt.
 func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: time.Hour}})
@@ -184,32 +184,32 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	f.clock.set(end.Add(time.Second))
 	got := f.try("b", points("u", "m", 5))
 	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
-		t.Errorf("retry: %+v", got)
+		t.Errorf("retry: %+v, want a duplicate in season 202611 with score 5", got)
 	}
 	corrected := points("u", "m", 7)
 	corrected.Revision = 1
 	if got := f.submit("b", corrected); got.Season != "202611" || got.Score != 7 {
-		t.Errorf("correction: %+v", got)
+		t.Errorf("correction: %+v, want season 202611 and score 7", got)
 	}
 	corrected.Revision, corrected.Score = 2, 5
 	f.submit("b", corrected)
 	got = f.submit("b", points("u", "m2", 3))
 	if got.Season != "202612" || got.Score != 3 {
-		t.Errorf("first result of December: %+v", got)
+		t.Errorf("first result of December: %+v, want season 202612 and score 3", got)
 	}
 	late := points("u", "m3", 1)
 	late.AchievedAt = end.Add(-time.Minute)
 	if got := f.submit("b", late); got.Season != "202611" || got.Score != 6 {
-		t.Errorf("result within the grace: %+v", got)
+		t.Errorf("result within the grace: %+v, want season 202611 and score 6", got)
 	}
 	f.clock.set(end.Add(time.Hour))
 	late.Match = "m4"
 	if got := f.try("b", late); got.Reason != leaderboard.ReasonClosed {
-		t.Errorf("result after the grace: %+v", got)
+		t.Errorf("result after the grace: %+v, want a rejection as SEASON_CLOSED", got)
 	}
 }
 
-// A read that starts after a submit was answered sees its score and a rank.
+// A read that starts after the answer to a submit returns the new score and a rank.
 func TestReadYourWrites(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -237,8 +237,9 @@ func TestReadYourWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// lateStore is a store whose Apply applies the results, and then delays its answer
-// until release is closed. If unknown is true, Apply returns an error instead.
+// lateStore is a store whose first Apply applies the results, and then waits until
+// release is closed. If unknown is true, the next Apply applies the results, but
+// returns an error.
 type lateStore struct {
 	leaderboard.Store
 	applied, release chan struct{}
@@ -286,7 +287,8 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	g.Close()
 	g.wantList(ranking.Query{Board: b.ID}, "ada 6 1")
 
-	// A result whose Apply returned an error may be durable. Its retry is a duplicate.
+	// If Apply returns an error, the result may be durable nevertheless. A retry is
+	// then a duplicate.
 	late.unknown = true
 	if _, err := g.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ada", "m3", 2)}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Submit = %v, want %v", err, leaderboard.ErrUnavailable)
@@ -297,7 +299,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	g.wantList(ranking.Query{Board: b.ID}, "ada 8 1")
 }
 
-// A panic of a store reaches the caller, which can recover from it.
+// If the store panics, the caller's goroutine panics, so the caller can recover.
 func TestPanicReachesTheCaller(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -317,8 +319,8 @@ func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.M
 	panic("boom")
 }
 
-// appliedBehind is a log whose results another process applies to the store, without the
-// index. It calls after before it returns the outcomes.
+// appliedBehind is a ResultLog that applies results to the store, but does not update
+// the index. It calls after before it returns the outcomes.
 type appliedBehind struct {
 	store leaderboard.Store
 	after func()
@@ -334,9 +336,9 @@ func (l *appliedBehind) Accept(ctx context.Context, b *leaderboard.Board, result
 	return l.Submit(ctx, b, results)
 }
 
-// While the index is behind the store, a submit returns the score of its outcome, without
-// a rank. If the index is ahead of the outcome, the submit returns the later score and
-// its rank.
+// If the index lacks the submitted result, the receipt has the score of the outcome and
+// no rank. If the index includes a later result too, the receipt has the later score
+// and its rank.
 func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)

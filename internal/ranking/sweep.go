@@ -8,14 +8,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// sealDelay is the time between the close of a season and its seal by Sweep. In that
-// time, results that arrived before the close are applied. The final standings
-// therefore include them.
+// sealDelay is the shortest time between the close of a season and its seal by Sweep.
+// During that time, results that arrived before the close are applied, so the final
+// standings include them.
 const sealDelay = time.Minute
 
-// Sweep seals every season that takes no more results, and deletes sealed seasons
-// that are past their board's retention. Answers do not depend on when Sweep runs.
-// A sealed season is cheaper to keep and to read.
+// Sweep seals every closed season, and deletes sealed seasons that are past their
+// board's retention. A seal does not change answers: it makes a season cheaper to keep
+// and to read.
 func (a *Admin) Sweep(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {

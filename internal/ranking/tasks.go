@@ -26,8 +26,9 @@ func (t *tasks) close() {
 }
 
 // runToEnd calls write and returns its result. If ctx is done before write returns,
-// runToEnd returns the error of ctx, but write continues. If write stopped after it
-// has changed the store, the ranks would stay stale until the user's next result.
+// runToEnd returns the error of ctx, but write continues in the background. Otherwise
+// write could stop between the update of the store and the update of the ranks, and the
+// ranks would stay stale until the user's next result.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T
@@ -42,7 +43,7 @@ func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) 
 	t.running.Go(func() {
 		var a answer
 		defer func() {
-			a.panicked = recover() // runToEnd panics instead, because its caller may recover
+			a.panicked = recover() // runToEnd panics in the caller's goroutine, where the caller can recover
 			done <- a
 		}()
 		a.value, a.err = write(context.WithoutCancel(ctx))

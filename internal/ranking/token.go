@@ -8,8 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A page token is a format byte, a hash of the ladder and the sort key of the
-// page's last entry. The hash serves to reject a token of another ladder.
+// A page token is a format byte, a hash of the ladder, and the sort key of the page's
+// last entry. If a token is used for another ladder, the hash differs and the token is
+// rejected.
 const (
 	tokenFormat    = 1
 	tokenHashBytes = 8

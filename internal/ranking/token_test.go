@@ -21,7 +21,7 @@ func FuzzParseToken(f *testing.F) {
 			return
 		}
 		if v.token(after) != token {
-			t.Fatalf("token %q parses to a sort key with token %q", token, v.token(after))
+			t.Fatalf("token %q, parsed and encoded again, is %q, want the same token", token, v.token(after))
 		}
 	})
 }

@@ -16,18 +16,18 @@ const MaxNeighbors = 50
 type UserPage struct {
 	About
 	Line
-	// Percentile is the share of users, in percent, with a strictly worse rank key. Of
-	// 100 distinct scores, the best has percentile 99.
+	// Percentile is the share of users, in percent, with a strictly worse rank key. For
+	// example, the best of 100 users with distinct scores has percentile 99.
 	Percentile float64
-	// Neighbors are in the order of the ladder and include the user. If the ladder ends
-	// before the requested number of neighbors, ClippedAbove or ClippedBelow is true.
+	// Neighbors are in standing order and include the user. If the ladder has fewer
+	// neighbors on a side than requested, ClippedAbove or ClippedBelow is true.
 	Neighbors                  []Line
 	ClippedAbove, ClippedBelow bool
 }
 
-// User returns a user's entry. neighbors is the number of entries to add on each side
-// of it. If the rank index cannot answer, the entry comes from the store alone, and
-// Degraded is set. Errors: [leaderboard.ErrEntryNotFound] if the user has no entry.
+// User returns a user's entry, and up to neighbors entries on each side. If the rank
+// index cannot answer, the entry comes from the store without neighbors, and Degraded
+// is set. Errors: [leaderboard.ErrEntryNotFound] if the user has no entry.
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
 	if neighbors < 0 || neighbors > MaxNeighbors {
 		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", MaxNeighbors, neighbors)}
@@ -71,7 +71,8 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int)
 	return page, err
 }
 
-// notWorse counts the standings whose rank key is k or better.
+// notWorse returns the number of standings whose rank key is k or better. size is the
+// number of all standings.
 func (v *view) notWorse(ctx context.Context, k leaderboard.RankKey, size int64) (int64, error) {
 	next := []byte(k)
 	for i := len(next) - 1; i >= 0; i-- {
@@ -109,7 +110,7 @@ func (r *Reader) userFromStore(ctx context.Context, b *leaderboard.Board, q Quer
 	return UserPage{About: about, Line: v.unranked(&e)}, nil
 }
 
-// UserScore is a user's entry on a board in a season.
+// UserScore is a user's entry in one season of a board.
 type UserScore struct {
 	About
 	Line

@@ -8,10 +8,10 @@ import (
 
 // Erase removes all data of a user permanently.
 //
-// Erase first hides the user as a ban does, so that the user leaves the ranks while
-// the store still knows the user's seasons. The store deletes the list of these seasons
-// when the erasure starts. If the process died at that moment with the user still in
-// the ranks, no other process could remove the user.
+// Erase first bans the user, which removes the user from the ranks. This must happen
+// while the store still has the list of the user's seasons. The store's Erase deletes
+// that list at its start. If the process died then and the user were still in the
+// ranks, no other process could find and remove the user.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
@@ -26,8 +26,8 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		// The entries are passed as unchanged, because the final standings no longer have
-		// the user.
+		// Pass the entries as unchanged: the final standings lack the user already, so
+		// they need no amendment.
 		return struct{}{}, a.ranks.update(ctx, nil, entriesAfter(changes), why)
 	})
 	return err

@@ -22,10 +22,10 @@ type DifferenceKind string
 // The kinds of differences.
 const (
 	EntryWrong DifferenceKind = "ENTRY_WRONG" // the entry is missing, should not exist, or disagrees with the results
-	RowMissing DifferenceKind = "ROW_MISSING" // a ladder of the store has no row for the entry
-	RowOrphan  DifferenceKind = "ROW_GHOST"   // a ladder of the store has a row that matches no entry
+	RowMissing DifferenceKind = "ROW_MISSING" // a ladder in the store has no row for the entry
+	RowOrphan  DifferenceKind = "ROW_GHOST"   // a ladder in the store has a row that matches no entry
 	IndexWrong DifferenceKind = "INDEX_WRONG" // the rank index disagrees with the entry
-	IndexSize  DifferenceKind = "INDEX_SIZE"  // the ranks have another number of users than the entries
+	IndexSize  DifferenceKind = "INDEX_SIZE"  // the number of users in the ranks differs from the number of entries
 	FinalWrong DifferenceKind = "FINAL_WRONG" // the final standings disagree with the entry
 )
 
@@ -47,10 +47,10 @@ type VerifyReport struct {
 // results. It compares the computed entry with the stored entry, with the rows of the
 // store's ladders, and with the rank index or the final standings.
 //
-// Verify checks each difference at least twice before it calls found, because a result
-// that arrives during the check also looks like a difference. If repair is true, Verify
-// recomputes the entry from the stored results, and the index or the final standings
-// from the entries.
+// Verify calls found for each difference. A result that arrives during a check also
+// looks like a difference, so Verify first checks each difference again. If repair is
+// true, Verify recomputes wrong entries from the stored results. From the entries, it
+// then recomputes the index or the final standings.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, found func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unregistered, err := v.unregistered(ctx, sel)
@@ -65,8 +65,8 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	return report, err
 }
 
-// unregistered returns the unregistered users of the selected seasons. An unregistered
-// user has results in a season, but is not in the store's list of the season's users.
+// unregistered returns the unregistered users of the selected seasons: see
+// [leaderboard.ResultStore].UnregisteredUsers.
 func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderboard.SeasonKey]map[leaderboard.UserID]bool, error) {
 	found := map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}
 	for k, err := range v.store.UnregisteredUsers(ctx) {
@@ -116,7 +116,7 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	}
 	for user, err := range c.store.Users(ctx, c.key) {
 		if err == nil {
-			delete(unregistered, user) // in case the user has been registered since
+			delete(unregistered, user) // the user may have been registered in the meantime
 			err = check(user)
 		}
 		if err != nil {
@@ -148,8 +148,8 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	return nil
 }
 
-// user compares a user's entry with the stored results, and counts the user in the
-// ladders that should have the user.
+// user compares a user's entry with the stored results. It also adds the user to
+// c.ranked for each ladder that should contain the user.
 func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
 	want, err := c.recount(ctx, user, true)
 	if err != nil {
@@ -183,8 +183,8 @@ func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
 	return nil
 }
 
-// recount computes a user's entry from the stored results alone. If countResults is
-// true, it adds their number to the report.
+// recount computes a user's entry from the stored results. If countResults is true, it
+// adds the number of results to the report.
 func (c *check) recount(ctx context.Context, user leaderboard.UserID, countResults bool) (leaderboard.Entry, error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
@@ -223,8 +223,8 @@ func entryDifference(want, have leaderboard.Entry) string {
 	return ""
 }
 
-// difference reports a difference. If the check repairs, difference first recomputes
-// the user's entry.
+// difference reports a difference. If c.repair is true, it first recomputes the user's
+// entry.
 func (c *check) difference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}

@@ -39,7 +39,8 @@ func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries 
 	})
 }
 
-// compareRank reads a user's entry and its ranks again, and compares them.
+// compareRank compares the ranks of a user with the user's entry, after reading both
+// again.
 func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, user leaderboard.UserID) error {
 	e, err := c.entry(ctx, user)
 	if err != nil {
@@ -56,10 +57,9 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 }
 
 // sizes compares the number of users in the ranks of each ladder with the number of
-// entries in the store. Users may join while sizes counts the entries, and the count
-// includes some of them. So sizes reads the number in the ranks before and after it
-// counts, and the count must lie between the two numbers. If the count is outside in
-// three tries, sizes reports a difference.
+// entries in the store. Users may join while sizes counts entries. Therefore sizes
+// reads the number of users in the ranks before and after counting. The count must be
+// between these two numbers. If three tries in a row fail, sizes reports a difference.
 func (c *check) sizes(ctx context.Context) error {
 	const tries = 3
 	left := slices.Collect(maps.Keys(c.ranked))

@@ -10,10 +10,9 @@ import (
 
 const orphanDetail = "the ladder has a row that does not belong to the user's entry"
 
-// findOrphans reports the orphan rows of the store's ladders: rows that match no entry.
-// The store's other reads may skip such rows. findOrphans reads them twice, because an
-// entry that moves leaves an orphan row for a moment. The second read no longer finds
-// that row.
+// findOrphans reports the orphan rows of the store's ladders. Other reads of the store
+// may skip orphan rows. An entry that moves leaves an orphan row for a moment, so
+// findOrphans reads twice and reports only the rows that both reads find.
 func (c *check) findOrphans(ctx context.Context) error {
 	find := func(among map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
 		found := map[leaderboard.OrphanRow]bool{}
@@ -43,11 +42,11 @@ func (c *check) findOrphans(ctx context.Context) error {
 	return nil
 }
 
-// ranksPerRead is the number of users whose ranks a check reads at once.
+// ranksPerRead is the number of users whose ranks a check reads in one call.
 const ranksPerRead = 1000
 
-// ladder compares the store's rows of a ladder with the entries, and the ranks with
-// the rows.
+// ladder compares the store's rows of a ladder with the entries. It also compares the
+// ranks of the ladder with the entries.
 func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
 	l := leaderboard.Ladder{SeasonKey: c.key, Division: d}
 	rows := int64(0)
@@ -95,7 +94,7 @@ func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderb
 	if c.orphans[leaderboard.OrphanRow{Division: l.Division, User: row.User, Key: row.SortKey()}] {
 		return e, false, nil
 	}
-	// If the user moved after the row was read, the row is gone now.
+	// If the user moved after the row was read, the row no longer exists.
 	found, err := c.hasRow(ctx, l, row)
 	if err != nil || !found {
 		return e, false, err
@@ -121,13 +120,14 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 	return false, nil
 }
 
-// maxUsersInPass bounds the users that a pass of missingRows holds in memory, with
-// about 20 bytes each.
+// maxUsersInPass is the largest number of users that one pass of missingRows keeps in
+// memory. A user takes about 20 bytes.
 var maxUsersInPass int64 = 50_000_000
 
 // missingRows reports the users whose row is missing in a ladder. A row is missing if
-// neither of two scans of the ladder nor a read at the row's position finds it. Each
-// pass handles one part of the users, so that memory does not limit their number.
+// neither of two scans of the ladder nor a read at the row's position finds it. Memory
+// limits the users that one pass can handle, so each pass handles one part of the
+// users.
 func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {
@@ -148,8 +148,9 @@ func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder) error {
 	return nil
 }
 
-// maybeMissing returns the users of a part that should have a row in a ladder, and
-// whose row two scans have not found. The first scan keeps only a hash of each user.
+// maybeMissing returns the users of one part whose row should be in a ladder, but is
+// found by neither of two scans. To save memory, the first scan keeps a hash of each
+// user only.
 func (c *check) maybeMissing(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
 	seen := map[uint64]struct{}{}
 	for row, err := range c.store.Entries(ctx, l, "") {
@@ -198,5 +199,5 @@ func (c *check) checkMissing(ctx context.Context, l leaderboard.Ladder, user lea
 	if found, err := c.hasRow(ctx, l, &e); err != nil || found {
 		return err
 	}
-	return c.difference(ctx, RowMissing, l.Division, user, "the ladder has no row of the user's entry")
+	return c.difference(ctx, RowMissing, l.Division, user, "the ladder has no row for the user's entry")
 }

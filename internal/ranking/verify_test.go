@@ -38,7 +38,7 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i)))
 	}
 	if got := f.verify(false); len(got) != 0 {
-		t.Fatalf("differences of an intact board: %v", got)
+		t.Fatalf("differences of an intact board: %v, want none", got)
 	}
 	want := f.list(ranking.Query{Board: "b"}, 10)
 	seasonKey := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
@@ -58,25 +58,26 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 	corrupt("u5", func(e *leaderboard.Entry) { e.User = "extra1" })
 	corrupt("u6", func(e *leaderboard.Entry) { e.User = "extra2" })
 	if diff := gocmp.Diff([]string{"INDEX_SIZE ", "INDEX_WRONG u3", "INDEX_WRONG u4"}, f.verify(false)); diff != "" {
-		t.Error(diff)
+		t.Errorf("differences (-want +got):\n%s", diff)
 	}
 	f.verify(true)
 	if got := f.verify(false); len(got) != 0 {
-		t.Errorf("differences after the repair: %v", got)
+		t.Errorf("differences after the repair: %v, want none", got)
 	}
 	if diff := gocmp.Diff(want, f.list(ranking.Query{Board: "b"}, 10)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the ladder after the repair (-want +got):\n%s", diff)
 	}
 	users, err := f.Rebuild(t.Context(), ranking.Selection{Board: "b"}, nil)
 	if err != nil || users != 10 {
 		t.Errorf("Rebuild = %d users, %v; want 10", users, err)
 	}
 	if diff := gocmp.Diff(want, f.list(ranking.Query{Board: "b"}, 10)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the ladder after the rebuild (-want +got):\n%s", diff)
 	}
 }
 
-// corruptStore returns changed entries and rows of some users.
+// corruptStore is a store that returns wrong entries and rows. entry changes the
+// entries of some users. row changes rows; if it returns false, the row is missing.
 type corruptStore struct {
 	leaderboard.Store
 	entry map[leaderboard.UserID]func(*leaderboard.Entry)
@@ -122,17 +123,17 @@ func TestVerifyReportsWrongEntriesAndRows(t *testing.T) {
 		"u1": func(e *leaderboard.Entry) { e.Key = b.ScorePrefix(77, start) },
 	}
 	if got := f.verify(false); !slices.Contains(got, "ENTRY_WRONG u1") {
-		t.Errorf("differences with a wrong score: %v", got)
+		t.Errorf("differences with a wrong score: %v, want ENTRY_WRONG u1", got)
 	}
 	corrupt.entry = nil
 	corrupt.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) { return e, e.User != "u2" && e.User != "u4" }
 	want := []string{"ROW_MISSING u2", "ROW_MISSING u4"}
 	if diff := gocmp.Diff(want, f.verify(false)); diff != "" {
-		t.Errorf("differences with missing rows: %v", diff)
+		t.Errorf("differences with missing rows (-want +got):\n%s", diff)
 	}
 	ranking.SetMaxUsersInPass(t, 2)
 	if diff := gocmp.Diff(want, f.verify(false)); diff != "" {
-		t.Errorf("differences with missing rows, in several passes: %v", diff)
+		t.Errorf("differences with missing rows, in several passes (-want +got):\n%s", diff)
 	}
 	corrupt.row = func(e leaderboard.Entry) (leaderboard.Entry, bool) {
 		if e.User == "u3" {
@@ -141,15 +142,15 @@ func TestVerifyReportsWrongEntriesAndRows(t *testing.T) {
 		return e, true
 	}
 	if got := f.verify(false); !slices.Contains(got, "ROW_GHOST u3") {
-		t.Errorf("differences with an orphan row: %v", got)
+		t.Errorf("differences with an orphan row: %v, want ROW_GHOST u3", got)
 	}
 }
 
-// busyStore is a store that changes during reads. It calls each function that is not
-// nil at the moment that the comment of the field states.
+// busyStore is a store that changes during reads. The comment of each field states when
+// busyStore calls the function in the field. A nil function is not called.
 type busyStore struct {
 	leaderboard.Store
-	atRow      map[int]func() // at each row of a scan of a ladder
+	atRow      map[int]func() // at the row with this number in a scan of a ladder
 	afterScan  func()         // after a scan of a ladder
 	beforeRead func()         // before a read of a ladder from a position on
 
@@ -174,7 +175,7 @@ func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after lea
 	}
 	return func(yield func(leaderboard.Entry, error) bool) {
 		var last leaderboard.SortKey
-		for n, more := 0, true; more; n++ { // one read for each row, so that every change is visible
+		for n, more := 0, true; more; n++ { // read each row separately, so that the scan sees every change
 			more = false
 			for e, err := range s.Store.Entries(ctx, l, last) {
 				if change := s.atRow[n]; change != nil {
@@ -193,20 +194,20 @@ func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after lea
 	}
 }
 
-// Verify does not report changes during its scan as differences: users who move past
-// the position of the scan in either direction, and new users.
+// Verify does not report changes during its scan as differences. Such changes are new
+// users, and users who move past the position of the scan in either direction.
 func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	for name, changes := range map[string]func(*fixture, *busyStore){
-		"up": func(f *fixture, s *busyStore) {
+		"a user moves up": func(f *fixture, s *busyStore) {
 			s.atRow = map[int]func(){5: sync.OnceFunc(func() { f.submit("b", points("u9", "up", 200)) })}
 		},
-		"down": func(f *fixture, s *busyStore) {
+		"a user moves down": func(f *fixture, s *busyStore) {
 			s.atRow = map[int]func(){5: sync.OnceFunc(func() { f.submit("b", points("u2", "down", -75)) })}
 		},
-		"when its row is read": func(f *fixture, s *busyStore) {
+		"a user moves while its row is read": func(f *fixture, s *busyStore) {
 			s.atRow = map[int]func(){0: sync.OnceFunc(func() { f.submit("b", points("u0", "down", -1)) })}
 		},
-		"back again before the check of its row": func(f *fixture, s *busyStore) {
+		"a user moves, and moves back before the check of its row": func(f *fixture, s *busyStore) {
 			move := sync.OnceFunc(func() { f.submit("b", points("u0", "down", -1)) })
 			s.atRow = map[int]func(){0: move}
 			s.beforeRead = func() {
@@ -216,7 +217,7 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 				}
 			}
 		},
-		"past every scan": func(f *fixture, s *busyStore) {
+		"a user moves past every scan": func(f *fixture, s *busyStore) {
 			n := 0
 			jump := func(by int64) func() {
 				return func() {
@@ -226,7 +227,7 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 			}
 			s.atRow, s.afterScan = map[int]func(){5: jump(1000)}, jump(-1000)
 		},
-		"new users": func(f *fixture, s *busyStore) {
+		"new users join": func(f *fixture, s *busyStore) {
 			n := 0
 			s.afterEntries = func() {
 				n++
@@ -244,7 +245,7 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 			}
 			changes(f, busy)
 			if got := f.verify(false); len(got) != 0 {
-				t.Error(got)
+				t.Errorf("differences: %v, want none", got)
 			}
 		})
 	}

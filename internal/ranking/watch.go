@@ -11,7 +11,7 @@ import (
 
 const (
 	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
-	watchPoll      = time.Second            // the longest time until a change by another process is sent
+	watchPoll      = time.Second            // the longest time until Watch notices a change by another process
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
 
@@ -44,13 +44,13 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 	}
 }
 
-// Watch sends the page of a query, and sends it again when the page or the number
-// of entrants changes. It sends at most ten pages per second, so one page may contain
-// several changes. It sends at least one page every 15 seconds, so a longer silence
-// means that the connection is lost.
+// Watch sends the page of a query. Whenever the page or the number of users in the
+// ladder changes, Watch sends the page again. It sends at most ten pages per second, so
+// one page may contain several changes. It sends at least one page every 15 seconds. If
+// a client gets no page for longer, the connection is lost.
 //
-// A query without a season follows the current season into the next one. Watch
-// returns when ctx is done or send fails.
+// If a query has no season, Watch changes to the next season when the current season
+// ends. Watch returns when ctx is done or send fails.
 func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
 	if err := q.validate(); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) 
 		if err != nil {
 			return err
 		}
-		// The channel must exist before the page is read. Otherwise a change after the
-		// read and before the call of changed would be missed.
+		// Get the channel before reading the page. Otherwise Watch would miss a change
+		// between the read and the call of changed.
 		changed := r.hub.changed(v.ladder.SeasonKey)
 		page, err := r.page(ctx, b, q)
 		if err != nil {
