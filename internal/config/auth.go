@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// JWT holds the settings of JSON Web Tokens, which the server accepts besides API
-// keys if Algorithm is set.
+// JWT contains the settings of JSON Web Tokens. If Algorithm is set, the server accepts
+// tokens in addition to API keys.
 type JWT struct {
 	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of accepted tokens. If empty, the server accepts API keys only."`
 	Secret      Secret        `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes long."`
@@ -19,8 +19,8 @@ type JWT struct {
 	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or from now without it, to the claim exp. 0 is unlimited."`
 }
 
-// Limits holds the limits for callers. Each pair of a rate and a burst is a token
-// bucket.
+// Limits contains the limits for callers. A rate and a burst with the same prefix are
+// the parameters of one token bucket.
 type Limits struct {
 	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and each subject (claim sub) of tokens. 0 is unlimited."`
 	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls of a key at once, above the rate. 0 is one second of the rate."`
@@ -49,7 +49,7 @@ func (j *JWT) validate(v *validator) {
 	}
 	if j.Algorithm == "" {
 		if sources > 0 {
-			v.errorf("jwt.algorithm", "is empty; name the algorithm of the tokens")
+			v.errorf("jwt.algorithm", "is empty; set it to the algorithm of the tokens")
 		}
 		return
 	}
@@ -58,7 +58,7 @@ func (j *JWT) validate(v *validator) {
 	}
 	for key, value := range map[string]string{"jwt.issuer": j.Issuer, "jwt.audience": j.Audience} {
 		if value == "" {
-			v.errorf(key, "is empty; set it, or the server would accept the tokens of other services")
+			v.errorf(key, "is empty; without it, the server would accept the tokens of other services")
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ClientTLS holds the settings of TLS on the connections to servers of one kind.
+// ClientTLS contains the TLS settings of the connections to Cassandra, Redis or Kafka.
 type ClientTLS struct {
 	Enabled    bool   `key:"enabled" unit:"boolean" help:"Connect with TLS. The certificates of the servers are always verified."`
 	CA         string `key:"ca" unit:"path" help:"Authorities that sign the certificates of the servers. If empty, those of the system."`
@@ -15,7 +15,7 @@ type ClientTLS struct {
 	ServerName string `key:"server_name" unit:"name" help:"Name that the certificates must have. If empty, the name or IP address that is dialed."`
 }
 
-// Cassandra holds the settings of the store of a distributed server.
+// Cassandra contains the settings of the store of a distributed server.
 type Cassandra struct {
 	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed."`
 	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
@@ -30,7 +30,7 @@ type Cassandra struct {
 	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created. 64 are enough for 25 million users."`
 }
 
-// Redis holds the settings of the rank index of a distributed server.
+// Redis contains the settings of the rank index of a distributed server.
 type Redis struct {
 	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
 	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel. If set, redis.addresses must be addresses of Sentinel."`
@@ -46,7 +46,7 @@ type Redis struct {
 	Shards           int           `key:"shards" unit:"count" help:"Shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 
-// Kafka holds the settings of the log of a distributed server.
+// Kafka contains the settings of the log of a distributed server.
 type Kafka struct {
 	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
 	Username       string        `key:"username" unit:"text" help:"User name (SASL)."`
@@ -79,8 +79,8 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// topicCharacters are the characters of a topic prefix and of a region. A dot is not
-// one of them, because it separates the region in the name of a mirrored topic.
+// topicCharacters are the characters allowed in a topic prefix and in a region. A dot
+// is not allowed, because in the name of a mirrored topic it separates the region.
 const topicCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 // Distributed reports whether the server uses Cassandra, Redis and Kafka instead of
@@ -90,7 +90,8 @@ func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
 // Has reports whether Roles contains role. Only a distributed server uses roles.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// ServesAPI reports whether the server answers the API, and not only health probes.
+// ServesAPI reports whether the server answers the API. Other servers answer health
+// probes only.
 func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
 
 func (c *Config) validateCluster(v *validator) {
@@ -110,7 +111,7 @@ func (c *Config) validateCluster(v *validator) {
 		}
 	}
 	if c.Cassandra.DataCenter == "" {
-		v.errorf("cassandra.data_center", "is empty; name the local data center")
+		v.errorf("cassandra.data_center", "is empty; set it to the local data center")
 	}
 	if c.Cassandra.Buckets < 1 || c.Cassandra.Buckets > 4096 {
 		v.errorf("cassandra.buckets", "%d is not between 1 and 4096", c.Cassandra.Buckets)
@@ -136,14 +137,14 @@ func (c *Config) validateCluster(v *validator) {
 	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
 	c.validateConnections(v)
 	if len(c.Roles) == 0 {
-		v.errorf("roles", "is empty; name api, consumer, or both")
+		v.errorf("roles", "is empty; set it to api, consumer, or both")
 	}
 	for _, r := range c.Roles {
 		v.oneOf("roles", r, RoleAPI, RoleConsumer)
 	}
 }
 
-// mechanisms are the SASL mechanisms that Kafka's clients know.
+// mechanisms are the SASL mechanisms that Kafka's clients support.
 var mechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 // validateConnections checks the settings of the connections to the servers.

@@ -1,7 +1,7 @@
-// Package config holds every setting of a server in one struct, [Config], and loads
-// the values from defaults, a file, the environment and flags. Only the struct defines
-// settings. The tags of a field give the key, the unit and the help of the setting. The
-// names of the environment variable and of the flag follow from the key.
+// Package config contains every setting of a server in one struct, [Config]. It loads
+// the values from defaults, a file, the environment and flags. The tags of a field
+// define the key, the unit and the help of the setting. The names of the environment
+// variable and of the flag follow from the key.
 package config
 
 import (
@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// Config holds every setting of a server. [Default] returns the defaults and [Load]
-// the effective values. docs/configuration.md lists the settings and is generated
-// from this struct. To add a setting, add a field with tags, and a default to [Default].
-// To add a group, add a field whose type is a struct of such fields.
+// Config contains every setting of a server. [Default] returns the defaults and [Load]
+// the effective values. docs/configuration.md is generated from this struct. To add a
+// setting, add a field with tags, and a default in [Default]. To add a group, add a
+// field whose type is a struct of such fields.
 type Config struct {
 	Data         string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it, for its own user only."`
 	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 is any free port."`
@@ -56,14 +56,14 @@ type Config struct {
 	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, the folder backups inside data."`
 }
 
-// TLS holds the settings of transport security, for both listeners.
+// TLS contains the TLS settings of the HTTP and gRPC listeners.
 type TLS struct {
 	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server. Together with tls.key it enables TLS for HTTP and gRPC."`
 	Key      string `key:"key" unit:"path" help:"Private key of tls.cert."`
 	ClientCA string `key:"client_ca" unit:"path" help:"Certificate authorities. If set, every client must present a certificate that one of them signed."`
 }
 
-// Log holds the settings of the log, which goes to standard error.
+// Log contains the settings of the log. The server writes the log to standard error.
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
 	Format string `key:"format" unit:"auto, text or json" help:"Format of the log: auto is text on a terminal and JSON elsewhere."`
@@ -98,12 +98,12 @@ func Default() Config {
 func (c *Config) Validate() error {
 	v := validator{}
 	if c.Data == "" {
-		v.errorf("data", "is empty; name a folder")
+		v.errorf("data", "is empty; set it to a folder")
 	}
 	c.validateAddresses(&v)
 	c.Web.validate(&v, c.Insecure)
 	if c.AdminKey != "" && len(c.AdminKey) < minAdminKeyBytes {
-		v.errorf("admin_key", "is shorter than %d bytes and could be guessed; choose a longer one", minAdminKeyBytes)
+		v.errorf("admin_key", "is shorter than %d bytes and could be guessed; choose a longer key", minAdminKeyBytes)
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		v.errorf("tls.cert", "and tls.key must be set together, but one of them is empty")
@@ -133,7 +133,8 @@ func (c *Config) Validate() error {
 	return v.err()
 }
 
-// minBackupEvery bounds the load of backups. Their names have the second.
+// minBackupEvery limits the load of backups. It must be at least a second, because the
+// names of backups contain the time in seconds.
 const minBackupEvery = time.Minute
 
 func (c *Config) validateBackups(v *validator) {
@@ -156,7 +157,7 @@ func (c *Config) BackupFolder() string {
 	return c.BackupDir
 }
 
-// KeyFile returns the file for the first admin key.
+// KeyFile returns the path of the file for the first admin key.
 func (c *Config) KeyFile() string {
 	if c.FirstKeyFile == "" {
 		return filepath.Join(c.Data, DefaultKeyFile)
@@ -164,11 +165,11 @@ func (c *Config) KeyFile() string {
 	return c.FirstKeyFile
 }
 
-// DefaultKeyFile is the name of the file of the first admin key inside the folder of the
-// data.
+// DefaultKeyFile is the default file name of the first admin key, inside the folder
+// Data.
 const DefaultKeyFile = "admin-key"
 
-// DefaultBackups is the name of the folder of backups inside the folder of the data.
+// DefaultBackups is the default name of the folder of backups, inside the folder Data.
 const DefaultBackups = "backups"
 
 // minAdminKeyBytes is the minimum length of an admin key that an operator chooses.
@@ -181,10 +182,10 @@ func (l Log) SlogLevel() slog.Level {
 	return level
 }
 
-// validator collects the errors of settings.
+// validator collects errors about settings.
 type validator struct{ errs []error }
 
-// errorf adds an error of the setting with a key.
+// errorf adds an error about the setting with the given key.
 func (v *validator) errorf(key, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: "+format, append([]any{key}, args...)...))
 }

@@ -53,7 +53,7 @@ func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 		}
 	}
 	if got := got.Source("data"); filepath.Base(got) != "config.yaml" {
-		t.Errorf("Source(data) = %q, want the file, because an empty variable is not set", got)
+		t.Errorf("Source(data) = %q, want the file, because an empty variable is ignored", got)
 	}
 }
 
@@ -76,15 +76,15 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		args    []string
 		want    []string
 	}{
-		{"unknown keys name the nearest", "htttp: x\ntls: {crt: y}\nlogs: {level: info}\n", []string{"LEADERBOARD_GRCP=z"}, nil, []string{
+		{"an unknown key, with the nearest known key", "htttp: x\ntls: {crt: y}\nlogs: {level: info}\n", []string{"LEADERBOARD_GRCP=z"}, nil, []string{
 			"htttp (", "unknown setting; did you mean http?", "tls.crt (", "did you mean tls.cert?", "logs.level (", "did you mean log.level?",
 			"LEADERBOARD_GRCP (environment): unknown setting; did you mean LEADERBOARD_GRPC?"}},
-		{"values that cannot be read name their source", "request_timeout: 5\ncache_bytes: lots\n", []string{"LEADERBOARD_INSECURE=maybe"}, []string{"--limits-key-rate=fast"}, []string{
+		{"an unreadable value, with its source", "request_timeout: 5\ncache_bytes: lots\n", []string{"LEADERBOARD_INSECURE=maybe"}, []string{"--limits-key-rate=fast"}, []string{
 			"request_timeout (", `"5" is not a duration such as`, `cache_bytes (`, `"lots" is not a size`,
 			`insecure (LEADERBOARD_INSECURE): "maybe" is not true or false`, `limits.key_rate (--limits-key-rate): "fast" is not a number`}},
-		{"groups and values", "http: {port: 1}\ntls: true\ndata:\nlog: {}\n", nil, nil, []string{
+		{"a group in place of a value, and a value in place of a group", "http: {port: 1}\ntls: true\ndata:\nlog: {}\n", nil, nil, []string{
 			"http.port (", "did you mean http?", "tls (", "data (", "has no value"}},
-		{"limits", "", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{
+		{"values out of range", "", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{
 			"--grpc=8", "--http=h:99999", "--tls-cert=/no/such", "--log-level=loud", "--shutdown-grace=-1s", "--drain-time=-1s", "--backup-every=1s", "--backup-keep=0",
 			"--limits-user-rate=-5", "--limits-user-burst=-1", "--jwt-public-key=/no/such", "--cache-bytes=5KiB"},
 			[]string{
@@ -95,12 +95,12 @@ func TestLoadReportsAllErrors(t *testing.T) {
 				"shutdown_grace (--shutdown-grace): -1s is not positive", "drain_time (--drain-time): -1s is less than 0",
 				"backup_every (--backup-every): 1s is neither 0 nor at least 1m0s", "backup_keep (--backup-keep): 0 is less than 1",
 				"limits.user_burst (--limits-user-burst): -1 is less than 0", "limits.user_rate (--limits-user-rate): -5 is less than 0",
-				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; name the algorithm", "cache_bytes (--cache-bytes): 5KiB is less than 1MiB"}},
-		{"tokens", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
-		{"names on servers", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
+				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; set it to the algorithm", "cache_bytes (--cache-bytes): 5KiB is less than 1MiB"}},
+		{"a token setting without the settings it requires", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
+		{"invalid settings of Redis and Kafka", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
 			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." contains characters other than letters`,
 			`kafka.session_timeout (`, `10ms is less than 1s`}},
-		{"connections to servers", `{cassandra: {hosts: h, data_center: d, username: u, connections: 0, timeout: 0s, tls: {ca: /no/such}},
+		{"invalid connection settings", `{cassandra: {hosts: h, data_center: d, username: u, connections: 0, timeout: 0s, tls: {ca: /no/such}},
 			redis: {addresses: h, username: u, sentinel_password: p, tls: {enabled: true, cert: /no/cert}},
 			kafka: {brokers: h, password: p, mechanism: GSSAPI, tls: {enabled: true, key: /no/key}, retention: -1h}}`, nil, nil, []string{
 			"cassandra.username (", "and cassandra.password must be set together", "cassandra.connections (", "0 is not between 1 and 1000", "cassandra.timeout (", "0s is not positive",
@@ -108,14 +108,14 @@ func TestLoadReportsAllErrors(t *testing.T) {
 			"redis.username (", "requires redis.password", "redis.sentinel_password (", "requires redis.master_name", "redis.tls.cert (", "and redis.tls.key must be set together", "/no/cert",
 			"kafka.username: and kafka.password must be set together", "kafka.mechanism (", `"GSSAPI" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`, "kafka.tls.key (", "/no/key", "kafka.retention ("}},
 		{"secrets that YAML reads as other values", "admin_key: 12345678901234567890\njwt: {secret: 0x10}\nredis: {password: true}\ncassandra: {password: 2026-01-01}\n", nil, nil, []string{
-			"admin_key (", "is not a text; put it in quotes", "jwt.secret (", "redis.password (", "cassandra.password ("}},
+			"admin_key (", "is not a text; write it in quotes", "jwt.secret (", "redis.password (", "cassandra.password ("}},
 		{"backups of a distributed server", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h}\nkafka: {brokers: h}\n", nil, []string{"--backup-every=1h"}, []string{
 			"backup_every (--backup-every): is for the embedded store; take snapshots of Cassandra instead"}},
-		{"one port for both", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},
-		{"addresses and proxies", "", nil, []string{"--admin=127.0.0.1:50051", "--trusted-proxies=10.0.0.0/33,proxy,10.0.0.1"}, []string{
+		{"one address for HTTP and gRPC", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},
+		{"invalid addresses and proxies", "", nil, []string{"--admin=127.0.0.1:50051", "--trusted-proxies=10.0.0.0/33,proxy,10.0.0.1"}, []string{
 			"admin (--admin): \"127.0.0.1:50051\" is also the address of grpc", `"10.0.0.0/33" is neither an IP address nor a network`, `"proxy" is neither`}},
-		{"browsers", "web: {cors_origins: ['*', 'https://a.example/', game.example], frame_ancestors: \"https://a.example; script-src *\", cache_control: \"a\\r\\nSet-Cookie: b\"}\n", nil, []string{"--insecure"}, []string{
-			"* cannot be combined with insecure", `"https://a.example/" is not an origin`, `"game.example" is not an origin`,
+		{"invalid settings for browsers", "web: {cors_origins: ['*', 'https://a.example/', game.example], frame_ancestors: \"https://a.example; script-src *\", cache_control: \"a\\r\\nSet-Cookie: b\"}\n", nil, []string{"--insecure"}, []string{
+			"* is not allowed with insecure", `"https://a.example/" is not an origin`, `"game.example" is not an origin`,
 			`"https://a.example; script-src *" is neither self`, "is not a value of Cache-Control"}},
 		{"unknown settings beside invalid ones", "htttp: x\nlog: {level: loud}\ntls: {crt: y, key: z}\n", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{"--sweep-interval=soon"}, []string{
 			"did you mean http?", `"loud" is not one of`, "did you mean tls.cert?", "admin_key (LEADERBOARD_ADMIN_KEY): is shorter", `"soon" is not a duration`}},
@@ -125,7 +125,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.file, tt.environ, tt.args...)
 			if err == nil {
-				t.Fatal("Load = nil error")
+				t.Fatal("Load returned no error, want one")
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
@@ -135,10 +135,10 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		})
 	}
 	if _, err := load(t, "tls: {crt: y, key: z}\n", nil); err == nil || strings.Contains(err.Error(), "must be set together") {
-		t.Errorf("a misspelled setting is also reported as missing: %v", err)
+		t.Errorf("Load with a misspelled setting: %v, want no error that the setting is missing", err)
 	}
 	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
-		t.Errorf("Load of a missing file = %v", err)
+		t.Errorf("Load of a missing file = %v, want an error with config file", err)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestForeignVariablesAreIgnored(t *testing.T) {
 		"LEADERBOARD_SERVER=h:1", "LEADERBOARD_KEY=k", "LEADERBOARD_CA=ca.pem", "LEADERBOARD_TEST_DATA=d",
 	})
 	if err != nil {
-		t.Errorf("Load = %v", err)
+		t.Errorf("Load with variables of others = %v, want no error", err)
 	}
 }
 
@@ -173,19 +173,19 @@ func TestSecretsAreHidden(t *testing.T) {
 		fmt.Fprintln(&shown, s.String())
 	}
 	if strings.Contains(shown.String(), secret) || strings.Contains(shown.String(), fmt.Sprintf("%x", secret)) {
-		t.Errorf("the secret is visible:\n%s", shown.String())
+		t.Errorf("the output contains the secret:\n%s", shown.String())
 	}
 	if !strings.Contains(shown.String(), "[hidden]") {
 		t.Error("the output does not show that a secret is set")
 	}
 	if got := string(c.AdminKey); got != secret {
-		t.Errorf("string(Secret) = %q", got)
+		t.Errorf("string(Secret) = %q, want the secret", got)
 	}
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	AddFlags(fs)
 	for _, name := range []string{"admin-key", "jwt-secret"} {
 		if fs.Lookup(name) != nil {
-			t.Errorf("the secret has the flag --%s", name)
+			t.Errorf("the secret has the flag --%s, want none", name)
 		}
 	}
 }
@@ -194,22 +194,23 @@ func TestBytes(t *testing.T) {
 	for text, want := range map[string]Bytes{"0": 0, "7": 7, "64KiB": 64 << 10, "256MiB": 256 << 20, "3GiB": 3 << 30, "1025B": 1025} {
 		var got Bytes
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
-			t.Errorf("%q = %d, %v; want %d", text, got, err, want)
+			t.Errorf("UnmarshalText(%q) = %d, %v; want %d", text, got, err, want)
 		}
 		var again Bytes
 		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != got {
-			t.Errorf("%q, written as %q, is %d, %v", text, got, again, err)
+			t.Errorf("UnmarshalText(%q) = %d, %v; want %d", got, again, err, int64(got))
 		}
 	}
 	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "1 GiB", "10MB", "9223372036854775807KiB"} {
 		var b Bytes
 		if err := b.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q = %d, want an error", text, b)
+			t.Errorf("UnmarshalText(%q) = %d, want an error", text, b)
 		}
 	}
 }
 
-// Every setting keeps its value when its text form is loaded from each source.
+// If the text form of a setting is loaded from the environment or a flag, the value is
+// the same.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
@@ -242,8 +243,8 @@ func TestShortDuration(t *testing.T) {
 	}
 }
 
-// docs/configuration.md is generated from the struct, so that the name, unit, default
-// and help of a setting have one source: go test ./internal/config -update
+// docs/configuration.md is generated from the struct, the only source of names, units,
+// defaults and help. Update it with: go test ./internal/config -update
 func TestDocumentationMatchesTheStruct(t *testing.T) {
 	const path = "../../docs/configuration.md"
 	want := documentation()
@@ -351,7 +352,7 @@ func TestConsumerGroupNamesTheRegion(t *testing.T) {
 	}
 	for _, region := range []string{"eu.west", "eu west", "é", "eu.match-results"} {
 		if _, err := load(t, "", append([]string{"LEADERBOARD_REGION=" + region}, servers...)); err == nil || !strings.Contains(err.Error(), "region (LEADERBOARD_REGION)") {
-			t.Errorf("region %q: %v", region, err)
+			t.Errorf("region %q: %v, want an error about the region", region, err)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Web holds the settings of what browsers and caches may do.
+// Web contains the settings for browsers and caches.
 type Web struct {
 	CORSOrigins    []string `key:"cors_origins" unit:"origins such as https://game.example, or *, comma-separated" help:"Origins whose web pages may call the API. The value * is every origin."`
 	FrameAncestors []string `key:"frame_ancestors" unit:"origins such as https://game.example, self or *, comma-separated" help:"Origins whose pages may show the web page in a frame."`
@@ -16,7 +16,7 @@ type Web struct {
 }
 
 func (c *Config) validateAddresses(v *validator) {
-	named := map[string]string{} // by address
+	named := map[string]string{} // the key of the setting, by address
 	for _, a := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"admin", c.Admin}} {
 		if a.key == "admin" && a.address == "" {
 			continue
@@ -32,7 +32,7 @@ func (c *Config) validateAddresses(v *validator) {
 			continue
 		}
 		if other, taken := named[a.address]; taken && n != 0 {
-			v.errorf(a.key, "%q is also the address of %s; choose another one", a.address, other)
+			v.errorf(a.key, "%q is also the address of %s; choose another address", a.address, other)
 		}
 		named[a.address] = a.key
 	}
@@ -52,7 +52,7 @@ func (c *Config) Addresses() []string {
 	return addresses
 }
 
-// ProxyPrefixes returns the networks of TrustedProxies.
+// ProxyPrefixes returns TrustedProxies as networks.
 func (c *Config) ProxyPrefixes() []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, proxy := range c.TrustedProxies {
@@ -63,7 +63,8 @@ func (c *Config) ProxyPrefixes() []netip.Prefix {
 	return prefixes
 }
 
-// parsePrefix reads a network, or an IP address as the network of only that address.
+// parsePrefix parses a network or an IP address. For an IP address, it returns the
+// network that contains only this address.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return ip.Unmap().Prefix(ip.Unmap().BitLen())
@@ -76,7 +77,7 @@ func (w *Web) validate(v *validator, insecure bool) {
 	for _, origin := range w.CORSOrigins {
 		switch {
 		case origin == "*" && insecure:
-			v.errorf("web.cors_origins", "* cannot be combined with insecure, because every web page could then change scores")
+			v.errorf("web.cors_origins", "* is not allowed with insecure, because every web page could then change scores")
 		case origin != "*" && !isOrigin(origin):
 			v.errorf("web.cors_origins", "%q is not an origin such as https://game.example", origin)
 		}

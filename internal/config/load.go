@@ -15,16 +15,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ClientEnv holds the environment variables of the client commands: the server's
+// ClientEnv lists the environment variables of the client commands: the server's
 // address, the caller's key, and the certificate authorities. They are not settings of
 // a server.
 var ClientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
 
-// fileEnv is the environment variable that names the file, as the flag --config does.
+// fileEnv is the environment variable with the path of the configuration file. The flag
+// --config overrides it.
 const fileEnv = EnvPrefix + "CONFIG"
 
-// foreign holds the prefixes of variables that are not settings: Kubernetes sets some
-// for a service called leaderboard, and the tests of this project use others.
+// foreign lists the prefixes of variables that are not settings. Kubernetes sets some
+// of these variables for a service called leaderboard. The tests of this project use
+// the others.
 var foreign = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
 // AddFlags adds --config and a flag for each setting that is not secret.
@@ -44,11 +46,11 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// usage returns the help of a flag. It is the first sentence of the setting's help. If
-// the unit is too long for the name of the flag's value, usage appends the unit.
+// usage returns the help of a flag: the first sentence of the setting's help. If the
+// unit lists several values or forms, usage appends the unit.
 func (s Setting) usage() string {
 	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
-	if second := first[1:2]; second == strings.ToLower(second) { // an abbreviation keeps its capital letters
+	if second := first[1:2]; second == strings.ToLower(second) { // do not change an abbreviation such as TLS
 		first = strings.ToLower(first[:1]) + first[1:]
 	}
 	if (&flagValue{unit: s.Unit}).Type() == "value" {
@@ -57,8 +59,8 @@ func (s Setting) usage() string {
 	return first
 }
 
-// flagValue holds the text of a flag. [Load] parses it together with the other
-// sources, so that it reports all errors at once.
+// flagValue contains the text of a flag. [Load] parses the text later, so that it can
+// report the errors of all sources at once.
 type flagValue struct{ text, unit string }
 
 func (v *flagValue) String() string     { return v.text }
@@ -76,8 +78,8 @@ type Effective struct {
 	sources map[string]string // by key
 }
 
-// Source returns the source of the value of a key: "default", the name of the file,
-// of the environment variable, or of the flag.
+// Source returns the source of the value of the setting key: "default", or the name of
+// a file, an environment variable or a flag.
 func (e *Effective) Source(key string) string {
 	if s, ok := e.sources[key]; ok {
 		return s
@@ -85,10 +87,11 @@ func (e *Effective) Source(key string) string {
 	return "default"
 }
 
-// Load returns the effective settings. The file overrides the defaults, the
-// environment overrides the file, and the flags given in fs override the environment.
-// The error joins every unknown setting, every unreadable value, and the errors of
-// [Config.Validate] about other groups of settings.
+// Load returns the effective settings. The file overrides the defaults, the environment
+// overrides the file, and the flags given in fs override the environment. The error
+// joins the errors about unknown settings, about unreadable values, and of
+// [Config.Validate]. Errors of Validate are omitted for groups with an unknown setting
+// or an unreadable value.
 func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 	l := loader{Effective: Effective{Config: Default(), sources: map[string]string{}}}
 	l.settings = l.Config.Settings()
@@ -112,7 +115,8 @@ type loader struct {
 	errs     []error
 }
 
-// layer sets the settings that k holds. name returns the source of a setting's value.
+// layer sets the settings that have a value in k. name returns the source of a
+// setting's value.
 func (l *loader) layer(k *koanf.Koanf, name func(Setting) string) {
 	for _, s := range l.settings {
 		if !k.Exists(s.Key) {
@@ -125,7 +129,7 @@ func (l *loader) layer(k *koanf.Koanf, name func(Setting) string) {
 	}
 }
 
-// addSources adds to each error of a setting the source of its value, unless the
+// addSources adds the source of the setting's value to each error in err, unless the
 // value is the default.
 func (l *loader) addSources(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -143,9 +147,9 @@ func (l *loader) addSources(err error) error {
 	return errors.Join(errs...)
 }
 
-// withoutValue returns the errors of err, except errors about a group of settings that
-// already has an error. A setting with a misspelled name or an unreadable value keeps
-// its default, which may not fit the rest of the group.
+// withoutValue returns err without the errors about groups of settings that already
+// have an error in l. A misspelled or unreadable setting keeps its default, which may
+// not fit the other settings of its group.
 func (l *loader) withoutValue(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

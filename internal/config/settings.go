@@ -51,7 +51,7 @@ func (s Setting) Equal(t Setting) bool {
 	return reflect.DeepEqual(s.value.Interface(), t.value.Interface())
 }
 
-// String returns the value in the form in which it is set. It hides secrets.
+// String returns the value in the text form that flags accept. It hides secrets.
 func (s Setting) String() string {
 	switch v := s.value.Interface().(type) {
 	case []string:
@@ -79,8 +79,9 @@ func shortDuration(d time.Duration) string {
 func (s Setting) set(raw any) error {
 	var text string
 	if _, isText := raw.(string); s.secret() && !isText && raw != nil {
-		// YAML would turn 1e9 or 0x10 into another text.
-		return fmt.Errorf("is not a text; put it in quotes")
+		// The YAML parser converts an unquoted 1e9 or 0x10 to a number, whose text
+		// differs.
+		return fmt.Errorf("is not a text; write it in quotes")
 	}
 	switch raw := raw.(type) {
 	case nil:

@@ -9,10 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// Secret is the type of settings whose values must stay hidden.
+// Secret is the type of settings whose values must not be shown.
 type Secret = secret.Text
 
-// Bytes is a size in bytes. Its text form may have a unit: 64KiB, 256MiB, 2GiB.
+// Bytes is a size in bytes. Its text form is a number, alone or with a unit: 64KiB,
+// 256MiB, 2GiB.
 type Bytes int64
 
 var byteUnits = []struct {
@@ -20,7 +21,7 @@ var byteUnits = []struct {
 	size Bytes
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-// String returns b as a whole number of the largest possible unit.
+// String returns b as a whole number with the largest unit that divides b.
 func (b Bytes) String() string {
 	for _, u := range byteUnits {
 		if b%u.size == 0 && b != 0 {
