@@ -9,10 +9,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxBoards is the largest number of boards and prefixes of a key.
+// maxBoards is the maximum number of a key's boards and prefixes together.
 const maxBoards = 100
 
-// Bound limits a caller to boards. The zero Bound is no limit.
+// Bound is the set of boards that a caller may call for. The zero Bound has all boards.
 type Bound struct {
 	boards   []leaderboard.BoardID
 	prefixes []string
@@ -21,11 +21,10 @@ type Bound struct {
 // BoundOf returns the bound of a key.
 func BoundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefixes} }
 
-// AllBoards reports whether b is no limit.
+// AllBoards reports whether b has all boards.
 func (b Bound) AllBoards() bool { return len(b.boards) == 0 && len(b.prefixes) == 0 }
 
-// Allows reports whether a caller with the bound b may call for a board. Ids and
-// prefixes compare byte by byte.
+// Allows reports whether b has the board id. Upper and lower case differ.
 func (b Bound) Allows(id leaderboard.BoardID) bool {
 	return b.AllBoards() || slices.Contains(b.boards, id) ||
 		slices.ContainsFunc(b.prefixes, func(prefix string) bool {
@@ -33,19 +32,19 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// BoardError means that a caller may not call for a board, or for all boards if Board
-// is empty.
+// BoardError means that a caller may not call for Board. If Board is empty, the caller
+// may not make calls that concern all boards.
 type BoardError struct{ Board leaderboard.BoardID }
 
 func (e *BoardError) Error() string {
 	if e.Board == "" {
-		return "this call concerns all boards, and the key is for some boards only; name a board if the call can, or use a key for all boards"
+		return "this call concerns all boards, but the key is for some boards only: name a board if the call has such a field, or use a key for all boards"
 	}
 	return fmt.Sprintf("the key is not for board %q", string(e.Board))
 }
 
-// CheckBoards returns nil if a key may have these boards and prefixes, and otherwise
-// all faults, joined, each a [leaderboard.FieldError].
+// CheckBoards returns an error unless a key may have these boards and prefixes. The
+// error joins a [leaderboard.FieldError] for each fault.
 func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	if n := len(boards) + len(prefixes); n > maxBoards {
 		return &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("and board_prefixes have %d values, at most %d are allowed", n, maxBoards)}
@@ -60,8 +59,9 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	return errors.Join(errs...)
 }
 
-// checkBoard checks the id or the prefix at an index of a field. A prefix has the bounds
-// of an id, because some id is equal to it.
+// checkBoard checks the i-th id or prefix of a field. twice means that an earlier value
+// of the field is equal. A prefix must be a valid id, because a board's id may be equal
+// to its prefix.
 func checkBoard(field string, i int, id leaderboard.BoardID, twice bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

@@ -37,14 +37,14 @@ type ScopeError struct{ Need Scope }
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long an answer of the store about an API key is cached. After
-	// this time, a revoked key is invalid on every server.
+	// keyTTL is how long an API key is cached after it was read from the store. So
+	// every server refuses a revoked key after this time at the latest.
 	keyTTL = 5 * time.Second
 	// keyGrace is how long a cached key stays valid while the store is
 	// unavailable. Keys cannot be revoked during that time either, because a
 	// revocation is a write to the store.
 	keyGrace = time.Hour
-	// cachedKeyTimeout bounds the wait for the store if the key is in the cache.
+	// cachedKeyTimeout bounds the wait for the store if the cache has the key.
 	cachedKeyTimeout = time.Second
 
 	maxCachedKeys = 10_000
@@ -54,16 +54,16 @@ const (
 type cachedKey struct {
 	leaderboard.APIKey
 	loadedAt    time.Time
-	refreshFrom time.Time // from then on, the guard asks the store again
+	refreshFrom time.Time // from this time on, the guard reads the key from the store again
 }
 
 // Options are the settings of a [Guard].
 type Options struct {
-	// Open is the scope of callers without credentials. If it is [Admin], the
+	// Open is the scope of callers without credentials. If Open is [Admin], the
 	// guard ignores credentials.
 	Open Scope
-	// JWT describes the accepted JSON web tokens. If its Algorithm is empty, none
-	// are accepted.
+	// JWT describes the accepted JSON web tokens. If JWT.Algorithm is empty, the guard
+	// accepts no tokens.
 	JWT    JWT
 	Limits Limits
 	// Now is the clock.
@@ -80,14 +80,14 @@ type Guard struct {
 	byKey   *buckets
 	byUser  *buckets
 	byPeer  *buckets
-	// byGuess limits the invalid credentials from one address. It saves the work to
-	// check further credentials from there.
+	// byGuess limits the invalid credentials from one address. If an address sends too
+	// many, the guard refuses its calls before it checks their credentials.
 	byGuess *buckets
 }
 
-// NewGuard returns a guard for the API keys in keys. If o accepts JSON web tokens,
-// NewGuard reads the keys that verify them. It returns an error if these keys or
-// their settings are not usable.
+// NewGuard returns a guard for the API keys in keys. If o.JWT accepts JSON web tokens,
+// NewGuard also reads the keys that verify the tokens. It returns an error if it cannot
+// read these keys, or if a setting in o.JWT is invalid.
 func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Guard, error) {
 	cached, err := lru.New[[32]byte, cachedKey](maxCachedKeys)
 	if err != nil {
@@ -107,8 +107,8 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 
 // Admit identifies the caller by the values of the Authorization header, and checks
 // that the caller may call a method that needs the scope need. Admit also counts the
-// call against the caller's rate. It must be called once per call, before the call's
-// body is read. peer is the address of the caller and may be nil.
+// call against the caller's rate. The server must call Admit once per call, before it
+// reads the body of the call. peer is the address of the caller and may be nil.
 // Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, need Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
@@ -119,8 +119,8 @@ func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string
 	return c, g.authorize(c, err, peer, need)
 }
 
-// checkGuesses returns a [*RateError] if too many invalid credentials came from an
-// address. It must be called before other credentials from this address are checked.
+// checkGuesses returns a [*RateError] if too many invalid credentials came from the
+// address peer. It must be called before other credentials from peer are checked.
 func (g *Guard) checkGuesses(peer net.Addr) error {
 	if wait := g.byGuess.wait(PeerKey(peer), g.options.Now()); wait > 0 {
 		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
@@ -219,7 +219,8 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 func (g *Guard) Forget() { g.cached.Purge() }
 
 // authorize counts a call against the caller's rate, and returns nil if the caller may
-// call a method that needs the scope need. authErr is the error of authenticate.
+// call a method that needs the scope need. authErr is the error that authenticate
+// returned for the call.
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, need Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {
 		g.byGuess.take(PeerKey(peer), g.options.Now())
@@ -242,9 +243,9 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, need Scope) er
 	return &ScopeError{min(need, Admin)}
 }
 
-// TakeUsers counts the given numbers of results against the rates of their users. If
-// one user exceeds the rate, TakeUsers counts no results of any user, and returns a
-// [*RateError] about the user with the longest wait.
+// TakeUsers counts results against the rates of their users. The map has the number of
+// results by user id. If a user exceeds the rate, TakeUsers counts no results of any
+// user, and returns a [*RateError] about the user with the longest wait.
 func (g *Guard) TakeUsers(results map[string]int) error {
 	if user, wait := g.byUser.takeAll(results, g.options.Now()); wait > 0 {
 		return &RateError{fmt.Sprintf("results of user %q", user), g.options.Limits.PerUser, wait}
@@ -253,7 +254,7 @@ func (g *Guard) TakeUsers(results map[string]int) error {
 }
 
 // CheckLoopback returns an error unless every listen address is on the loopback
-// interface. A server may serve without credentials only there.
+// interface. A server that requires no credentials may listen on this interface only.
 func CheckLoopback(addresses ...string) error {
 	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)

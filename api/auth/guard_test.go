@@ -29,10 +29,10 @@ func FuzzAuthorization(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string) {
 		c, err := g.authenticate(t.Context(), nil, []string{header})
 		if err == nil && (c.Scope != Read || !strings.HasSuffix(strings.TrimSpace(header), string(key))) {
-			t.Errorf("%q is %v", header, c)
+			t.Errorf("header %q is accepted as %+v; want only the valid key, with scope read", header, c)
 		}
 		if err != nil && !errors.Is(err, ErrUnauthenticated) {
-			t.Errorf("%q: %v", header, err)
+			t.Errorf("header %q: error %v, want ErrUnauthenticated", header, err)
 		}
 	})
 }
@@ -41,19 +41,19 @@ func TestTheSameSecretGivesTheSameKey(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	first, again := KeyFrom("chosen", "first", []string{"admin"}, now), KeyFrom("chosen", "first", []string{"admin"}, now)
 	if again.ID != first.ID || again.Hash != first.Hash {
-		t.Errorf("one secret gives %v and %v", first, again)
+		t.Errorf("KeyFrom with the same secret returns %+v and %+v, want equal ids and hashes", first, again)
 	}
 }
 
 func TestCheckLoopback(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:8080", "127.8.9.1:0", "[::1]:8080", "localhost:80"} {
 		if err := CheckLoopback(address); err != nil {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("CheckLoopback(%q): %v, want nil", address, err)
 		}
 	}
 	for _, address := range []string{":8080", "0.0.0.0:8080", "[::]:8080", "192.168.0.1:80", "example.com:80", "127.0.0.1", "localhost.example.com:80", ""} {
 		if err := CheckLoopback("127.0.0.1:1", address); err == nil {
-			t.Errorf("%q passes for loopback", address)
+			t.Errorf("CheckLoopback(127.0.0.1:1, %q) returns nil, want an error", address)
 		}
 	}
 }

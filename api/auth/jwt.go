@@ -48,8 +48,8 @@ type JWT struct {
 	// Refresh is how often JWKS is reloaded. Default 10 minutes. A token with an
 	// unknown key id causes an immediate reload, at most every 10 s.
 	Refresh time.Duration
-	// MaxLifetime bounds the time from a token's issue (iat), and from now, to its
-	// expiry (exp). If MaxLifetime is 0, there is no bound.
+	// MaxLifetime bounds the time from the issue of a token (iat) to its expiry (exp),
+	// and also the time from now to its expiry. If MaxLifetime is 0, there is no bound.
 	MaxLifetime time.Duration
 }
 
@@ -76,12 +76,12 @@ type verifier struct {
 	triedAt  time.Time // when the latest load began
 }
 
-// newVerifier returns a verifier. It reads the keys, so that the server reports a
-// wrong setting at startup.
+// newVerifier returns a verifier. It reads the keys, so that an invalid setting is
+// found when the server starts.
 func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, error) {
 	alg, ok := jwa.LookupSignatureAlgorithm(o.Algorithm)
 	if !ok || alg == jwa.NoSignature() {
-		return nil, fmt.Errorf("auth: jwt algorithm %q is unknown: use HS256, RS256, ES256, EdDSA or another that the documentation lists", o.Algorithm)
+		return nil, fmt.Errorf("auth: jwt algorithm %q is unknown: use HS256, RS256, ES256, EdDSA or another algorithm from the documentation", o.Algorithm)
 	}
 	if o.Leeway == 0 {
 		o.Leeway = defaultLeeway
@@ -102,9 +102,9 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 	case o.Issuer == "" || o.Audience == "":
 		return nil, errors.New("auth: jwt needs an issuer and an audience: without them, tokens of other services would be accepted")
 	case alg.IsSymmetric() != (o.Secret != ""):
-		return nil, fmt.Errorf("auth: jwt algorithm %s does not go with that kind of key", alg)
+		return nil, fmt.Errorf("auth: jwt algorithm %s cannot be used with the configured kind of key: HS… needs a secret, the others need a public key or a JWKS", alg)
 	case o.Secret != "" && len(o.Secret) < minSecretBytes:
-		return nil, fmt.Errorf("auth: the jwt secret is %d bytes long, at least %d are required", len(o.Secret), minSecretBytes)
+		return nil, fmt.Errorf("auth: the jwt secret has %d bytes, at least %d are required", len(o.Secret), minSecretBytes)
 	case o.Secret != "":
 		v.key = []byte(o.Secret)
 	case o.PublicKey != "":
@@ -112,12 +112,12 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 		if err != nil {
 			return nil, err
 		}
-		if !goesWith(o.Algorithm, key) {
-			return nil, fmt.Errorf("auth: jwt algorithm %s does not go with that kind of key, %T", alg, key)
+		if !verifiesWith(o.Algorithm, key) {
+			return nil, fmt.Errorf("auth: jwt algorithm %s cannot be used with the public key in %s, a %T", alg, o.PublicKey, key)
 		}
 		v.key = key
 	case strings.Contains(o.JWKS, "://") && !strings.HasPrefix(o.JWKS, "https://"):
-		return nil, fmt.Errorf("auth: jwks %q: only https URLs and files are read", o.JWKS)
+		return nil, fmt.Errorf("auth: jwks %q: use an https URL or the path of a file; only https is allowed in URLs", o.JWKS)
 	default:
 		if _, err := v.keySet(ctx, false); err != nil {
 			return nil, err
@@ -126,8 +126,8 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 	return v, nil
 }
 
-// goesWith reports whether an algorithm can verify signatures with key.
-func goesWith(algorithm string, key crypto.PublicKey) bool {
+// verifiesWith reports whether an algorithm can verify signatures with key.
+func verifiesWith(algorithm string, key crypto.PublicKey) bool {
 	switch key.(type) {
 	case *rsa.PublicKey:
 		return algorithm[0] == 'R' || algorithm[0] == 'P'
@@ -170,8 +170,9 @@ func readPublicKey(file string) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("auth: jwt public key %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
 }
 
-// looksLikeJWT reports whether a token has the form of a JWT: three parts, of which
-// the first is a JSON object in base64. API keys have another form.
+// looksLikeJWT reports whether a token has the form of a JWT: three parts separated by
+// dots, and the first part begins with eyJ, the base64 form of {". API keys contain no
+// dots.
 func looksLikeJWT(token string) bool {
 	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
 }
@@ -213,7 +214,7 @@ func (v *verifier) shortLived(t jwt.Token) bool {
 	return expires.Sub(v.now()) <= v.o.MaxLifetime+v.o.Leeway
 }
 
-// checkForm returns an error unless all of the following hold:
+// checkForm returns an error unless all of these conditions are met:
 //   - every part of the token is base64url;
 //   - the header and the claims are one JSON object each;
 //   - the header has no critical extensions;
@@ -232,7 +233,7 @@ func checkForm(token string) error {
 			return fmt.Errorf("auth: part %d of the jwt is not one JSON object: %w", i, err)
 		}
 		if _, ok := fields["crit"]; ok && i == 0 {
-			return errors.New("auth: the jwt has critical extensions, and none is known")
+			return errors.New("auth: the jwt has critical extensions, and none is supported")
 		}
 		for _, name := range []string{"exp", "nbf", "iat"} {
 			var n json.Number
@@ -269,8 +270,8 @@ func scopesClaim(t jwt.Token) ([]string, bool) {
 	return nil, false
 }
 
-// FetchKeys passes the keys that may verify a signature to sink. It returns an
-// error if the signature's algorithm is not the accepted one.
+// FetchKeys implements [jws.KeyProvider]: it passes the keys that may have made the
+// signature sig to sink. It returns an error if the algorithm of sig is not v.alg.
 func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Signature, _ *jws.Message) error {
 	if alg, ok := sig.ProtectedHeaders().Algorithm(); !ok || alg != v.alg {
 		return fmt.Errorf("auth: the jwt is not signed by %s", v.alg)
@@ -308,10 +309,10 @@ func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Sig
 	return nil
 }
 
-// keySet returns the keys of the JWKS. If the keys are older than Refresh, keySet
-// reloads them in the background. If urgent is set, keySet waits for the reload. It
-// starts at most one reload per minRefresh, also while reloads fail. If a reload
-// fails, the old keys remain in use.
+// keySet returns the keys of the JWKS. If the loaded keys are older than Refresh,
+// keySet starts to reload them in the background and returns the old keys. If urgent
+// is set, keySet reloads keys of any age, and waits. Between two reloads there is at
+// least minRefresh, also while reloads fail. If a reload fails, the old keys remain.
 func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	v.mu.Lock()
 	set, now := v.set, v.now()

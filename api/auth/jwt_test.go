@@ -32,7 +32,7 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a valid player's token that is signed with key.
+// sign returns a player's token that is valid at tokenNow and signed with key.
 func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("player-7").
@@ -107,16 +107,17 @@ func TestJWTAlgorithms(t *testing.T) {
 			}
 			c, err := v.verify(t.Context(), sign(t, tt.alg, tt.key))
 			if err != nil || c.ID != "jwt:player-7" || c.Scope != Read {
-				t.Errorf("a player's token is %v, %v", c, err)
+				t.Errorf("a player's token: caller %+v, error %v; want jwt:player-7 with scope read", c, err)
 			}
-			// Another key, and another algorithm, even with the right key.
+			// Signatures by a wrong key or a wrong algorithm are refused. A wrong
+			// algorithm is refused even if the key is right.
 			other := []byte(strings.Repeat("x", 64))
 			for _, wrong := range []struct {
 				alg jwa.SignatureAlgorithm
 				key any
 			}{{jwa.HS256(), other}, {jwa.HS384(), shared}, {jwa.RS512(), rsaKey}, {jwa.ES256(), mustEC(t)}} {
 				if c, err := v.verify(t.Context(), sign(t, wrong.alg, wrong.key)); err == nil {
-					t.Errorf("a token by %v is %v", wrong.alg, c)
+					t.Errorf("a token signed with %v is accepted as %+v, want an error", wrong.alg, c)
 				}
 			}
 		})
@@ -129,7 +130,7 @@ func TestJWTAlgorithms(t *testing.T) {
 	}
 	pemBytes, _ := os.ReadFile(o.PublicKey)
 	if c, err := v.verify(t.Context(), sign(t, jwa.HS256(), pemBytes)); err == nil {
-		t.Errorf("a token by the public key as a secret is %v", c)
+		t.Errorf("an HS256 token with the public key as its secret is accepted as %+v, want an error", c)
 	}
 }
 
@@ -159,9 +160,9 @@ func TestJWTSettings(t *testing.T) {
 		"no key":               {settings(func(o *JWT) { o.Algorithm = "HS256" }), "exactly one"},
 		"two keys":             {settings(func(o *JWT) { o.Algorithm, o.Secret, o.PublicKey = "HS256", long, public }), "exactly one"},
 		"a short secret":       {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", "short" }), "at least 32"},
-		"a secret for RS256":   {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "does not go with"},
-		"a public key for HS":  {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "does not go with"},
-		"an RSA key for ES256": {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "ES256", public }), "does not go with"},
+		"a secret for RS256":   {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "cannot be used with"},
+		"a public key for HS":  {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "cannot be used with"},
+		"an RSA key for ES256": {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "ES256", public }), "cannot be used with"},
 		"a private key":        {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", private }), "RSA PRIVATE KEY"},
 		"no such file":         {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", "missing.pem" }), "missing.pem"},
 		"no PEM":               {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writeFile(t, "x", []byte("x")) }), "no PEM"},
@@ -172,12 +173,12 @@ func TestJWTSettings(t *testing.T) {
 		"no audience":          {JWT{Algorithm: "HS256", Secret: long, Issuer: "i"}, "audience"},
 	} {
 		if _, err := newVerifier(t.Context(), tt.o, time.Now); err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), string(long)) {
-			t.Errorf("%s: %v, want …%s…", name, err, tt.says)
+			t.Errorf("%s: error %v; want one that contains %q and not the secret", name, err, tt.says)
 		}
 	}
 }
 
-// keySetJSON is a JWKS with the public keys of the given ids.
+// keySetJSON returns a JWKS with the public parts of keys, which are given by key id.
 func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	set := jwk.NewSet()
@@ -240,20 +241,20 @@ func TestJWKSRefresh(t *testing.T) {
 	check := func(what string, token string, want bool, wantReads int64) {
 		t.Helper()
 		if _, err := v.verify(t.Context(), token); (err == nil) != want {
-			t.Errorf("%s: %v, want it accepted: %v", what, err, want)
+			t.Errorf("%s: the token is accepted: %t (%v), want %t", what, err == nil, err, want)
 		}
 		if got := reads.Load(); got != wantReads {
-			t.Errorf("%s: the set was read %d times, want %d", what, got, wantReads)
+			t.Errorf("%s: the key set was loaded %d times, want %d", what, got, wantReads)
 		}
 	}
 	check("the first token", signWithID(t, "old", old), true, 1)
 	check("a known key", signWithID(t, "old", old), true, 1)
 	check("no key id", signWithID(t, "", old), true, 1)
 	check("another key under a known id", signWithID(t, "old", next), false, 1)
-	check("an unknown key, just after reading", signWithID(t, "next", next), false, 1)
+	check("an unknown key id, less than minRefresh after the last load", signWithID(t, "next", next), false, 1)
 	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old, "next": next}))
 	now = now.Add(minRefresh)
-	check("an unknown key, later", signWithID(t, "next", next), true, 2)
+	check("an unknown key id, minRefresh after the last load", signWithID(t, "next", next), true, 2)
 	served.Store([]byte(nil))
 	now = now.Add(minRefresh)
 	check("an unknown key while the server is down", signWithID(t, "other", mustEC(t)), false, 3)
@@ -266,7 +267,7 @@ func TestJWKSRefresh(t *testing.T) {
 	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"next": next}))
 	now = now.Add(time.Hour)
 	if _, err := v.verify(t.Context(), signWithID(t, "next", next)); err != nil {
-		t.Errorf("when it is time: %v", err)
+		t.Errorf("a known key, when the key set is older than Refresh: %v, want the token accepted", err)
 	}
 	waitFor(t, "the key set to be reloaded in the background", func() bool {
 		_, err := v.verify(t.Context(), signWithID(t, "old", old))
@@ -281,13 +282,13 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited 10 s for %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// signRaw signs a header and claims as they are.
+// signRaw returns a token with exactly this header and these claims, signed by HS256.
 func signRaw(secret []byte, header, claims string) string {
 	b64 := base64.RawURLEncoding.EncodeToString
 	signed := b64([]byte(header)) + "." + b64([]byte(claims))
@@ -314,13 +315,13 @@ func TestJWTForm(t *testing.T) {
 		want                       bool
 	}{
 		{"a good token", header, good, "", true},
-		{"a fraction of a second", header, claims(`,"exp":` + at(time.Hour) + `.5`), "", true},
+		{"exp with a fraction of a second", header, claims(`,"exp":` + at(time.Hour) + `.5`), "", true},
 		{"unknown critical extensions", `{"alg":"HS256","crit":["b64"],"b64":true}`, good, "", false},
-		{"no critical extensions", `{"alg":"HS256","crit":[]}`, good, "", false},
+		{"an empty list of critical extensions", `{"alg":"HS256","crit":[]}`, good, "", false},
 		{"bytes after the claims", header, good + "{}", "", false},
 		{"bytes after the header", header + "x", good, "", false},
 		{"bytes after the token", header, good, "A", false},
-		{"a line after the token", header, good, "\n", false},
+		{"a line feed after the token", header, good, "\n", false},
 		{"padding", header, good, "=", false},
 		{"exp as a text", header, claims(`,"exp":"` + at(time.Hour) + `"`), "", false},
 		{"exp that is null", header, claims(`,"exp":null`), "", false},
@@ -330,7 +331,7 @@ func TestJWTForm(t *testing.T) {
 		{"a longer lifetime from now", header, claims(`,"exp":` + at(25*time.Hour)), "", false},
 	} {
 		if c, err := v.verify(t.Context(), signRaw(key, tt.header, tt.claims)+tt.more); (err == nil) != tt.want {
-			t.Errorf("%s: %v, %v, want it accepted: %t", tt.name, c, err, tt.want)
+			t.Errorf("%s: the token is accepted: %t (caller %+v, error %v), want %t", tt.name, err == nil, c, err, tt.want)
 		}
 	}
 }
@@ -362,7 +363,7 @@ func TestJWKSKeysForEncryption(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := v.verify(t.Context(), sign(t, jwa.ES256(), key)); (err == nil) != want {
-			t.Errorf("use %q: %v, want it accepted: %t", use, err, want)
+			t.Errorf("a key with use %q: the token is accepted: %t (%v), want %t", use, err == nil, err, want)
 		}
 	}
 }
@@ -394,6 +395,6 @@ func TestJWKSRedirect(t *testing.T) {
 	client.CheckRedirect = onlyHTTPS
 	v := &verifier{alg: jwa.ES256(), o: settings(func(o *JWT) { o.JWKS = server.URL }), now: time.Now, client: client}
 	if _, err := v.keySet(t.Context(), false); err == nil || !strings.Contains(err.Error(), "redirected") {
-		t.Errorf("the set was read: %v", err)
+		t.Errorf("keySet with a redirect to http: error %v, want one that contains \"redirected\"", err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // keyPrefix begins every API key that the service creates. Secret scanners recognize
-// a leaked key by its prefix.
+// leaked keys by it.
 const keyPrefix = "lbk_"
 
-// NewKey creates an API key of 256 random bits. It returns the secret for the holder
-// of the key, and the [leaderboard.APIKey] for the store, which has only a hash of the
-// secret. The caller must check scopes with [CheckScopes].
+// NewKey creates an API key from 256 random bits. It returns the secret, which the
+// client sends, and the [leaderboard.APIKey] for the store, which contains only a hash
+// of the secret. The caller must check scopes with [CheckScopes].
 func NewKey(name string, scopes []string, now time.Time) (secret.Text, leaderboard.APIKey) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -26,8 +26,8 @@ func NewKey(name string, scopes []string, now time.Time) (secret.Text, leaderboa
 	return text, KeyFrom(text, name, scopes, now)
 }
 
-// KeyFrom returns the API key of a secret that the caller chose. The same secret
-// always gives the same key id.
+// KeyFrom returns an API key for a secret that the caller chose. Equal secrets give
+// equal key ids.
 func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) leaderboard.APIKey {
 	hash := hashKey(text)
 	return leaderboard.APIKey{
@@ -35,12 +35,12 @@ func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) lead
 	}
 }
 
-// ConfiguredKeyID is the id of the admin key that the configuration sets. A store has
-// at most one, so a new configured key replaces the old one.
+// ConfiguredKeyID is the id of the admin key from the configuration. A store has at
+// most one key with this id, so a newly configured key replaces the old one.
 const ConfiguredKeyID = "admin-key"
 
-// IsAdmin reports whether a server that requires keys accepts k for every call at the
-// time now.
+// IsAdmin reports whether k allows every call, at the time now, on a server that
+// requires keys.
 func IsAdmin(k *leaderboard.APIKey, now time.Time) bool {
 	return highest(k.Scopes) == Admin && BoundOf(k).AllBoards() && !k.Insecure && !expired(k, now)
 }

@@ -14,7 +14,7 @@ import (
 // Rate is the rate of a token bucket. The zero Rate means no limit.
 type Rate struct {
 	PerSecond float64 // tokens that are added per second; 0 means no limit
-	Burst     int     // size of the bucket; 0 means the tokens of one second, at least 1
+	Burst     int     // size of the bucket in tokens; 0 means PerSecond, rounded up
 }
 
 // Limits are the rates that callers must not exceed.
@@ -22,12 +22,13 @@ type Limits struct {
 	PerKey  Rate // calls with one API key, or of one JWT subject
 	PerUser Rate // results for one user, from all callers
 	// PerPeer limits calls without valid credentials from one IPv4 address or IPv6
-	// /64. It uses the address of the connection, which may be a proxy's.
+	// /64. The address is that of the connection, so it may be the address of a proxy.
 	PerPeer Rate
 }
 
-// buckets holds token buckets by key. If there are more than maxBuckets, the least
-// recently used one is evicted. The next use of its key starts with a full bucket.
+// buckets is a set of token buckets by key. If there are more than maxBuckets, the
+// least recently used bucket is evicted. If its key is used again, the new bucket is
+// full.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -36,8 +37,8 @@ type buckets struct {
 
 const maxBuckets = 1 << 16
 
-// newBuckets returns buckets with a rate. If r means no limit, it returns nil; take,
-// wait and takeAll of nil buckets limit nothing.
+// newBuckets returns buckets with the rate r. If r means no limit, newBuckets returns
+// nil. The methods take, wait and takeAll accept nil buckets, and then limit nothing.
 func newBuckets(r Rate) *buckets {
 	if r.PerSecond <= 0 {
 		return nil
@@ -53,9 +54,10 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// reserve takes n tokens from a key's bucket, at most as many as a full bucket has.
-// CancelAt(now) of the reservation puts them back. If the bucket has too few tokens,
-// reserve takes none and returns the time until it has enough. b must not be nil.
+// reserve takes n tokens from a key's bucket. If n is greater than the size of a
+// bucket, reserve takes a full bucket. If the bucket has too few tokens, reserve takes
+// none and returns the time until it has enough. The method CancelAt of the returned
+// reservation puts the tokens back. b must not be nil.
 func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {
@@ -95,10 +97,11 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 	return time.Duration(max(0, missing) / float64(b.limit) * float64(time.Second))
 }
 
-// takeAll takes the given number of tokens from each key's bucket. If one bucket has
-// too few, takeAll takes none from any, and returns the key with the longest wait and
-// that wait. A full bucket admits any number, so that a batch larger than the bucket
-// can be sent at all; the bucket then owes the rest.
+// takeAll takes tokens from the buckets of several keys; tokens has the number by key.
+// If one bucket has too few tokens, takeAll takes none from any bucket, and returns the
+// key with the longest wait and this wait. If the number for a key is greater than the
+// size of a bucket, a full bucket is enough, and its number of tokens becomes negative.
+// Otherwise such a large batch would always be refused.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (last string, longest time.Duration) {
 	if b == nil {
 		return "", 0

@@ -21,20 +21,20 @@ func TestPeerKeys(t *testing.T) {
 		"bufconn":                   "bufconn",
 	} {
 		if got := PeerKey(testAddr(addr)); got != want {
-			t.Errorf("%s is %s, want %s", addr, got, want)
+			t.Errorf("PeerKey(%s) = %s, want %s", addr, got, want)
 		}
 	}
 }
 
 func TestBuckets(t *testing.T) {
 	if newBuckets(Rate{}) != nil || newBuckets(Rate{PerSecond: -1}) != nil {
-		t.Error("no limit has buckets")
+		t.Error("newBuckets returns buckets for a rate without a limit, want nil")
 	}
 	now := time.Now()
-	b := newBuckets(Rate{PerSecond: 2.5}) // a burst of 3
+	b := newBuckets(Rate{PerSecond: 2.5}) // each bucket has 3 tokens
 	for i := range 3 {
 		if wait := b.take("k", now); wait != 0 {
-			t.Errorf("token %d: wait %v", i, wait)
+			t.Errorf("token %d: wait %v, want 0", i, wait)
 		}
 	}
 	if wait := b.take("k", now); wait != 400*time.Millisecond {
@@ -42,7 +42,7 @@ func TestBuckets(t *testing.T) {
 	}
 	// The refused calls took no tokens.
 	if wait := b.take("k", now.Add(400*time.Millisecond)); wait != 0 {
-		t.Errorf("400 ms later: wait %v", wait)
+		t.Errorf("400 ms after the bucket was empty: wait %v, want 0", wait)
 	}
 	// The number of buckets is bounded.
 	for i := range maxBuckets + 10 {

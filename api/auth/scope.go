@@ -25,8 +25,8 @@ var scopeNames = [...]string{Public: "", Read: "read", Submit: "submit", Admin: 
 
 func (s Scope) String() string { return scopeNames[s] }
 
-// CheckScopes returns a [leaderboard.FieldError] unless names holds one or more
-// of read, submit and admin, and nothing else.
+// CheckScopes returns a [leaderboard.FieldError] unless names contains at least one
+// name, and each name is read, submit or admin.
 func CheckScopes(names []string) error {
 	if len(names) == 0 {
 		return &leaderboard.FieldError{Field: "scopes", Problem: "is required: one or more of read, submit and admin"}
@@ -39,7 +39,7 @@ func CheckScopes(names []string) error {
 	return nil
 }
 
-// parseScope returns the scope called name. It returns Public if there is none.
+// parseScope returns the scope with a name, or Public if the name is unknown.
 func parseScope(name string) Scope {
 	for s := Read; s <= Admin; s++ {
 		if scopeNames[s] == name {
@@ -50,7 +50,7 @@ func parseScope(name string) Scope {
 }
 
 // highest returns the highest of the named scopes. It ignores unknown names,
-// because a JWT may carry scopes of other services.
+// because a JWT may contain scopes of other services.
 func highest(names []string) Scope {
 	best := Public
 	for _, name := range names {

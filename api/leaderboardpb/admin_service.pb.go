@@ -32,14 +32,14 @@ type Key struct {
 	// One or more of read, submit and admin.
 	Scopes    []string               `protobuf:"bytes,3,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,proto3" json:"created_at,omitempty"`
-	// Absent if it never expires.
+	// Absent if the key never expires.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
 	// The boards of the key, and the prefixes of their ids. If both are absent, the key
 	// is for all boards.
 	Boards        []string `protobuf:"bytes,6,rep,name=boards,proto3" json:"boards,omitempty"`
 	BoardPrefixes []string `protobuf:"bytes,7,rep,name=board_prefixes,proto3" json:"board_prefixes,omitempty"`
-	// Present and true if a server without keys (setting insecure) created the key.
-	// Servers that require keys refuse it.
+	// Present and true if a server that requires no keys (setting insecure) created the
+	// key. Servers that require keys refuse this key.
 	Insecure      *bool `protobuf:"varint,8,opt,name=insecure,proto3,oneof" json:"insecure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -136,7 +136,7 @@ type Progress struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// The number of the season's users that were processed so far.
+	// The number of users of the season that have been processed so far.
 	Done          int64 `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -203,9 +203,11 @@ type CreateKeyRequest struct {
 	// If absent, the key never expires.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
 	// The boards that the key is for. They need not exist. If boards and
-	// board_prefixes are absent, the key is for all boards. At most 100 of both.
+	// board_prefixes are absent, the key is for all boards. The two lists together have
+	// at most 100 values.
 	Boards []string `protobuf:"bytes,4,rep,name=boards,proto3" json:"boards,omitempty"`
-	// The key is also for boards whose ids begin with one of these, each 1 to 128 bytes.
+	// The key is also for boards whose ids begin with one of these prefixes. A prefix
+	// has 1 to 128 bytes.
 	BoardPrefixes []string `protobuf:"bytes,5,rep,name=board_prefixes,proto3" json:"board_prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -279,7 +281,8 @@ func (x *CreateKeyRequest) GetBoardPrefixes() []string {
 // Response of CreateKey.
 type CreateKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The secret, for Authorization: Bearer. The server stores only its hash.
+	// The secret, for the header "Authorization: Bearer SECRET". The server stores only
+	// the hash of the secret.
 	Secret        string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	Key           *Key   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -963,12 +966,12 @@ func (x *ExportResultsResponse) GetBan() *Ban {
 	return nil
 }
 
-// A record of the audit log: an administrative act.
+// A record of the audit log, about one administrative act.
 type Act struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// As in Ban. Empty for what the service does by itself.
+	// The administrator, as in Ban. Empty for acts of the service itself.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The X-Request-Id of the request, or one that the server chose.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,proto3" json:"request_id,omitempty"`
@@ -980,13 +983,15 @@ type Act struct {
 	// The user that the act concerned.
 	UserId string `protobuf:"bytes,8,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The changed object before and after the act. Absent if it did not exist, or does
-	// not exist any more.
+	// The object that the act changed, before and after it. before is absent if the act
+	// created the object, and after is absent if the act deleted the object.
 	Before *structpb.Struct `protobuf:"bytes,10,opt,name=before,proto3" json:"before,omitempty"`
 	After  *structpb.Struct `protobuf:"bytes,11,opt,name=after,proto3" json:"after,omitempty"`
-	// The act of the record with this request_id did not succeed. Its effect is unknown.
+	// True if this record reports that an act failed. An earlier record with the same
+	// request_id describes the act. Whether the act had an effect is unknown.
 	Failed bool `protobuf:"varint,12,opt,name=failed,proto3" json:"failed,omitempty"`
-	// The user of the act was erased. user_id, reason, before and after are empty.
+	// True if the user of the act was erased later. user_id, reason, before and after
+	// are then empty.
 	Erased        bool `protobuf:"varint,13,opt,name=erased,proto3" json:"erased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1117,7 +1122,7 @@ func (x *Act) GetErased() bool {
 type ListActsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Actor string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	// An action, or the part of one before its dot, such as board.
+	// An action, such as board.create, or only its part before the dot, such as board.
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	UserId string `protobuf:"bytes,4,opt,name=user_id,proto3" json:"user_id,omitempty"`
@@ -1276,7 +1281,8 @@ func (x *ListActsResponse) GetNextPageToken() string {
 // Request of ListBans. Bans must match all given fields.
 type ListBansRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The bans on this board, and those on every board.
+	// The answer has the bans on this board, and the bans on every board. If absent, the
+	// bans on any board.
 	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// A part of the user's id, in any case.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
@@ -1515,9 +1521,9 @@ type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ENTRY_WRONG: the entry does not follow from the results.
 	// ROW_MISSING: a stored ranking has no row for the entry.
-	// ROW_GHOST: a stored ranking has a row that no entry has.
-	// INDEX_WRONG: the rank index differs from the entry.
-	// INDEX_SIZE: the rank index has more or fewer users than there are entries.
+	// ROW_GHOST: a stored ranking has a row that no entry implies.
+	// INDEX_WRONG: the user's rank key in the rank index differs from the entry's.
+	// INDEX_SIZE: the number of users in the rank index is not the number of entries.
 	// FINAL_WRONG: the final standings of a sealed season differ from the entry.
 	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Board  string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`

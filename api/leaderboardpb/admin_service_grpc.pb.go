@@ -42,27 +42,27 @@ type AdminServiceClient interface {
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
 	// Lists API keys, without their secrets.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
-	// Revokes an API key. The server that is called refuses it immediately, other
-	// servers within 5 seconds. Fails with FAILED_PRECONDITION for the last admin key,
-	// unless force is set.
+	// Revokes an API key. The called server refuses the key immediately, other servers
+	// within 5 seconds. If the key is the last admin key and force is not set, the call
+	// fails with FAILED_PRECONDITION.
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error)
-	// Compares results, entries and the rank index, and reports every difference. On
-	// request, repairs them. The last message has the summary.
+	// Compares results, entries and the rank index, and reports every difference. If
+	// repair is set, also repairs the differences. The last message has the summary.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error)
 	// Recomputes all entries from the results, and then the rank index from the
 	// entries. The last message has the summary.
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RebuildResponse], error)
-	// Makes a consistent copy of an embedded store in the server's backup directory,
-	// while the service runs.
+	// Copies the embedded store into the server's backup directory while the service
+	// runs. The copy is consistent.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
 	// Sends every result that counts, and every retraction.
 	ExportResults(ctx context.Context, in *ExportResultsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResultsResponse], error)
 	// Lists administrative acts, the newest first.
 	ListActs(ctx context.Context, in *ListActsRequest, opts ...grpc.CallOption) (*ListActsResponse, error)
-	// Lists bans. The order of users is the server's own.
+	// Lists bans. The server chooses their order.
 	ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error)
 	// Merges bans from an export into the stored ones. Of two states of a ban, the one
-	// with the higher revision stands, so a call may be repeated.
+	// with the higher revision is kept, so repeating a call changes nothing.
 	ImportBans(ctx context.Context, in *ImportBansRequest, opts ...grpc.CallOption) (*ImportBansResponse, error)
 }
 
@@ -212,27 +212,27 @@ type AdminServiceServer interface {
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
 	// Lists API keys, without their secrets.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
-	// Revokes an API key. The server that is called refuses it immediately, other
-	// servers within 5 seconds. Fails with FAILED_PRECONDITION for the last admin key,
-	// unless force is set.
+	// Revokes an API key. The called server refuses the key immediately, other servers
+	// within 5 seconds. If the key is the last admin key and force is not set, the call
+	// fails with FAILED_PRECONDITION.
 	RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error)
-	// Compares results, entries and the rank index, and reports every difference. On
-	// request, repairs them. The last message has the summary.
+	// Compares results, entries and the rank index, and reports every difference. If
+	// repair is set, also repairs the differences. The last message has the summary.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error
 	// Recomputes all entries from the results, and then the rank index from the
 	// entries. The last message has the summary.
 	Rebuild(*RebuildRequest, grpc.ServerStreamingServer[RebuildResponse]) error
-	// Makes a consistent copy of an embedded store in the server's backup directory,
-	// while the service runs.
+	// Copies the embedded store into the server's backup directory while the service
+	// runs. The copy is consistent.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
 	// Sends every result that counts, and every retraction.
 	ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error
 	// Lists administrative acts, the newest first.
 	ListActs(context.Context, *ListActsRequest) (*ListActsResponse, error)
-	// Lists bans. The order of users is the server's own.
+	// Lists bans. The server chooses their order.
 	ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error)
 	// Merges bans from an export into the stored ones. Of two states of a ban, the one
-	// with the higher revision stands, so a call may be repeated.
+	// with the higher revision is kept, so repeating a call changes nothing.
 	ImportBans(context.Context, *ImportBansRequest) (*ImportBansResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

@@ -31,13 +31,13 @@ type GetResultResponse_Status int32
 const (
 	// Never sent.
 	GetResultResponse_STATUS_UNSPECIFIED GetResultResponse_Status = 0
-	// It counts.
+	// The result counts.
 	GetResultResponse_APPLIED GetResultResponse_Status = 1
-	// A higher revision counts.
+	// A higher revision of the result counts.
 	GetResultResponse_SUPERSEDED GetResultResponse_Status = 2
-	// It was undone.
+	// The result was undone.
 	GetResultResponse_RETRACTED GetResultResponse_Status = 3
-	// It was rejected; the field reason states why.
+	// The result was rejected; the field reason states why.
 	GetResultResponse_REJECTED GetResultResponse_Status = 4
 )
 
@@ -153,7 +153,7 @@ func (x *SubmitScoreRequest) GetNoWait() bool {
 // Response of SubmitScore.
 type SubmitScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The result is durable and applied: the status is APPLIED, DUPLICATE or
+	// True if the result is durable and applied: the status is APPLIED, DUPLICATE or
 	// SUPERSEDED.
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
 	// The user's current score and competition rank. Absent unless the result is
@@ -280,7 +280,7 @@ type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// As in SubmitScoreRequest, and for all results.
+	// As in SubmitScoreRequest. It applies to all results.
 	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -463,7 +463,7 @@ func (x *RetractResultRequest) GetSeason() string {
 // Response of RetractResult.
 type RetractResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The retraction is durable and applied: the status is APPLIED, DUPLICATE or
+	// True if the retraction is durable and applied: the status is APPLIED, DUPLICATE or
 	// SUPERSEDED.
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
 	// The user's current score and competition rank. Both are absent if no result of
@@ -652,8 +652,8 @@ type GetResultResponse struct {
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	// The season that the answer is about.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// The revision that counts. If that is a retraction, the message has ids and a
-	// revision only. Absent if all revisions were rejected.
+	// The revision that counts. If this revision is a retraction, only its user_id,
+	// match_id and revision are set. Absent if all revisions were rejected.
 	Result  *Result `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
 	UserId  string  `protobuf:"bytes,6,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string  `protobuf:"bytes,7,opt,name=match_id,proto3" json:"match_id,omitempty"`
@@ -1147,8 +1147,8 @@ type LookupScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "success".
 	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
-	// The entries of the requested users. Its field missing has the users without an
-	// entry.
+	// The entries of the requested users. The field data.missing lists the users without
+	// an entry.
 	Data          *Leaderboard `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1207,9 +1207,9 @@ type GetStatsRequest struct {
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// The method of rank_of_score: competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
-	// A position, at least 1: the answer then has score_at_rank.
+	// A position, at least 1. If given, the answer has score_at_rank.
 	Rank *int64 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// A score: the answer then has rank_of_score.
+	// A score. If given, the answer has rank_of_score.
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// The maximum number of buckets in the histogram, 0 to 100; 10 if absent.
 	Buckets       *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
@@ -1849,7 +1849,7 @@ func (x *CreateBoardResponse) GetBoard() *Board {
 type UpdateBoardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Board *Board                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// The fields to change. In REST, the fields that the body has.
+	// The fields to change. In REST, they are the fields that the body contains.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2034,7 +2034,7 @@ type BanUserRequest struct {
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The board. If absent, the ban is on every board.
 	Board string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
-	// When the ban ends by itself. If absent, never.
+	// When the ban ends. If absent, the ban never ends by itself.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2503,9 +2503,9 @@ type GetUserScoreResponse_UserScore struct {
 	// The entries above the user's, the user's own entry, and the entries below, in
 	// standing order.
 	Neighbors []*Entry `protobuf:"bytes,6,rep,name=neighbors,proto3" json:"neighbors,omitempty"`
-	// Fewer entries than requested are above the user's entry.
+	// True if fewer entries than requested are above the user's entry.
 	NeighborsClippedAbove bool `protobuf:"varint,7,opt,name=neighbors_clipped_above,proto3" json:"neighbors_clipped_above,omitempty"`
-	// Fewer entries than requested are below the user's entry.
+	// True if fewer entries than requested are below the user's entry.
 	NeighborsClippedBelow bool `protobuf:"varint,8,opt,name=neighbors_clipped_below,proto3" json:"neighbors_clipped_below,omitempty"`
 	// The percentage of entries that are strictly worse than the user's: 99 for the
 	// best of 100 different scores.
@@ -2521,10 +2521,10 @@ type GetUserScoreResponse_UserScore struct {
 	// The time of the last change that the answer includes. If degraded is set, the
 	// time when the store was read.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The rank index is unavailable. The answer comes from the store and has no
-	// rank, neighbors, percentile or total.
+	// True if the rank index is unavailable. The answer then comes from the store and
+	// has no rank, neighbors, percentile or total.
 	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// The season is over, and the rank is final.
+	// True if the season is over and the rank is final.
 	Sealed bool `protobuf:"varint,17,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	// On DECAY boards: the time for which the score is computed. It is the present,
 	// or the end of a season that is over.
@@ -2714,7 +2714,7 @@ func (x *GetUserScoreResponse_UserScore) GetDivisions() []string {
 	return nil
 }
 
-// The number of entries with a score from lower to upper, inclusive.
+// A range of scores, from lower to upper inclusive, and the number of its entries.
 type GetStatsResponse_Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lower         int64                  `protobuf:"varint,1,opt,name=lower,proto3" json:"lower,omitempty"`
@@ -2840,7 +2840,7 @@ type GetStatsResponse_Stats struct {
 	Method string                 `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	Total  int64                  `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
 	AsOf   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The scores of the first and the last entry. Absent without entries.
+	// The scores of the first and the last entry. Absent if there are no entries.
 	BestScore  *int64 `protobuf:"varint,7,opt,name=best_score,proto3,oneof" json:"best_score,omitempty"`
 	WorstScore *int64 `protobuf:"varint,8,opt,name=worst_score,proto3,oneof" json:"worst_score,omitempty"`
 	// In ascending order of scores.
@@ -2852,7 +2852,7 @@ type GetStatsResponse_Stats struct {
 	// The rank that an entry with the given score would have. Absent if score was
 	// not given.
 	RankOfScore *int64 `protobuf:"varint,12,opt,name=rank_of_score,proto3,oneof" json:"rank_of_score,omitempty"`
-	// The season is over, and the statistics are final.
+	// True if the season is over and the statistics are final.
 	Sealed        bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3042,8 +3042,8 @@ type ListSeasonsResponse_Season struct {
 	End   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
 	// upcoming: the season has not begun.
 	// open: the season accepts results.
-	// grace: the season is over, and accepts late results.
-	// closed: the season accepts no results, and will be sealed.
+	// grace: the season is over, but still accepts late results.
+	// closed: the season accepts no more results, and will be sealed.
 	// sealed: the ranks are final.
 	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	// The number of entries. Absent while it is unknown.
@@ -3321,8 +3321,8 @@ type ListUserScoresResponse_UserScores struct {
 	state  protoimpl.MessageState               `protogen:"open.v1"`
 	UserId string                               `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Scores []*ListUserScoresResponse_BoardScore `protobuf:"bytes,2,rep,name=scores,proto3" json:"scores,omitempty"`
-	// The user is hidden from every ranking, so scores is empty. Only callers with the
-	// admin scope get this field.
+	// True if the user is banned on every board, so scores is empty. Only callers with
+	// the admin scope get this field.
 	Banned *bool `protobuf:"varint,3,opt,name=banned,proto3,oneof" json:"banned,omitempty"`
 	// The ranking method: competition, dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`

@@ -49,15 +49,15 @@ const (
 // absent division is the overall ranking.
 type LeaderboardServiceClient interface {
 	// Submits one result. Sending the same result again changes nothing. The
-	// answer has the user's current score and rank.
+	// answer has the user's score and rank after the result.
 	SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error)
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
-	// Undoes a result. The user's entry then follows from the user's other results.
+	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
-	// Returns the state of a result. After a submit was ACCEPTED, NOT_FOUND means
-	// that the result is not applied yet.
+	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
+	// means that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
 	// Lists entries in standing order: from the top, from a position, or from the end
 	// of the previous page.
@@ -71,12 +71,12 @@ type LeaderboardServiceClient interface {
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
-	// Sends the top of a ranking at once and after every change, at most ten times
-	// per second and no faster than the caller reads. Without changes it sends the
-	// top every 15 seconds, so a longer silence means that the connection is lost.
-	// REST clients receive server-sent events whose data is the Leaderboard.
+	// Sends the top of a ranking immediately, and again after changes, at most ten times
+	// per second. If the caller reads more slowly, the stream skips versions. Without
+	// changes, it sends the top every 15 seconds: after a longer silence, the connection
+	// is lost. REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
-	// Lists the boards that the caller may see, by id.
+	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
 	// Returns a board.
 	GetBoard(ctx context.Context, in *GetBoardRequest, opts ...grpc.CallOption) (*GetBoardResponse, error)
@@ -85,15 +85,15 @@ type LeaderboardServiceClient interface {
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, min_score, max_score,
 	// season.grace, season.windows, retention and private. A REST request changes the
-	// fields that its body has.
+	// fields that its body contains.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
 	// Hides a user from the rankings of a board, or from every ranking. The user's
 	// results are kept, and new ones are accepted.
 	BanUser(ctx context.Context, in *BanUserRequest, opts ...grpc.CallOption) (*BanUserResponse, error)
-	// Lifts a ban on a board, or the ban on every board. The user's entries appear in
-	// rankings again, unless the other ban hides them.
+	// Lifts a user's ban on one board, or the user's ban on every board. The user's
+	// entries appear in rankings again, unless another ban still hides them.
 	UnbanUser(ctx context.Context, in *UnbanUserRequest, opts ...grpc.CallOption) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
@@ -317,15 +317,15 @@ func (c *leaderboardServiceClient) ListUserScores(ctx context.Context, in *ListU
 // absent division is the overall ranking.
 type LeaderboardServiceServer interface {
 	// Submits one result. Sending the same result again changes nothing. The
-	// answer has the user's current score and rank.
+	// answer has the user's score and rank after the result.
 	SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error)
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
-	// Undoes a result. The user's entry then follows from the user's other results.
+	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
-	// Returns the state of a result. After a submit was ACCEPTED, NOT_FOUND means
-	// that the result is not applied yet.
+	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
+	// means that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
 	// Lists entries in standing order: from the top, from a position, or from the end
 	// of the previous page.
@@ -339,12 +339,12 @@ type LeaderboardServiceServer interface {
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
-	// Sends the top of a ranking at once and after every change, at most ten times
-	// per second and no faster than the caller reads. Without changes it sends the
-	// top every 15 seconds, so a longer silence means that the connection is lost.
-	// REST clients receive server-sent events whose data is the Leaderboard.
+	// Sends the top of a ranking immediately, and again after changes, at most ten times
+	// per second. If the caller reads more slowly, the stream skips versions. Without
+	// changes, it sends the top every 15 seconds: after a longer silence, the connection
+	// is lost. REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
-	// Lists the boards that the caller may see, by id.
+	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)
 	// Returns a board.
 	GetBoard(context.Context, *GetBoardRequest) (*GetBoardResponse, error)
@@ -353,15 +353,15 @@ type LeaderboardServiceServer interface {
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, min_score, max_score,
 	// season.grace, season.windows, retention and private. A REST request changes the
-	// fields that its body has.
+	// fields that its body contains.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)
 	// Hides a user from the rankings of a board, or from every ranking. The user's
 	// results are kept, and new ones are accepted.
 	BanUser(context.Context, *BanUserRequest) (*BanUserResponse, error)
-	// Lifts a ban on a board, or the ban on every board. The user's entries appear in
-	// rankings again, unless the other ban hides them.
+	// Lifts a user's ban on one board, or the user's ban on every board. The user's
+	// entries appear in rankings again, unless another ban still hides them.
 	UnbanUser(context.Context, *UnbanUserRequest) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)

@@ -32,22 +32,22 @@ type MatchResultRecord struct {
 	BoardId string `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
 	// user_id and match_id are required here.
 	Result *Result `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// If true, the message undoes the result that has the match_id of the field
-	// result. Its revision must be higher than the undone one. season, or
+	// If true, the message undoes the user's result with the match_id result.match_id.
+	// result.revision must be higher than the revision of the undone result. season, or
 	// result.achieved_at, determines the season.
 	Retracted bool `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
 	// If true, the sender has already written the result to the store itself. The
-	// consumer then recomputes the user's entry from the stored results. Of the
-	// message, only user_id and the season matter.
+	// consumer then recomputes the user's entry from the stored results. It uses only
+	// user_id and the season of such a message.
 	Notification bool `protobuf:"varint,4,opt,name=notification,proto3" json:"notification,omitempty"`
-	// For retractions and notifications. If absent, the season of
-	// result.achieved_at.
+	// The season, for retractions and notifications only. If absent, the season that
+	// contains result.achieved_at.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// When the service received the result; the message's timestamp if absent or
-	// earlier. This time decides whether the result is too late for its season, unless
-	// it is more than 10 minutes before the message's timestamp, which then decides.
+	// When the service received the result. This time decides whether the result is too
+	// late for its season. The timestamp of the Kafka message decides instead if
+	// received_at is absent, later than the timestamp, or more than 10 minutes earlier.
 	ReceivedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=received_at,proto3" json:"received_at,omitempty"`
-	// If true, the service chose result.achieved_at, not the caller.
+	// If true, the caller sent no achieved_at, and the service chose it.
 	Assigned      bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -144,15 +144,14 @@ type LeaderboardUpdate struct {
 	MatchId  string                 `protobuf:"bytes,4,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Revision int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Status   Outcome_Status         `protobuf:"varint,6,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
-	// The reason of a rejection; otherwise empty.
+	// Why the result was rejected; empty for other statuses.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The user's scores before and after the batch that applied the result. Absent
-	// if the user had or has no score.
+	// The user's scores before and after the batch that applied the result. Each is
+	// absent if the user has no score at that time.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The bands of the current competition ranks of the two scores. Bands are 1, 3,
-	// 10, 100, 1000 and so on; a rank is in the smallest band that is not below it.
-	// Absent if the rank is unknown.
+	// The current competition ranks of old_score and new_score, each rounded up to 1, 3,
+	// 10, 100, 1000 and so on. Each is absent if the rank is unknown.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
 	// When the result was applied.
@@ -160,10 +159,10 @@ type LeaderboardUpdate struct {
 	// The user's rank key after the batch: bytes that compare as the users of the board
 	// rank. Empty if the user has no entry.
 	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
-	// Identifies the content of the result. Two results of one match and revision
-	// that differ have different values. Empty for notifications.
+	// Identifies the content of the result. If two results have the same match and
+	// revision but differ, their content ids differ. Empty for notifications.
 	ContentId []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
-	// The user is banned on the board, and so has no rank.
+	// True if the user is banned on the board, and so has no rank.
 	Hidden        bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -153,7 +153,7 @@ const (
 	Board_Schedule_WEEKLY Board_Schedule_Kind = 3
 	// From the first of a month to the next; seasons are named 202611.
 	Board_Schedule_MONTHLY Board_Schedule_Kind = 4
-	// The seasons that windows lists.
+	// The seasons are those in the field windows.
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
 )
 
@@ -210,21 +210,21 @@ type Outcome_Status int32
 const (
 	// Never sent.
 	Outcome_STATUS_UNSPECIFIED Outcome_Status = 0
-	// It counts.
+	// The result counts.
 	Outcome_APPLIED Outcome_Status = 1
-	// The same content is stored already; nothing changed.
+	// The same result is already stored; nothing changed.
 	Outcome_DUPLICATE Outcome_Status = 2
 	// A higher revision is stored; nothing changed.
 	Outcome_SUPERSEDED Outcome_Status = 3
-	// Another result is stored under this revision. One of the two counts, the same
-	// one in any order of arrival.
+	// A different result is stored under the same revision. One of the two counts. The
+	// order of arrival does not affect which one.
 	Outcome_CONFLICT Outcome_Status = 4
-	// It was rejected; the field reason states why. A submit of a single result
-	// answers with an error instead.
+	// The result was rejected; the field reason states why. SubmitScore answers with
+	// an error instead.
 	Outcome_REJECTED Outcome_Status = 5
-	// It is durable, and will be applied later.
+	// The result is durable, and will be applied later.
 	Outcome_ACCEPTED Outcome_Status = 6
-	// It could not be applied now. Submit it again.
+	// The result could not be applied now. Submit it again.
 	Outcome_FAILED Outcome_Status = 7
 )
 
@@ -289,18 +289,20 @@ type Board struct {
 	Title  string       `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	Order  Board_Order  `protobuf:"varint,3,opt,name=order,proto3,enum=leaderboard.v1.Board_Order" json:"order,omitempty"`
 	Policy Board_Policy `protobuf:"varint,4,opt,name=policy,proto3,enum=leaderboard.v1.Board_Policy" json:"policy,omitempty"`
-	// Required on DECAY boards, and on no others.
+	// Required on DECAY boards. Not allowed on other boards.
 	HalfLife *durationpb.Duration `protobuf:"bytes,5,opt,name=half_life,proto3" json:"half_life,omitempty"`
-	// At most 24. The first is compared first.
+	// At most 24, in the order in which they are compared.
 	TieBreakers []*Board_TieBreaker `protobuf:"bytes,6,rep,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
 	// For display, at most 32 bytes: "s", "points".
 	Unit string `protobuf:"bytes,7,opt,name=unit,proto3" json:"unit,omitempty"`
-	// 0 to 9: with 2, a score of 1234 is shown as 12.34.
+	// The number of decimal places for display, 0 to 9. With 2, a score of 1234 is shown
+	// as 12.34.
 	Decimals int32           `protobuf:"varint,8,opt,name=decimals,proto3" json:"decimals,omitempty"`
 	Season   *Board_Schedule `protobuf:"bytes,9,opt,name=season,proto3" json:"season,omitempty"`
 	// The attributes whose values form divisions, at most 8.
 	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
-	// The least and the greatest score (or points) of one result, within ±2^53.
+	// The least and the greatest score (or points) that one result may have, within
+	// ±2^53.
 	MinScore *int64 `protobuf:"varint,11,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,12,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	// On SUM boards: a result that would lower a sum below the floor is rejected.
@@ -309,7 +311,8 @@ type Board struct {
 	Retention *durationpb.Duration `protobuf:"bytes,14,opt,name=retention,proto3" json:"retention,omitempty"`
 	// Set by the server.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=created_at,proto3" json:"created_at,omitempty"`
-	// On a server with public_read: callers without credentials do not see the board.
+	// If true, callers without credentials do not see the board, even if the server's
+	// setting public_read lets them read other boards.
 	Private       bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -471,16 +474,17 @@ type Result struct {
 	Points *int64 `protobuf:"varint,4,opt,name=points,proto3,oneof" json:"points,omitempty"`
 	// Values in the order of the board's tie_breakers; missing ones are 0.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// The highest revision of a match_id counts.
+	// Of the results with the same match_id, the one with the highest revision counts.
 	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The time of the event. It decides the season and, within a tie, the order. If
-	// absent, the present. At most one day ahead of the server's clock.
+	// The time of the event. It decides the season, and the order of users with the same
+	// rank. At most one day ahead of the server's clock. If absent, the server uses the
+	// time when it receives the result.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// At most 16 attributes, which place the user in the board's divisions.
 	Attributes map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Any JSON object of at most 4,096 bytes without spaces, at most 32 levels deep
-	// including the object itself. Numbers are stored as doubles; a number that a
-	// double cannot hold exactly is rejected.
+	// A JSON object of at most 4,096 bytes, without white space. Nested objects and
+	// arrays are allowed, up to 32 levels with the object itself. Numbers are stored as
+	// doubles; a number that a double cannot hold exactly is rejected.
 	Metadata      *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -716,15 +720,15 @@ type Entry struct {
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// When the user reached the score.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// In a list of neighbors: true for the requested user.
+	// In a list of neighbors only: true for the requested user.
 	IsCurrentUser *bool `protobuf:"varint,5,opt,name=is_current_user,proto3,oneof" json:"is_current_user,omitempty"`
-	// In a lookup: the rank among the requested users.
+	// In an answer of LookupScores only: the rank among the requested users.
 	ListRank *int64 `protobuf:"varint,6,opt,name=list_rank,proto3,oneof" json:"list_rank,omitempty"`
 	// Values in the order of the board's tie_breakers.
 	TieBreakers []int64 `protobuf:"varint,7,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// With include_metadata: the match of the result that decides the entry.
+	// With include_metadata: the match_id of the result that decides the entry.
 	MatchId *string `protobuf:"bytes,8,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
-	// With include_metadata: the metadata of that result.
+	// With include_metadata: the metadata of the result that decides the entry.
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// With include_metadata: the user's divisions, each as "attribute:value".
 	Divisions     []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
@@ -851,12 +855,13 @@ type Leaderboard struct {
 	// The time of the last change that the list includes. If degraded is set, the
 	// time when the store was read.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	// The rank index is unavailable. The list comes from the store, without ranks and
-	// total.
+	// True if the rank index is unavailable. The list then comes from the store, and has
+	// neither ranks nor total.
 	Degraded bool `protobuf:"varint,10,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// The season is over, and the ranks are final.
+	// True if the season is over and the ranks are final.
 	Sealed bool `protobuf:"varint,11,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// In a lookup: the users without an entry, in the order of the request.
+	// In an answer of LookupScores only: the users without an entry, in the order of the
+	// request.
 	Missing []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
 	// On DECAY boards: the time for which the scores are computed. It is the present,
 	// or the end of a season that is over.
@@ -986,17 +991,18 @@ func (x *Leaderboard) GetScoredAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// The body of a REST answer that is an error: google.rpc.Status, and the name of its
-// code.
+// The body of a REST answer that is an error. It is a google.rpc.Status with one more
+// field: the name of the code.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A code of google.rpc.Code, and its name: 5 and NOT_FOUND.
+	// A code of google.rpc.Code and its name, such as 5 and NOT_FOUND.
 	Code   int32  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// The error in words, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// google.rpc.BadRequest names fields and limits, google.rpc.RetryInfo the delay
-	// before a retry, google.rpc.ErrorInfo the reason, Outcome a rejected result.
+	// google.rpc.BadRequest names the invalid fields and their limits,
+	// google.rpc.RetryInfo the delay before a retry, and google.rpc.ErrorInfo the reason.
+	// Outcome describes a rejected result.
 	Details       []*anypb.Any `protobuf:"bytes,4,rep,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1068,16 +1074,16 @@ type Ban struct {
 	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	// False if the ban was lifted or has ended.
 	Banned bool `protobuf:"varint,3,opt,name=banned,proto3" json:"banned,omitempty"`
-	// For operators.
+	// The administrator's reason, in words.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The administrator: "key:" and the id of an API key, or "jwt:" and the subject of
 	// a token. Empty if unknown.
 	Actor string `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
-	// When the administrator made this state, or when the ban ended.
+	// When the administrator banned or unbanned the user, or when the ban ended by itself.
 	At *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
 	// When the ban ends. Absent if it has no end.
 	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// Of two states, the one with the higher revision stands.
+	// A higher revision replaces a lower one.
 	Revision      int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1169,7 +1175,7 @@ func (x *Ban) GetRevision() int64 {
 	return 0
 }
 
-// An integer of each result that ranks users with equal scores.
+// An integer that each result has. It ranks users with equal scores.
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A lower-case letter, then letters, digits or underscores; at most 64 bytes.

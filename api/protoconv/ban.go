@@ -5,7 +5,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// FromBan returns b as a message.
+// FromBan converts a ban to a message.
 func FromBan(b *leaderboard.Ban) *pb.Ban {
 	return &pb.Ban{
 		UserId: string(b.User), Board: string(b.Board), Banned: b.Banned, Reason: b.Reason, Actor: b.Actor,
@@ -13,7 +13,8 @@ func FromBan(b *leaderboard.Ban) *pb.Ban {
 	}
 }
 
-// ToBan returns b as a domain type. Errors: [leaderboard.FieldError].
+// ToBan converts a message to a ban. It returns a [leaderboard.FieldError] if a time is
+// invalid.
 func ToBan(b *pb.Ban) (leaderboard.Ban, error) {
 	at, err := ToTime("at", b.GetAt())
 	if err != nil {

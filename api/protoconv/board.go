@@ -14,8 +14,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// ToBoard returns the board of a message. A nil message counts as one without fields.
-// The error of ToBoard joins [leaderboard.FieldError]s. ToBoard does not check limits.
+// ToBoard converts a message to a board. A nil message is an empty message. ToBoard
+// does not check limits. Its error joins a [leaderboard.FieldError] for each fault.
 func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	if b == nil {
 		b = &pb.Board{}
@@ -54,9 +54,10 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	return board, errors.Join(errs...)
 }
 
-// toEnum returns the number of an enum value in the root package, which counts from 0.
-// In messages the first value is 1, and 0 (unspecified) stands for the first value. If
-// the message has an unknown number, toEnum returns an error that names field.
+// toEnum converts an enum value of a message to the number of the same value in the
+// root package. The root package numbers its values from 0. Messages number them from
+// 1; their value 0 (unspecified) means the first value. If the message has an unknown
+// number, toEnum returns an error that names field.
 func toEnum(field string, v protoreflect.Enum) (int, error) {
 	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
 		return 0, &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d is not %s", v.Number(), EnumNames(v.Descriptor()))}
@@ -101,8 +102,8 @@ func duration(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// EnumNames lists the values of an enum for error messages. It omits the first value,
-// which stands for an absent field.
+// EnumNames lists the values of an enum for error messages. It omits the value 0, which
+// means an absent field.
 func EnumNames(ed protoreflect.EnumDescriptor) string {
 	var names []string
 	for i := 1; i < ed.Values().Len(); i++ {

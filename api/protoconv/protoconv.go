@@ -1,6 +1,6 @@
 // Package protoconv converts between the types of package leaderboard and the protobuf
-// messages of the API and of Kafka. It sets the defaults of absent fields. It does not
-// check limits: the methods of package leaderboard do.
+// messages of the API and of Kafka. It sets the defaults of absent fields. It leaves the
+// check of most limits to the methods of package leaderboard.
 package protoconv
 
 import (
@@ -23,7 +23,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// Timestamp returns t as a message, and nil for the zero time.
+// Timestamp converts t to a message. It returns nil for the zero time.
 func Timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -31,9 +31,9 @@ func Timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// ToTime returns the time of a message, and the zero time for nil. It returns a
-// [leaderboard.FieldError] about field if t is outside the years 1 to 9999 or is
-// the zero time.
+// ToTime converts a message to a time. It returns the zero time for nil. It returns a
+// [leaderboard.FieldError] about field if t is outside the years 1 to 9999 or is the
+// zero time.
 func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	if t == nil {
 		return time.Time{}, nil
@@ -44,8 +44,8 @@ func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	return t.AsTime(), nil
 }
 
-// ToResult returns a match result for b, without a season. The error of ToResult joins
-// [leaderboard.FieldError]s.
+// ToResult converts a message to a match result on the board b. It does not set the
+// season. Its error joins a [leaderboard.FieldError] for each fault.
 func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result := leaderboard.MatchResult{
 		ResultKey:   leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: leaderboard.UserID(r.GetUserId()), Match: leaderboard.MatchID(r.GetMatchId())},
@@ -53,7 +53,8 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 		TieBreakers: r.GetTieBreakers(),
 		Attributes:  r.GetAttributes(),
 	}
-	// Board.Check checks the user again. With this check, one error names all faults.
+	// Board.Check also checks the user, but later. Because of this check, one error
+	// can name the user and other faults together.
 	errs := []error{result.User.Validate()}
 	name, value, other, otherName := "score", r.GetScore(), r.GetPoints(), "points"
 	given, otherGiven := r != nil && r.Score != nil, r != nil && r.Points != nil
@@ -78,12 +79,12 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 // MaxMetadataDepth bounds the nesting of metadata. A flat object has depth 1.
 const MaxMetadataDepth = 32
 
-// TooDeep is the problem of metadata that is nested deeper than MaxMetadataDepth.
+// TooDeep is the Problem of a [leaderboard.FieldError] about metadata that is nested
+// deeper than MaxMetadataDepth.
 var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
 
-// toMetadata returns metadata in canonical form. It rejects metadata that is too deep
-// or too long before it encodes the metadata, because encoding takes much time and
-// memory.
+// toMetadata returns metadata in canonical form. Encoding large metadata takes much
+// time and memory, so toMetadata first rejects metadata that is too deep or too long.
 func toMetadata(s *structpb.Struct) (string, error) {
 	var problem string
 	switch {
@@ -91,8 +92,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// The message is at most six times as long as its JSON: an element of [0,0]
-	// takes 2 bytes in JSON and 11 in the message.
+	// A message is at most six times as long as its JSON. For example, each 0 of a
+	// long list takes 2 bytes in JSON and 11 bytes in the message.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -105,12 +106,12 @@ func toMetadata(s *structpb.Struct) (string, error) {
 	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
 }
 
-// MaxNumberBytes bounds the length of a JSON number. The time to parse a number
-// exactly grows with the square of its length.
+// MaxNumberBytes is the maximum length of a JSON number. The limit is needed because the
+// time to parse a number exactly grows with the square of its length.
 const MaxNumberBytes = 64
 
-// NumberProblem returns the reason why metadata cannot hold a number, or "" if it can.
-// Messages store numbers as doubles, so the number must be equal to its double.
+// NumberProblem returns the reason why metadata cannot contain a number, or "" if it
+// can. Messages store numbers as doubles, so the number must be exactly a double.
 func NumberProblem(number json.Number) string {
 	if isDouble(string(number)) {
 		return ""
@@ -118,8 +119,8 @@ func NumberProblem(number json.Number) string {
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
 }
 
-// isDouble reports whether a JSON number equals its double, written with the fewest
-// digits that distinguish that double from others.
+// isDouble reports whether a JSON number equals the shortest decimal number that parses
+// to the same double.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits
@@ -128,7 +129,7 @@ func isDouble(number string) bool {
 	if err != nil || len(number) > MaxNumberBytes {
 		return false
 	}
-	if f == 0 { // zero may be written with any exponent
+	if f == 0 { // a zero may have any exponent, and tiny numbers also parse to 0
 		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
 		return !strings.ContainsAny(digits, "123456789")
 	}
@@ -159,8 +160,8 @@ func deeper(v *structpb.Value, depth int) bool {
 	return false
 }
 
-// FromResult is the inverse of [ToResult]. The message of a retraction has no score,
-// attributes or metadata.
+// FromResult is the inverse of [ToResult]. The message of a retraction has only the
+// user, the match and the revision.
 func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	result := &pb.Result{UserId: string(r.User), MatchId: string(r.Match), Revision: r.Revision}
 	if r.Retracted {
@@ -177,14 +178,14 @@ func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	return result
 }
 
-// FromMetadata returns canonical metadata as a message, and nil if it is empty.
+// FromMetadata converts canonical metadata to a message. It returns nil for "".
 func FromMetadata(canonical string) *structpb.Struct {
 	if canonical == "" {
 		return nil
 	}
 	s := &structpb.Struct{}
 	if err := s.UnmarshalJSON([]byte(canonical)); err != nil {
-		return nil // CanonicalMetadata never returns such a text
+		return nil // cannot happen: CanonicalMetadata returns valid JSON objects
 	}
 	return s
 }
@@ -198,7 +199,7 @@ var statuses = map[leaderboard.Status]pb.Outcome_Status{
 	leaderboard.Accepted:   pb.Outcome_ACCEPTED,
 }
 
-// FromStatus returns the status of an outcome as an enum value of the messages.
+// FromStatus converts the status of an outcome to its enum value in messages.
 func FromStatus(s leaderboard.Status) pb.Outcome_Status { return statuses[s] }
 
 // ToStatus is the inverse of [FromStatus]. It reports false for an unknown status.
@@ -218,10 +219,11 @@ var resultStatuses = map[leaderboard.Status]pb.GetResultResponse_Status{
 	leaderboard.Rejected:   pb.GetResultResponse_REJECTED,
 }
 
-// FromResultStatus returns the status of a stored result as an enum value of GetResult.
+// FromResultStatus converts the status of a stored result to its enum value in the
+// response of GetResult.
 func FromResultStatus(s leaderboard.Status) pb.GetResultResponse_Status { return resultStatuses[s] }
 
-// FromAPIKey returns the message of an API key, without its hash.
+// FromAPIKey converts an API key to a message. The message has no hash.
 func FromAPIKey(k *leaderboard.APIKey) *pb.Key {
 	key := &pb.Key{
 		KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: Timestamp(k.CreatedAt), ExpiresAt: Timestamp(k.ExpiresAt),

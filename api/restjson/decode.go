@@ -33,9 +33,9 @@ const BodyField = "body"
 
 // Decode decodes the JSON body of a REST request into m. An empty body is an empty
 // message. Decode is stricter than protojson: it requires strict JSON syntax, and
-// bounds the number of values, the depth of metadata and the length of numbers. The
-// errors of Decode name the field at fault, unlike protojson's errors.
-// Errors: a [leaderboard.FieldError]. After an error, m is empty.
+// bounds the number of values, the depth of metadata and the length of numbers. Its
+// error is a [leaderboard.FieldError], which names the invalid field. After an error,
+// m is empty.
 func Decode(data []byte, m proto.Message) error {
 	proto.Reset(m)
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -53,7 +53,7 @@ func Decode(data []byte, m proto.Message) error {
 type decoder struct {
 	scanner
 	values int    // the number of values read so far
-	path   []step // leads to the value that is being read
+	path   []step // from the body to the value that is being read
 }
 
 // step is one step of a path: into a field of an object, or into an element of a list.
@@ -67,7 +67,7 @@ func (d *decoder) enterElement(index int)  { d.path = append(d.path, step{"", in
 func (d *decoder) leave()                  { d.path = d.path[:len(d.path)-1] }
 func (d *decoder) fault(text string) error { return fault(d.path, text) }
 
-// fault returns the error that reports a problem of the value at path.
+// fault returns the error about a problem of the value at path.
 func fault(path []step, problem string) error {
 	var field strings.Builder
 	for i, s := range path {
@@ -83,7 +83,7 @@ func fault(path []step, problem string) error {
 	return &leaderboard.FieldError{Field: cmp.Or(field.String(), BodyField), Problem: problem}
 }
 
-// syntax returns the error that reports invalid JSON at the current position.
+// syntax returns the error about invalid JSON at the current position.
 func (d *decoder) syntax() error {
 	return fault(nil, fmt.Sprintf("is not valid JSON at byte %d", d.pos))
 }
@@ -100,7 +100,7 @@ func (d *decoder) body(m protoreflect.Message) error {
 		return err
 	}
 	if d.space(); d.pos < len(d.data) {
-		return fault(nil, fmt.Sprintf("has more after the JSON object, at byte %d", d.pos))
+		return fault(nil, fmt.Sprintf("has more text after the JSON object, at byte %d", d.pos))
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (d *decoder) body(m protoreflect.Message) error {
 // begin counts the next value and returns its kind.
 func (d *decoder) begin() (kind, error) {
 	if d.values++; d.values > MaxValues {
-		return 0, fault(nil, fmt.Sprintf("holds more than %d values", MaxValues))
+		return 0, fault(nil, fmt.Sprintf("has more than %d values", MaxValues))
 	}
 	return d.peek(), nil
 }
@@ -135,7 +135,7 @@ func (d *decoder) message(k kind, m protoreflect.Message) error {
 		fd := md.Fields().ByJSONName(name)
 		switch {
 		case fd == nil:
-			return d.fault("is unknown; known are " + fieldNames(md))
+			return d.fault("is unknown; the known fields are " + fieldNames(md))
 		case seen&(1<<fd.Index()) != 0:
 			return d.fault(givenTwice)
 		}
@@ -159,8 +159,8 @@ func fieldNames(md protoreflect.MessageDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// wellKnown reads into m a message whose JSON form is a string. If the value has
-// another form, the error states problem.
+// wellKnown reads a string into m, a message whose JSON form is a string. problem is
+// the text of the error if the value is not such a string.
 func (d *decoder) wellKnown(k kind, m proto.Message, problem string) error {
 	if k != '"' {
 		return d.fault(problem)
@@ -230,8 +230,8 @@ func (d *decoder) list(fd protoreflect.FieldDescriptor, list protoreflect.List) 
 	})
 }
 
-// mapField reads an object into values. fd describes the values of the map, which are
-// scalars.
+// mapField reads an object into values. fd describes the values of the map, which must
+// be scalars.
 func (d *decoder) mapField(fd protoreflect.FieldDescriptor, values protoreflect.Map) error {
 	return d.members(func(name string) error {
 		key := protoreflect.ValueOfString(name).MapKey()
@@ -256,8 +256,8 @@ func (d *decoder) mapField(fd protoreflect.FieldDescriptor, values protoreflect.
 	})
 }
 
-// checkMembers returns an error if an object with n members must not have one more.
-// d.path leads to the additional member.
+// checkMembers returns an error if an object with n members must not have one more
+// member. d.path must end at that member.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)
@@ -267,8 +267,8 @@ func (d *decoder) checkMembers(n int) error {
 
 var tooMany = fmt.Sprintf("more than %d given", MaxElements)
 
-// elements reads a list. It calls readElement at the start of every element, and
-// readElement must read the element.
+// elements reads a list. It calls readElement for every element; readElement must read
+// the element.
 func (d *decoder) elements(readElement func() error) error {
 	d.pos++ // the bracket
 	for i := 0; ; i++ {
@@ -286,8 +286,8 @@ func (d *decoder) elements(readElement func() error) error {
 	}
 }
 
-// members reads an object. It calls readValue with every member's name, and readValue
-// must read the member's value.
+// members reads an object. It calls readValue with every member's name; readValue must
+// read the member's value.
 func (d *decoder) members(readValue func(name string) error) error {
 	d.pos++ // the brace
 	for first := true; ; first = false {
@@ -327,7 +327,7 @@ func (d *decoder) more(end byte, first bool) (bool, error) {
 	return false, d.syntax()
 }
 
-// textFault returns the error that reports a string with the fault bad.
+// textFault returns the error about a string with the fault bad.
 func (d *decoder) textFault(bad textFault) error {
 	switch bad {
 	case badUTF8:
@@ -344,7 +344,7 @@ func (d *decoder) scalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.
 	if k == 0 {
 		return none, d.fault(fmt.Sprintf("is not valid JSON at byte %d", d.pos))
 	}
-	var text string // of a string or a number
+	var text string // the content of a string, or a number as written
 	switch k {
 	case '"':
 		var bad textFault
@@ -379,8 +379,8 @@ func (d *decoder) scalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.
 	return d.integer(k, text, fd)
 }
 
-// enum returns the value of fd whose name or number is text. Like protojson, it
-// accepts a number too.
+// enum returns the value of the enum field fd whose name or number is text. It accepts
+// numbers because protojson does.
 func (d *decoder) enum(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case '"':
@@ -395,8 +395,8 @@ func (d *decoder) enum(k kind, text string, fd protoreflect.FieldDescriptor) (pr
 	return protoreflect.Value{}, d.fault("must be " + protoconv.EnumNames(fd.Enum()))
 }
 
-// integer returns the integer for fd that text holds. The text is that of a JSON
-// number or of a JSON string.
+// integer parses an integer value of fd. text is a JSON number as written, or the
+// content of a JSON string. For values of other kinds, integer returns an error.
 func (d *decoder) integer(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case 't':
@@ -419,15 +419,15 @@ func (d *decoder) integer(k kind, text string, fd protoreflect.FieldDescriptor) 
 	return protoreflect.ValueOfInt64(n), nil
 }
 
-// IntegerProblem returns the reason why text is not an integer for fd. It returns ""
-// for a valid integer.
+// IntegerProblem returns the reason why text is not a valid integer of the field fd, or
+// "" if text is valid.
 func IntegerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	_, problem := parseInteger(fd, text)
 	return problem
 }
 
-// parseInteger returns the integer for fd that text holds, or the reason why text is
-// not an integer for fd. 1e3 and 5.0 are integers, 5.00000000000000000001 is not.
+// parseInteger parses an integer value of fd. If text is not valid, problem is the
+// reason. 1e3 and 5.0 are valid integers, 5.00000000000000000001 is not.
 func parseInteger(fd protoreflect.FieldDescriptor, text string) (n int64, problem string) {
 	bits, limits := integerSize(fd)
 	if len(text) > protoconv.MaxNumberBytes {
@@ -437,8 +437,8 @@ func parseInteger(fd protoreflect.FieldDescriptor, text string) (n int64, proble
 	if err == nil {
 		return n, ""
 	}
-	// A larger exponent is rejected: SetString would take much memory, and no integer
-	// within the limits needs a larger exponent.
+	// SetString would take much memory for a large exponent. Integers within the limits
+	// need no exponent above 64.
 	_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if e, err := strconv.Atoi(cmp.Or(exponent, "0")); err == nil && e >= -64 && e <= 64 && numberLen(text) == len(text) {
 		if r, ok := new(big.Rat).SetString(text); ok && r.IsInt() && r.Num().IsInt64() {
@@ -465,9 +465,8 @@ func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	return 64, "within ±2^53"
 }
 
-// metadataObject reads an object into s. depth is 1 for the object that is the whole
-// metadata, and one more for each list or object around this one. root is the number
-// of steps in the path of the whole metadata.
+// metadataObject reads an object into s. depth is the nesting level of the object: 1
+// for the whole metadata. root is the number of steps in the path of the whole metadata.
 func (d *decoder) metadataObject(s *structpb.Struct, root, depth int) error {
 	s.Fields = map[string]*structpb.Value{}
 	return d.members(func(name string) error {
@@ -483,8 +482,9 @@ func (d *decoder) metadataObject(s *structpb.Struct, root, depth int) error {
 	})
 }
 
-// metadata reads any value. depth is the number of lists and objects around the value.
-// root is the number of steps in the path of the whole metadata.
+// metadata reads a value of any kind inside metadata. depth is the number of lists and
+// objects around the value. root is the number of steps in the path of the whole
+// metadata.
 func (d *decoder) metadata(root, depth int) (*structpb.Value, error) {
 	k, err := d.begin()
 	if err != nil {

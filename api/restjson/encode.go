@@ -1,5 +1,5 @@
-// Package restjson reads and writes the messages of the API as JSON for REST
-// clients. It limits the size of what it reads, and its errors name fields.
+// Package restjson decodes and encodes the messages of the API as JSON for REST
+// clients. It limits the number of values that it decodes, and its errors name fields.
 //
 // The JSON follows the JSON mapping of protocol buffers, with these differences:
 //
@@ -71,7 +71,7 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 // field.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
-	ours := m.Descriptor().ParentFile().Package() == apiPackage // the others are error details, written without empty fields
+	ours := m.Descriptor().ParentFile().Package() == apiPackage // all other messages are error details; their empty fields are omitted
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		if !m.Has(fd) && (!ours || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()]) {
@@ -91,13 +91,13 @@ func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error)
 	return append(dst, '}'), nil
 }
 
-// jsonName returns the JSON name of a field, which is its name in the proto file.
-// fd.JSONName would return another name for fields of error details: only the proto
-// files of this API set json_name to the field's name.
+// jsonName returns the JSON name of a field: its name in the proto file. fd.JSONName
+// would return a lowerCamelCase name for fields of error details, because only the
+// proto files of this API set json_name to the field's name.
 func jsonName(fd protoreflect.FieldDescriptor) string { return string(fd.Name()) }
 
-// omitEmpty holds, for each field of the API, whether the field has the option
-// omit_empty.
+// omitEmpty maps the full name of each field of the API to whether the field has the
+// option omit_empty.
 var omitEmpty = func() map[protoreflect.FullName]bool {
 	names := map[protoreflect.FullName]bool{}
 	var walk func(protoreflect.MessageDescriptors)
@@ -192,8 +192,8 @@ func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 	}
 }
 
-// appendString appends s as a JSON string. It replaces bytes that are not UTF-8,
-// which a protocol buffer cannot hold, with U+FFFD.
+// appendString appends s as a JSON string. It replaces bytes that are not UTF-8 with
+// U+FFFD.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for _, r := range s {

@@ -27,7 +27,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// noon is a time for messages.
+// noon is the time in messages of these tests.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // messages returns every message that a client may send or receive.
@@ -41,7 +41,7 @@ func messages() []protoreflect.MessageDescriptor {
 	return all
 }
 
-// randomize fills m with random values, nested at most depth messages deep.
+// randomize fills m with random values. depth bounds the nesting of messages in m.
 func randomize(rng *rand.Rand, m protoreflect.Message, depth int) {
 	switch v := m.Interface().(type) {
 	case *timestamppb.Timestamp:
@@ -115,7 +115,8 @@ func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.
 	}
 }
 
-// protojson reads what Append writes, because it accepts numbers as integers.
+// protojson decodes the JSON that Append writes to the same message. It accepts 64-bit
+// integers as numbers, although it writes them as strings.
 func TestJSONIsReadByProtojson(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -125,14 +126,14 @@ func TestJSONIsReadByProtojson(t *testing.T) {
 			randomize(rng, m.ProtoReflect(), 3)
 			data, err := Append(nil, m)
 			if err != nil {
-				t.Fatalf("seed %d: %s: %v", seed, md.Name(), err)
+				t.Fatalf("seed %d: Append of %s: %v", seed, md.Name(), err)
 			}
 			if !json.Valid(data) || strings.ContainsAny(string(data), "\n\r") {
-				t.Fatalf("seed %d: %s: not JSON on one line: %s", seed, md.Name(), data)
+				t.Fatalf("seed %d: Append of %s returns %q, want JSON on one line", seed, md.Name(), data)
 			}
 			back := newMessage(t, md)
 			if err := protojson.Unmarshal(data, back); err != nil {
-				t.Fatalf("seed %d: %s: %v\n%s", seed, md.Name(), err, data)
+				t.Fatalf("seed %d: protojson.Unmarshal of %s: %v\n%s", seed, md.Name(), err, data)
 			}
 			if !proto.Equal(m, back) {
 				t.Fatalf("seed %d: %s differs after Append and protojson.Unmarshal (-want +got):\n%s", seed, md.Name(), cmp.Diff(m, back, protocmp.Transform()))
@@ -187,7 +188,7 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	var walk func(md protoreflect.MessageDescriptor)
 	walk = func(md protoreflect.MessageDescriptor) {
 		if n := md.Fields().Len(); n > 64 {
-			t.Errorf("%s has %d fields, but Decode has a bit for only 64", md.FullName(), n)
+			t.Errorf("%s has %d fields, but Decode supports at most 64 in a message", md.FullName(), n)
 		}
 		for i := range md.Fields().Len() {
 			if fd := md.Fields().Get(i); fd.JSONName() != string(fd.Name()) {
@@ -205,8 +206,9 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode and protojson decode a body to the same message, or both refuse it, except for
-// the problems in stricter. If Decode refuses a body, its error names a field.
+// Decode and protojson decode a body to the same message, or both refuse the body. Only
+// bodies with a problem that matches stricter are refused by Decode alone. Errors of
+// Decode name a field.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -226,11 +228,11 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 			refused++
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("the random test failed with seed %d", seed)
 		}
 	}
 	if refused < 500 {
-		t.Errorf("Decode refused %d bodies, want at least 500", refused)
+		t.Errorf("Decode refused %d bodies, want at least 500; breakJSON breaks too few", refused)
 	}
 }
 
@@ -254,8 +256,8 @@ func breakJSON(rng *rand.Rand, s string) string {
 // stricter matches the problems for which Decode refuses a body that protojson accepts.
 var stricter = regexp.MustCompile(`stored exactly|is longer than|nested more|more than|[eE].* is not an integer`)
 
-// checkDecode compares Decode with protojson, and reports whether Decode accepts
-// data.
+// checkDecode compares Decode with protojson as TestDecodeAgreesWithProtojson describes.
+// It reports whether Decode accepts data.
 func checkDecode(t *testing.T, data []byte, md protoreflect.MessageDescriptor) bool {
 	t.Helper()
 	want, got := newMessage(t, md), newMessage(t, md)
@@ -282,8 +284,8 @@ func checkDecode(t *testing.T, data []byte, md protoreflect.MessageDescriptor) b
 	return err == nil
 }
 
-// Decode refuses a body that exceeds a bound, accepts one that only reaches it, and
-// leaves the message empty when it refuses.
+// Decode accepts a body that reaches a bound, and refuses a body that exceeds a bound.
+// After an error the message is empty.
 func TestBounds(t *testing.T) {
 	nested := func(depth int) string {
 		return `{"metadata":{"k":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}}`
@@ -299,18 +301,18 @@ func TestBounds(t *testing.T) {
 	for _, tt := range []struct{ name, body, field, says string }{
 		{"metadata 32 deep", `{"results":[{"metadata":{}},` + nested(32) + `]}`, "", ""},
 		{"metadata 33 deep", `{"results":[{"metadata":{}},` + nested(33) + `]}`, "results[1].metadata", "nested more than 32 deep"},
-		{"deep metadata, many times", `{"results":` + list(900, nested(9000)) + `}`, "results[0].metadata", "nested more than 32 deep"},
+		{"900 results with metadata 9,000 deep", `{"results":` + list(900, nested(9000)) + `}`, "results[0].metadata", "nested more than 32 deep"},
 		{"objects 33 deep", `{"results":[{"metadata":` + strings.Repeat(`{"k":`, 33) + "1" + strings.Repeat("}", 33) + `}]}`, "results[0].metadata", "nested more than 32 deep"},
-		{"brackets in text", `{"results":[{"user_id":"` + strings.Repeat(`[{\"`, 100) + `"}]}`, "", ""},
+		{"brackets in a string", `{"results":[{"user_id":"` + strings.Repeat(`[{\"`, 100) + `"}]}`, "", ""},
 		{"5,000 results", `{"results":` + list(5000, "{}") + `}`, "", ""},
 		{"5,001 results", `{"results":` + list(5001, "{}") + `}`, "results", "more than 5000 given"},
-		{"many results", `{"results":` + list(5_500_000, "{}") + `}`, "results", "more than 5000 given"},
+		{"5,500,000 results", `{"results":` + list(5_500_000, "{}") + `}`, "results", "more than 5000 given"},
 		{"many tie-breakers", `{"results":[{"tie_breakers":` + list(5001, "0") + `}]}`, "results[0].tie_breakers", "more than 5000 given"},
 		{"many attributes", `{"results":[{"attributes":{` + strings.TrimSuffix(object.String(), ",") + `}}]}`, "results[0].attributes", "more than 5000 given"},
 		{"a long list in metadata", `{"results":[{"metadata":{"k":` + list(5001, "0") + `}}]}`, "results[0].metadata.k", "more than 5000 given"},
-		{"500,000 values", `{"results":` + list(124, values) + `}`, "", ""},
-		{"more values", `{"results":` + list(126, values) + `}`, "body", "more than 500000 values"},
-		{"many values of nothing", list(600_000, ""), "body", "must be a JSON object"},
+		{"fewer than 500,000 values", `{"results":` + list(124, values) + `}`, "", ""},
+		{"more than 500,000 values", `{"results":` + list(126, values) + `}`, "body", "more than 500000 values"},
+		{"a list of commas only", list(600_000, ""), "body", "must be a JSON object"},
 		{"U+FFFD beside a large number", `{"results":[{"user_id":"\ufffd","points":9007199254740992}]}`, "", ""},
 	} {
 		m := &pb.BatchSubmitScoresRequest{}
@@ -318,7 +320,7 @@ func TestBounds(t *testing.T) {
 		var field *leaderboard.FieldError
 		if tt.field == "" {
 			if err != nil {
-				t.Errorf("%s: %v", tt.name, err)
+				t.Errorf("%s: Decode fails with %v, want nil", tt.name, err)
 			}
 		} else if !errors.As(err, &field) || field.Field != tt.field || !strings.Contains(field.Problem, tt.says) {
 			t.Errorf("%s: error %.300v, want one about field %s that contains %q", tt.name, err, tt.field, tt.says)
@@ -346,7 +348,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		back := &pb.Result{}
 		if err := Decode(again, back); err != nil || !proto.Equal(m, back) {
-			t.Errorf("%s, decoded and encoded, is %s, which decodes to another message: %v", data, again, err)
+			t.Errorf("Decode of %s, then Append, gives %s, and Decode of that gives another message (error %v), want the same", data, again, err)
 		}
 	})
 }

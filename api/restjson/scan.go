@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON, as RFC 8259 defines it, from data.
+// scanner reads JSON values (RFC 8259) from data.
 type scanner struct {
 	data []byte
 	pos  int
@@ -49,7 +49,8 @@ func (s *scanner) space() {
 	}
 }
 
-// skip skips white space and then c. It reports whether c followed the white space.
+// skip skips white space, and then c if it is the next byte. It reports whether it
+// skipped c.
 func (s *scanner) skip(c byte) bool {
 	s.space()
 	if s.pos == len(s.data) || s.data[s.pos] != c {
@@ -67,8 +68,8 @@ func (s *scanner) number() (text string, ok bool) {
 	return text, n > 0
 }
 
-// numberLen returns the length of the JSON number at the start of b, and 0 if
-// there is none.
+// numberLen returns the length of the JSON number at the start of b, or 0 if b does not
+// begin with a number.
 func numberLen[T string | []byte](b T) int {
 	i := 0
 	digits := func() bool {
@@ -110,7 +111,7 @@ const (
 	noFault      textFault = iota
 	badSyntax              // the string is not valid JSON
 	badUTF8                // the string is not valid UTF-8
-	badSurrogate           // the string escapes one half of a surrogate pair without the other
+	badSurrogate           // the string has an escaped half of a surrogate pair without the other half
 )
 
 // text reads a string that begins at s.pos. If the fault is badSurrogate, the
@@ -138,8 +139,8 @@ func (s *scanner) text() (string, textFault) {
 	return "", badSyntax
 }
 
-// escapedText reads the rest of a string that began at start and has its first
-// escape at s.pos.
+// escapedText reads the rest of a string whose first escape is at s.pos. start is the
+// position after the opening quotation mark.
 func (s *scanner) escapedText(start int) (string, textFault) {
 	text := append([]byte(nil), s.data[start:s.pos]...)
 	fault := noFault

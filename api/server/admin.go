@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// CreateKey creates an API key. No other method returns the secret of the key.
+// CreateKey creates an API key. Only its response contains the secret of the key.
 func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
 	expires, err := protoconv.ToTime("expires_at", req.GetExpiresAt())
 	if err == nil && !expires.IsZero() && !expires.After(s.options.Now()) {
@@ -67,7 +67,8 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 	return res, nil
 }
 
-// RevokeKey deletes an API key. Other servers cache keys for a few seconds.
+// RevokeKey deletes an API key. Other servers accept the key for a few more seconds,
+// because they cache keys.
 func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
 	s.revoking.Lock() // two calls must not delete the last two admin keys
 	defer s.revoking.Unlock()
@@ -110,13 +111,14 @@ func (s *Server) checkLastAdmin(ctx context.Context, id string) error {
 		last = true
 	}
 	if last {
-		return newStatus(codes.FailedPrecondition, "this is the last admin key; create another one first, or set force: a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
+		return newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
 	}
 	return nil
 }
 
-// selection returns the selection for a board and a season. It returns an error for a
-// season without a board.
+// selection returns the seasons that a request selects. An empty season means all
+// seasons of the board, and an empty board means all boards. A season without a board
+// is an error.
 func selection(board, season string) (ranking.Selection, error) {
 	if season != "" && board == "" {
 		return ranking.Selection{}, &leaderboard.FieldError{Field: "board", Problem: "is required with a season"}
@@ -186,10 +188,10 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	return stream.Send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}})
 }
 
-// backupName matches file names that cannot lead out of a directory.
+// backupName matches names without path separators that do not begin with a dot.
 var backupName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
 
-// Backup copies the store under a name.
+// Backup copies the store to the backup directory, under the name from the request.
 func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupResponse, error) {
 	name := req.GetName()
 	if name == "" {
@@ -199,13 +201,13 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	case !backupName.MatchString(name):
 		return nil, &leaderboard.FieldError{Field: "name", Problem: "must be 1 to 128 letters, digits, dots, dashes and underscores, and must not begin with a dot"}
 	case s.options.Backup == nil:
-		return nil, fmt.Errorf("a distributed server has no backups; take snapshots of Cassandra instead: %w", errors.ErrUnsupported)
+		return nil, fmt.Errorf("the distributed engine cannot make backups; take snapshots of Cassandra instead: %w", errors.ErrUnsupported)
 	}
 	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name}}
 	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) })
 }
 
-// ExportResults streams the results of a board.
+// ExportResults streams the results of a board, and on request its bans.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
 	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()

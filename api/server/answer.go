@@ -40,7 +40,7 @@ func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error 
 	return nil
 }
 
-// httpStatus returns the HTTP status of a code.
+// httpStatus returns the HTTP status for a gRPC code.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.FailedPrecondition:
@@ -52,7 +52,7 @@ func httpStatus(c codes.Code) int {
 	}
 }
 
-// errorMessage returns the body of an error.
+// errorMessage returns the body of a REST answer for an error.
 func errorMessage(s *spb.Status) *pb.Error {
 	return &pb.Error{Code: s.GetCode(), Status: code.Code(s.GetCode()).String(), Message: s.GetMessage(), Details: s.GetDetails()}
 }
@@ -73,7 +73,7 @@ func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.
 
 func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
 	b, err := restjson.Append(nil, errorMessage(s.Proto()))
-	if err != nil { // this binary does not know the type of a detail
+	if err != nil { // the type of a detail is unknown: answer without details
 		b, _ = restjson.Append(nil, &pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -96,10 +96,10 @@ func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ r
 	}
 	slices.Sort(allowed)
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	writeErrorBody(w, httpStatus, status.New(codes.Unimplemented, fmt.Sprintf("%s is not allowed on this route; allowed are %s", r.Method, strings.Join(allowed, ", "))))
+	writeErrorBody(w, httpStatus, status.New(codes.Unimplemented, fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, strings.Join(allowed, ", "))))
 }
 
-// matches reports whether a path matches a pattern such as
+// matches reports whether a path matches a pattern of the gateway, such as
 // /v1/users/{user_id=*}:ban.
 func matches(pattern, path string) bool {
 	pattern, verb, hasVerb := strings.Cut(pattern, ":")
@@ -115,7 +115,8 @@ func matches(pattern, path string) bool {
 
 const ndjson = "application/x-ndjson"
 
-// jsonMarshaler encodes JSON for the gateway. Each message of a stream is a line.
+// jsonMarshaler encodes and decodes JSON for the gateway. It writes each message of a
+// stream on its own line.
 type jsonMarshaler struct{}
 
 var _ runtime.StreamContentType = jsonMarshaler{}
@@ -155,13 +156,14 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// NewDecoder returns a decoder for a body that admit has read. For a PATCH, the gateway
-// reads the body twice, the second time as bytes. v is a message or a pointer to one.
+// NewDecoder returns a decoder of a request body. If r is a *body, admit has already
+// decoded it. For a PATCH, the gateway decodes the body a second time, and r is then a
+// reader of its bytes. The decoder's v is a message or a pointer to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		if b, ok := r.(*body); ok {
 			if b.message == nil {
-				return io.EOF // to the gateway, an empty body
+				return io.EOF // means an empty body to the gateway
 			}
 			return assign(v, b.message)
 		}
@@ -206,8 +208,9 @@ func (e eventMarshaler) Marshal(v any) ([]byte, error) {
 	return append([]byte(errorEvent(v)+"data: "), b...), err
 }
 
-// errorEvent returns the lines of an event before its data, for the error that ends a
-// stream. If the server is stopping, the event tells the client when to reconnect.
+// errorEvent returns the lines before the data of the event that reports the error at
+// the end of a stream. If the server is stopping, the lines state after how many
+// milliseconds the client should reconnect.
 func errorEvent(v any) string {
 	wrapped, _ := v.(map[string]proto.Message)
 	s, _ := wrapped["error"].(*spb.Status)

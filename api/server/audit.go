@@ -18,11 +18,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// requestIDHeader is the header, or the metadata of gRPC, with the id of a request.
+// requestIDHeader is the HTTP header, or the gRPC metadata, with the id of a request.
 const requestIDHeader = "X-Request-Id"
 
-// requestID returns the id that a caller gave to a request, or a new one if the caller
-// gave none that is printable ASCII of at most MaxIDBytes.
+// requestID returns the id that the caller gave to a request, if it is 1 to MaxIDBytes
+// of printable ASCII. Otherwise requestID returns a new id. given has the values of the
+// header.
 func requestID(given []string) string {
 	if len(given) == 1 && given[0] != "" && len(given[0]) <= leaderboard.MaxIDBytes &&
 		!strings.ContainsFunc(given[0], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
@@ -31,8 +32,8 @@ func requestID(given []string) string {
 	return rand.Text()
 }
 
-// audited appends act to the audit log and then calls do. So no act lacks a record. If do
-// fails, audited appends a second record that says so.
+// audited appends act to the audit log, and then calls do, which performs the act. So
+// every act has a record. If do fails, audited appends a second record, with Failed set.
 func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() error) error {
 	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
 	if a := admissionFrom(ctx); a != nil {
@@ -49,7 +50,7 @@ func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() err
 	return err
 }
 
-// object returns a message as the JSON of REST.
+// object returns a message as JSON in the form that REST uses.
 func object(m proto.Message) string {
 	text, err := restjson.Append(nil, m)
 	if err != nil {
@@ -107,7 +108,8 @@ func fromAct(a *leaderboard.Act) *pb.Act {
 	}
 }
 
-// actToken returns the page token of the page after an act.
+// actToken returns the token of the page that follows the act k. It returns "" for the
+// zero key.
 func actToken(k leaderboard.ActKey) string {
 	if k.ID == "" {
 		return ""

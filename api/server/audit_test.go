@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/auth"
 )
 
-// acts returns the acts that match a query, the newest first.
+// acts returns the acts that match the query of a URL, the newest first.
 func (h *harness) acts(query string) (acts []map[string]any) {
 	h.t.Helper()
 	for _, a := range h.must("admin", "GET", "/v1/audit"+query, nil)["acts"].([]any) {
@@ -20,8 +20,8 @@ func (h *harness) acts(query string) (acts []map[string]any) {
 	return acts
 }
 
-// Every method that needs the admin scope and changes something leaves one record, with
-// the caller, and with the state before and after.
+// Every method that needs the admin scope and changes something appends one record to
+// the audit log. The record has the caller, and the state before and after.
 func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 	h := newHarness(t, Options{})
 	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "Verify"}
@@ -39,33 +39,34 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 			continue
 		}
 		before := len(h.acts(""))
-		h.do("submit", call[0], call[1], call[2]) // is refused, and leaves no record
+		h.do("submit", call[0], call[1], call[2]) // a refused call, which must have no record
 		if a := h.do("admin", call[0], call[1], call[2]); a.status != http.StatusOK {
-			t.Errorf("%s: %d %s", name, a.status, a.raw)
+			t.Errorf("%s: answer %d %s, want 200", name, a.status, a.raw)
 			continue
 		}
 		acts := h.acts("")
 		if len(acts) != before+1 || acts[0]["action"] != recorded[name] || !strings.HasPrefix(acts[0]["actor"].(string), "key:") || acts[0]["request_id"] == "" {
-			t.Errorf("%s left %d records, the last one %v", name, len(acts)-before, acts[0])
+			t.Errorf("%s appended %d records, the last one %v; want 1 record of the action %s with a key and a request id", name, len(acts)-before, acts[0], recorded[name])
 		}
 	}
 	h.must("admin", "DELETE", "/v1/keys/"+get(key, "key", "key_id").(string), nil)
 	h.must("admin", "DELETE", "/v1/boards/x", nil)
 	if acts := h.acts("?action=board.delete"); len(acts) != 1 || get(acts[0], "before", "board_id") != "x" || acts[0]["after"] != nil {
-		t.Errorf("a deleted board: %v", acts)
+		t.Errorf("acts board.delete: %v, want one with the board before and nothing after", acts)
 	}
 	if acts := h.acts("?action=key"); len(acts) != 3 || get(acts[0], "before", "name") != "k" || strings.Contains(fmt.Sprint(acts), "secret") {
-		t.Errorf("keys: %v", acts)
+		t.Errorf("acts on keys: %v, want 3, the first with the key k before, and no secret", acts)
 	}
 	if acts := h.acts("?action=board.update"); len(acts) != 1 || get(acts[0], "before", "title") != "" || get(acts[0], "after", "title") != "t" {
-		t.Errorf("an updated board: %v", acts)
+		t.Errorf("acts board.update: %v, want one with the title \"\" before and \"t\" after", acts)
 	}
 	if a := h.do("admin", "POST", "/v1/admin/backup", `{}`); a.status == http.StatusOK || len(h.acts("?action=backup")) != 0 {
-		t.Errorf("a backup that is not supported: %d, %v", a.status, h.acts("?action=backup"))
+		t.Errorf("a backup that the server does not support: status %d and records %v, want an error and no record", a.status, h.acts("?action=backup"))
 	}
 }
 
-// A record carries the request's id. An act that fails has a second record.
+// The audit log can be filtered and paged. An act that fails has a second record with
+// the same request id.
 func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","order":"HIGHER_FIRST"}`)
@@ -73,17 +74,17 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 		h.must("admin", "POST", "/v1/users/"+user+":ban", `{"board":"b","reason":"aimbot"}`)
 	}
 	if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"b","order":"LOWER_FIRST"}`); a.status != http.StatusConflict {
-		t.Fatalf("board with other rules: %d %s", a.status, a.raw)
+		t.Fatalf("create a board that exists with other rules: %d %s, want 409", a.status, a.raw)
 	}
 	acts := h.acts("?board=b&action=board")
 	if len(acts) != 3 || acts[0]["failed"] != true || acts[1]["failed"] != false || acts[0]["request_id"] != acts[1]["request_id"] {
-		t.Errorf("acts of boards: %v", acts)
+		t.Errorf("acts on boards: %v, want 3: the first failed, with the request id of the second", acts)
 	}
 	if acts := h.acts("?user_id=ann"); len(acts) != 2 || get(acts[0], "before", "banned") != true || acts[1]["before"] != nil || get(acts[0], "after", "reason") != "aimbot" {
-		t.Errorf("acts on ann: %v", acts)
+		t.Errorf("acts on ann: %v, want two bans with reason aimbot, only the newer one with a ban before", acts)
 	}
 	if acts := h.acts("?actor=key:none"); len(acts) != 0 {
-		t.Errorf("acts of nobody: %v", acts)
+		t.Errorf("acts of an unknown actor: %v, want none", acts)
 	}
 	all := h.acts("")
 	var paged []map[string]any
@@ -97,14 +98,14 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(paged) != fmt.Sprint(all) {
-		t.Errorf("pages %v, want %v", paged, all)
+		t.Errorf("acts of all pages: %v, want %v", paged, all)
 	}
 	if acts := h.acts("?since=" + all[1]["at"].(string) + "&before=" + all[0]["at"].(string)); len(acts) != 1 || acts[0]["id"] != all[1]["id"] {
-		t.Errorf("acts of one moment: %v", acts)
+		t.Errorf("acts since the time of the second newest act and before the newest: %v, want only %v", acts, all[1])
 	}
 	for _, query := range []string{"?limit=0", "?limit=1001", "?page_token=x", "?since=today", "?before=1"} {
 		if a := h.do("admin", "GET", "/v1/audit"+query, nil); a.status != http.StatusBadRequest {
-			t.Errorf("%s: %d %s", query, a.status, a.raw)
+			t.Errorf("audit log with %s: %d %s, want 400", query, a.status, a.raw)
 		}
 	}
 	for given, want := range map[string]string{"ticket-4711": "ticket-4711", strings.Repeat("x", 200): "", "a\tb": "", "": ""} {
@@ -116,7 +117,7 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 		req.Header.Set("X-Request-Id", given)
 		answer := h.send(req).header.Get("X-Request-Id")
 		if got := h.acts("?limit=1")[0]["request_id"]; got != answer || want != "" && got != want || got == given && want == "" {
-			t.Errorf("request id %q became %q, and %q in the answer", given, got, answer)
+			t.Errorf("request id %q: the record has %q and the answer %q; want the given id if it is valid, else the same new id", given, got, answer)
 		}
 	}
 }
@@ -129,10 +130,10 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	h.must("admin", "POST", "/v1/users/mallory:erase", `{}`)
 	a := h.do("admin", "GET", "/v1/audit", nil)
 	if strings.Contains(strings.ToLower(a.raw), "mallory") {
-		t.Errorf("the log names the user: %s", a.raw)
+		t.Errorf("the audit log contains the erased user mallory: %s", a.raw)
 	}
 	acts := h.acts("")
 	if len(acts) != 3 || acts[0]["action"] != "user.erase" || acts[2]["erased"] != true || !strings.HasPrefix(acts[2]["actor"].(string), "key:") {
-		t.Errorf("acts: %v", acts)
+		t.Errorf("acts after the erasure: %v, want user.erase and two erased records with their actor", acts)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// Every served method has a scope in needs, and needs has no other methods.
+// The map needs has a scope for every method that the server serves, and for no others.
 func TestEveryMethodHasAScope(t *testing.T) {
 	h := newHarness(t, Options{})
 	served := map[string]bool{}
@@ -32,18 +32,18 @@ func TestEveryMethodHasAScope(t *testing.T) {
 			method := "/" + service + "/" + m.Name
 			served[method] = true
 			if _, ok := needs[method]; !ok {
-				t.Errorf("%s has no scope", method)
+				t.Errorf("the served method %s has no scope in needs", method)
 			}
 		}
 	}
 	for method := range needs {
 		if !served[method] {
-			t.Errorf("%s has a scope, but is not served", method)
+			t.Errorf("%s has a scope in needs, but is not served", method)
 		}
 	}
 }
 
-// calls has a REST request for every method of the contract.
+// calls has a REST request for every method of the API: HTTP method, path and body.
 var calls = map[string][3]string{
 	"SubmitScore":       {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores": {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
@@ -54,7 +54,7 @@ var calls = map[string][3]string{
 	"LookupScores":      {"POST", "/v1/scores:lookup", `{"user_ids":["u"]}`},
 	"GetStats":          {"GET", "/v1/boards/default/stats", ``},
 	"ListSeasons":       {"GET", "/v1/boards/default/seasons", ``},
-	"WatchScores":       {"GET", "/v1/boards/nowhere/watch", ``}, // ends at once, because the board does not exist
+	"WatchScores":       {"GET", "/v1/boards/nowhere/watch", ``}, // ends immediately, because the board does not exist
 	"ListBoards":        {"GET", "/v1/boards", ``},
 	"GetBoard":          {"GET", "/v1/boards/default", ``},
 	"CreateBoard":       {"POST", "/v1/boards", `{"board_id":"x"}`},
@@ -76,8 +76,8 @@ var calls = map[string][3]string{
 	"ImportBans":        {"POST", "/v1/bans:import", `{"bans":[{"user_id":"z","revision":1}]}`},
 }
 
-// Over REST and gRPC, every method refuses callers whose scope is too small, and
-// accepts the scope that it needs.
+// Over REST and gRPC, every method refuses callers without the scope that it needs, and
+// accepts callers with this scope.
 func TestScopesHold(t *testing.T) {
 	h := newHarness(t, Options{})
 	for method, need := range needs {
@@ -87,7 +87,7 @@ func TestScopesHold(t *testing.T) {
 		name := method[strings.LastIndexByte(method, '/')+1:]
 		call, ok := calls[name]
 		if !ok {
-			t.Errorf("%s has no call in this test", name)
+			t.Errorf("the method %s has no request in the map calls: add one", name)
 			continue
 		}
 		for have := auth.Public; have <= auth.Admin; have++ {
@@ -96,20 +96,20 @@ func TestScopesHold(t *testing.T) {
 			switch {
 			case have == auth.Public:
 				if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" || grpcCode != codes.Unauthenticated {
-					t.Errorf("%s without a key: %d %s, %v", name, a.status, a.raw, grpcCode)
+					t.Errorf("%s without a key: %d %s, gRPC %v; want 401 and Unauthenticated", name, a.status, a.raw, grpcCode)
 				}
 			case have < need:
 				if a.status != http.StatusForbidden || a.reason() != "SCOPE_REQUIRED" || !strings.Contains(a.raw, "the "+need.String()+" scope") || grpcCode != codes.PermissionDenied {
-					t.Errorf("%s with %s: %d %s, %v", name, have, a.status, a.raw, grpcCode)
+					t.Errorf("%s with scope %s: %d %s, gRPC %v; want 403 and PermissionDenied naming the scope %s", name, have, a.status, a.raw, grpcCode, need)
 				}
 			case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || grpcCode == codes.Unauthenticated || grpcCode == codes.PermissionDenied:
-				t.Errorf("%s with %s: %d %s, %v", name, have, a.status, a.raw, grpcCode)
+				t.Errorf("%s with scope %s: %d %s, gRPC %v; want the call allowed", name, have, a.status, a.raw, grpcCode)
 			}
 		}
 	}
 }
 
-// invoke calls a method over gRPC with an empty request and the key of a scope.
+// invoke calls a method over gRPC, with an empty request and the key that has the scope s.
 func (h *harness) invoke(s auth.Scope, method string) error {
 	desc, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(method[1:], "/", ".")))
 	if err != nil {
@@ -124,7 +124,7 @@ func (h *harness) invoke(s auth.Scope, method string) error {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+h.keys[s.String()])
 	}
 	if !m.IsStreamingServer() {
-		return h.conn.Invoke(ctx, method, &pb.ListKeysRequest{}, &pb.DeleteBoardResponse{}) // both are empty on the wire
+		return h.conn.Invoke(ctx, method, &pb.ListKeysRequest{}, &pb.DeleteBoardResponse{}) // any empty message has the same encoding: no bytes
 	}
 	stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
@@ -149,7 +149,7 @@ func TestAuthorizationHeader(t *testing.T) {
 	}
 	for _, value := range []string{"Bearer " + key, "bearer " + key, "BEARER  " + key + " "} {
 		if got := try(value); got != http.StatusOK {
-			t.Errorf("%q: %d, want 200", strings.Replace(value, key, "KEY", 1), got)
+			t.Errorf("Authorization %q: %d, want 200", strings.Replace(value, key, "KEY", 1), got)
 		}
 	}
 	for _, values := range [][]string{
@@ -157,7 +157,7 @@ func TestAuthorizationHeader(t *testing.T) {
 		{"Bearer " + key, "Bearer " + key}, {"Bearer " + strings.ToUpper(key)}, {"Bearer eyJ.x.y"}, {"Bearer " + strings.Repeat("k", 20000)},
 	} {
 		if got := try(values...); got != http.StatusUnauthorized && got != http.StatusBadRequest {
-			t.Errorf("%.60q: %d, want 401", strings.Replace(values[0], key, "KEY", 1), got)
+			t.Errorf("Authorization %.60q, sent %d times: %d, want 401 or 400", strings.Replace(values[0], key, "KEY", 1), len(values), got)
 		}
 	}
 	// A refused caller does not learn whether the request has other errors.
@@ -168,7 +168,7 @@ func TestAuthorizationHeader(t *testing.T) {
 	}
 	// The server does not accept a key in a query parameter.
 	if a := h.do("", "GET", "/v1/scores?key="+key, nil); a.status != http.StatusUnauthorized {
-		t.Errorf("a key in the query: %d %s", a.status, a.raw)
+		t.Errorf("GET with a key in the query: %d %s, want 401", a.status, a.raw)
 	}
 }
 
@@ -179,35 +179,35 @@ func TestKeys(t *testing.T) {
 	text := made["secret"].(string)
 	id := get(made, "key", "key_id").(string)
 	if !regexp.MustCompile(`^lbk_.{43}$`).MatchString(text) || get(made, "key", "name") != "arena 7" || get(made, "key", "expires_at") != "2026-11-21T00:00:00Z" {
-		t.Errorf("a new key: %v", made)
+		t.Errorf("answer to CreateKey: %v, want a secret lbk_…, the name \"arena 7\" and the given expiry", made)
 	}
 	stored, err := h.store.APIKey(t.Context(), auth.KeyFrom(secret.Text(text), "", nil, now).Hash)
 	if err != nil || strings.Contains(fmt.Sprintf("%+v", stored), text) {
-		t.Errorf("the stored key: %+v, %v", stored, err)
+		t.Errorf("the stored key is %+v, error %v; want a key without the secret", stored, err)
 	}
 	h.keys["arena"] = text
 	submit := func() int { return h.do("arena", "POST", "/v1/scores", `{"user_id":"u","points":1}`).status }
 	if got := submit(); got != http.StatusOK {
-		t.Errorf("the new key: %d", got)
+		t.Errorf("submit with the new key: %d, want 200", got)
 	}
 	list := h.do("admin", "GET", "/v1/keys", nil)
 	if len(list.body["keys"].([]any)) != 4 || strings.Contains(list.raw, text) || strings.Contains(list.raw, "secret") || strings.Contains(list.raw, "hash") {
-		t.Errorf("the list of keys: %s", list.raw)
+		t.Errorf("list of keys: %s, want 4 keys without secrets or hashes", list.raw)
 	}
 	now = now.Add(12 * time.Hour)
 	if got := submit(); got != http.StatusUnauthorized {
-		t.Errorf("an expired key: %d, want 401", got)
+		t.Errorf("submit with an expired key: %d, want 401", got)
 	}
 	now = now.Add(-time.Hour)
 	if got := submit(); got != http.StatusOK {
-		t.Errorf("an hour before it expires: %d", got)
+		t.Errorf("submit an hour before the key expires: %d, want 200", got)
 	}
 	h.must("admin", "DELETE", "/v1/keys/"+id, nil)
 	if got := submit(); got != http.StatusUnauthorized {
-		t.Errorf("a revoked key: %d, want 401", got)
+		t.Errorf("submit with a revoked key: %d, want 401", got)
 	}
 	if a := h.do("admin", "DELETE", "/v1/keys/"+id, nil); a.status != http.StatusNotFound || a.reason() != "API_KEY_NOT_FOUND" {
-		t.Errorf("revoked again: %d %s", a.status, a.raw)
+		t.Errorf("revoke a key that is already revoked: %d %s, want 404 with API_KEY_NOT_FOUND", a.status, a.raw)
 	}
 	for body, field := range map[string]string{
 		`{"scopes":["read"]}`:                                                "name",
@@ -219,18 +219,19 @@ func TestKeys(t *testing.T) {
 		`{"name":"x","scopes":["read"],"expires_at":"2020-01-01T00:00:00Z"}`: "expires_at",
 	} {
 		if a := h.do("admin", "POST", "/v1/keys", body); a.status != http.StatusBadRequest || strings.Join(a.violations(), ",") != field {
-			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+			t.Errorf("create the key %s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
 		}
 	}
 }
 
-// While the store is unavailable, an unknown key is neither wrong nor accepted.
+// While the store is unavailable, a call with a key that is not cached fails with 503,
+// not 401.
 func TestKeyStoreDown(t *testing.T) {
 	base := newHarness(t, Options{})
 	h := serve(t, base.service, downKeys{base.store}, Options{})
 	a := h.do("read", "GET", "/v1/scores", nil)
 	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || strings.Contains(a.raw, "node 7") {
-		t.Errorf("%d %s", a.status, a.raw)
+		t.Errorf("call while the key store is down: %d %s, want 503 with Retry-After and without the cause", a.status, a.raw)
 	}
 }
 
@@ -243,21 +244,21 @@ func (downKeys) APIKey(context.Context, [32]byte) (leaderboard.APIKey, error) {
 func TestOpenServers(t *testing.T) {
 	h := newHarness(t, Options{Insecure: true})
 	if got := h.do("", "POST", "/v1/boards", `{"board_id":"x"}`).status; got != http.StatusOK {
-		t.Errorf("an insecure server asked for a key: %d", got)
+		t.Errorf("CreateBoard without a key on an insecure server, over REST: %d, want 200", got)
 	}
 	if _, err := h.client().CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "y"}}); err != nil {
-		t.Errorf("an insecure server asked for a key: %v", err)
+		t.Errorf("CreateBoard without a key on an insecure server, over gRPC: %v", err)
 	}
 	h = newHarness(t, Options{PublicRead: true})
 	if got := h.do("", "GET", "/v1/scores", nil).status; got != http.StatusOK {
-		t.Errorf("a public server asked a reader for a key: %d", got)
+		t.Errorf("a read without a key under public_read: %d, want 200", got)
 	}
 	if got := h.do("", "POST", "/v1/scores", `{"user_id":"u","points":1}`).status; got != http.StatusUnauthorized {
-		t.Errorf("a public server took a result without a key: %d", got)
+		t.Errorf("a submit without a key under public_read: %d, want 401", got)
 	}
 	h.keys["bad"] = "lbk_nonsense"
 	if got := h.do("bad", "GET", "/v1/scores", nil).status; got != http.StatusUnauthorized {
-		t.Errorf("a bad key on a public server: %d, want 401", got)
+		t.Errorf("a read with an invalid key under public_read: %d, want 401", got)
 	}
 }
 
@@ -281,17 +282,17 @@ func TestSecretsStaySecret(t *testing.T) {
 	said.WriteString(h.log.String())
 	for scope, text := range h.keys {
 		if strings.Contains(said.String(), text) || strings.Contains(said.String(), text[len("lbk_"):20]) {
-			t.Errorf("the %s key was shown", scope)
+			t.Errorf("an answer, a metric or the log contains the %s key", scope)
 		}
 	}
 	if !strings.Contains(h.log.String(), `"method":"ListScores"`) {
-		t.Error("calls are not logged")
+		t.Error("the log has no line about ListScores")
 	}
 }
 
-// For a browser, a page whose name resolves to this machine has the same origin as
-// the server; only the Host header differs. A server without keys therefore answers
-// to loopback names only.
+// An attacker can make the name of a web page resolve to this machine. A browser then
+// lets the page read the server's answers; only the Host header reveals it. So an
+// insecure server answers only requests whose Host is a loopback name.
 func TestInsecureAnswersToLoopbackNames(t *testing.T) {
 	open, keyed := newHarness(t, Options{Insecure: true}), newHarness(t, Options{})
 	status := func(h *harness, path, host string) int {
@@ -304,17 +305,17 @@ func TestInsecureAnswersToLoopbackNames(t *testing.T) {
 	}
 	for _, host := range []string{"localhost", "localhost:8080", "LocalHost:8080", "localhost.", "play.localhost:8080", "127.0.0.1", "127.0.0.1:8080", "127.8.9.10:1", "[::1]", "[::1]:8080"} {
 		if got := status(open, "/v1/scores", host); got != http.StatusOK {
-			t.Errorf("%s: %d, want 200", host, got)
+			t.Errorf("insecure server, Host %q: %d, want 200", host, got)
 		}
 	}
 	for _, host := range []string{"", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example:8080", "notlocalhost", "192.0.2.1:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::1]", "::1", "127.1"} {
 		for _, path := range []string{"/v1/scores", "/", "/metrics"} {
 			if got := status(open, path, host); got != http.StatusMisdirectedRequest {
-				t.Errorf("%s of %q: %d, want 421", path, host, got)
+				t.Errorf("insecure server, GET %s with Host %q: %d, want 421", path, host, got)
 			}
 		}
 		if got := status(keyed, "/v1/scores", host); got != http.StatusOK {
-			t.Errorf("%q with keys: %d, want 200", host, got)
+			t.Errorf("server that requires keys, Host %q: %d, want 200", host, got)
 		}
 	}
 }
@@ -332,7 +333,7 @@ func TestRefusedBodiesAreNotRead(t *testing.T) {
 		w := &discardWriter{header: http.Header{}}
 		h.Handler().ServeHTTP(w, r)
 		if read || w.status != http.StatusUnauthorized && w.status != http.StatusForbidden {
-			t.Errorf("scope %q: status %d, body read: %v", scope, w.status, read)
+			t.Errorf("call with scope %q: status %d, body read: %v; want 401 or 403 and false", scope, w.status, read)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // reasonBanned is the reason in the answer to a submit of a banned user.
 const reasonBanned = "USER_BANNED"
 
-// actor returns the id of the caller, or "" without credentials.
+// actor returns the id of the caller. It is empty if the call has no credentials.
 func actor(ctx context.Context) string {
 	if a := admissionFrom(ctx); a != nil {
 		return a.caller.ID
@@ -55,13 +55,14 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 		return nil, err
 	}
 	res := &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}
-	if ban.Revision != 0 { // otherwise the user never had a ban
+	if ban.Revision != 0 { // 0: the user never had a ban
 		res.Ban = protoconv.FromBan(&ban)
 	}
 	return res, nil
 }
 
-// setBan sets the state of a ban, on the record, and returns the state that stands.
+// setBan writes the state of a ban, with a record in the audit log. It returns the state
+// that is stored afterwards.
 func (s *Server) setBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	before, err := s.service.CheckBan(ctx, &ban)
 	if err != nil {
@@ -84,8 +85,8 @@ func (s *Server) setBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.B
 	return ban, err
 }
 
-// addBans adds the bans of a user that are in force, on boards that the caller may call
-// for.
+// addBans adds to data the bans of a user that are in force: the ban on every board, and
+// the bans on boards that the caller may call for.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {
@@ -123,7 +124,8 @@ func (s *Server) ListBans(ctx context.Context, req *pb.ListBansRequest) (*pb.Lis
 	return res, nil
 }
 
-// banToken returns the page token of the page after a ban. No id has a line feed.
+// banToken returns the token of the page that follows the ban k. It returns "" for the
+// zero key. A line feed separates the ids, because no id contains one.
 func banToken(k leaderboard.BanKey) string {
 	if k.User == "" {
 		return ""
@@ -143,7 +145,7 @@ func parseBanToken(token string) (leaderboard.BanKey, error) {
 	return leaderboard.BanKey{User: leaderboard.UserID(user), Board: leaderboard.BoardID(board)}, nil
 }
 
-// ImportBans merges the bans of an export.
+// ImportBans merges bans from an export into the stored bans.
 func (s *Server) ImportBans(ctx context.Context, req *pb.ImportBansRequest) (*pb.ImportBansResponse, error) {
 	if n := len(req.GetBans()); n < 1 || n > ranking.MaxBans {
 		return nil, &leaderboard.FieldError{Field: "bans", Problem: fmt.Sprintf("must have 1 to %d bans, not %d", ranking.MaxBans, n)}

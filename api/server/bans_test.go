@@ -7,52 +7,52 @@ import (
 	"time"
 )
 
-// Administrators see bans; a game server sees them in the answer to its submit; other
-// callers do not see them.
+// Only administrators can read bans. A game server learns of a ban only from the answer
+// to its submit.
 func TestBansAreSeenByAdministratorsOnly(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
 	h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m","score":7}`)
 	got := h.must("admin", "POST", "/v1/users/u:ban", `{"board":"b","reason":"secret reason"}`)
 	if !strings.HasPrefix(get(got, "ban", "actor").(string), "key:") || get(got, "ban", "board") != "b" {
-		t.Errorf("ban: %v", got)
+		t.Errorf("answer to BanUser: %v, want a ban on b by a key", got)
 	}
 	if data := get(h.must("admin", "GET", "/v1/users/u/scores", nil), "data"); get(data, "bans", 0, "reason") != "secret reason" || get(data, "banned") != false {
-		t.Errorf("an administrator sees %v", data)
+		t.Errorf("an administrator sees %v, want the ban on b with its reason, and banned false", data)
 	}
 	h.must("admin", "POST", "/v1/users/u:ban", `{"reason":"secret reason"}`)
 	for _, scope := range []string{"read", "submit"} {
 		for _, path := range []string{"/v1/users/u/scores", "/v1/boards/b/scores/u", "/v1/boards/b/results/u/m", "/v1/boards/b/scores"} {
 			if a := h.do(scope, "GET", path, nil); strings.Contains(a.raw, "secret") || strings.Contains(a.raw, `"banned"`) || strings.Contains(a.raw, "BANNED") {
-				t.Errorf("%s sees %s: %s", scope, path, a.raw)
+				t.Errorf("GET %s with scope %s: %s, want an answer without the ban", path, scope, a.raw)
 			}
 		}
 	}
 }
 
-// Every answer to a submit of a banned user has the reason USER_BANNED and no rank. The
-// result counts after the ban.
+// Every answer to a submit for a banned user has the reason USER_BANNED and no rank. The
+// result counts after the ban is lifted.
 func TestSubmitOfABannedUserSaysSo(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
 	h.createBoard(`{"board_id":"c","season":{"schedule":"NONE"}}`)
 	h.must("admin", "POST", "/v1/users/u:ban", `{"board":"b"}`)
-	for range 2 { // the second one is a duplicate
+	for range 2 { // the second submit is a duplicate
 		got := h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m","score":7}`)
 		if got["reason"] != "USER_BANNED" || got["success"] != true || got["new_score"] != number(7) || got["rank"] != nil {
-			t.Errorf("submit: %v", got)
+			t.Errorf("submit for a banned user: %v, want USER_BANNED, the score 7 and no rank", got)
 		}
 	}
 	batch := h.must("submit", "POST", "/v1/boards/b/scores:batch", `{"results":[{"user_id":"u","match_id":"n","score":9},{"user_id":"v","match_id":"n","score":8}]}`)
 	if get(batch, "outcomes", 0, "reason") != "USER_BANNED" || get(batch, "outcomes", 1, "reason") != "" || get(batch, "outcomes", 1, "rank") != number(1) {
-		t.Errorf("batch: %v", batch)
+		t.Errorf("batch: %v, want USER_BANNED for u, and rank 1 without a reason for v", batch)
 	}
 	if got := h.must("submit", "POST", "/v1/boards/c/scores", `{"user_id":"u","match_id":"m","score":7}`); got["rank"] != number(1) || got["reason"] != nil {
-		t.Errorf("submit on another board: %v", got)
+		t.Errorf("submit on a board without the ban: %v, want rank 1 and no reason", got)
 	}
 	h.must("admin", "POST", "/v1/users/u:unban", `{"board":"b"}`)
 	if got := get(h.must("read", "GET", "/v1/boards/b/scores/u", nil), "data"); get(got, "score") != number(9) || get(got, "rank") != number(1) {
-		t.Errorf("after the ban: %v", got)
+		t.Errorf("entry after the ban is lifted: %v, want score 9 and rank 1", got)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestBansArePaged(t *testing.T) {
 		page := h.must("admin", "GET", path+token, nil)
 		got = append(got, get(page, "bans", 0, "user_id").(string))
 		if get(page, "bans", 0, "until") != until {
-			t.Errorf("page: %v", page)
+			t.Errorf("page %v, want a ban until %s", page, until)
 		}
 		next := page["next_page_token"].(string)
 		if next == "" {
@@ -79,21 +79,21 @@ func TestBansArePaged(t *testing.T) {
 		token = "&page_token=" + next
 	}
 	if strings.Join(got, "|") != strings.Join(users, "|") {
-		t.Errorf("users %q, want %q", got, users)
+		t.Errorf("users of all pages: %q, want %q", got, users)
 	}
 	for path, field := range map[string]string{"/v1/bans?limit=0": "limit", "/v1/bans?limit=1001": "limit", "/v1/bans?page_token=x": "page_token"} {
 		if a := h.do("admin", "GET", path, nil); a.status != http.StatusBadRequest || !strings.Contains(a.raw, field) {
-			t.Errorf("%s: %d %s", path, a.status, a.raw)
+			t.Errorf("GET %s: %d %s, want 400 naming %s", path, a.status, a.raw, field)
 		}
 	}
 	for _, body := range []string{`{"until":"2020-01-01T00:00:00Z"}`, `{"board":"none"}`, `{"reason":"` + strings.Repeat("x", 257) + `"}`} {
 		if a := h.do("admin", "POST", "/v1/users/u:ban", body); a.status != http.StatusBadRequest && a.status != http.StatusNotFound {
-			t.Errorf("ban with %s: %d %s", body, a.status, a.raw)
+			t.Errorf("ban with %s: %d %s, want 400 or 404", body, a.status, a.raw)
 		}
 	}
 	for _, body := range []string{`{}`, `{"bans":[{"user_id":"u"}]}`, `{"bans":[{"revision":1}]}`} {
 		if a := h.do("admin", "POST", "/v1/bans:import", body); a.status != http.StatusBadRequest {
-			t.Errorf("import of %s: %d %s", body, a.status, a.raw)
+			t.Errorf("import of %s: %d %s, want 400", body, a.status, a.raw)
 		}
 	}
 }

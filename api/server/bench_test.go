@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// BenchmarkREST measures REST calls from an http.Request to its answer, without
-// sockets. The store is in memory, and the rank index is in this process.
+// BenchmarkREST measures the time of a REST call in the handler, without sockets. The
+// store is in memory, and the rank index is in this process.
 func BenchmarkREST(b *testing.B) {
 	h := newHarness(b, Options{})
 	for i := range 10 {

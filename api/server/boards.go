@@ -11,19 +11,20 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// reach is which boards a call of a method concerns.
+// reach states which boards a call of a method concerns.
 type reach int8
 
 const (
 	// everyBoard: the call concerns all boards. A key that is bound to boards may not
-	// make it. Methods that are not in reaches have this reach.
+	// make such a call. Methods that are not in reaches have this reach.
 	everyBoard reach = iota
 	// seenBoards: the answer leaves out the boards that the caller may not see.
 	seenBoards
-	// oneBoard: the call concerns the board that the request names. A request that names
-	// none means the default board.
+	// oneBoard: the call concerns the board that the request names. If the request names
+	// no board, the call concerns the default board.
 	oneBoard
-	// givenBoard is like oneBoard, but a request that names no board means every board.
+	// givenBoard: the call concerns the board that the request names. If the request
+	// names no board, the call concerns all boards.
 	givenBoard
 )
 
@@ -55,7 +56,8 @@ var reaches = map[string]reach{
 	pb.AdminService_ExportResults_FullMethodName: oneBoard,
 }
 
-// boardOf returns the board that a request concerns, and "" if it concerns all boards.
+// boardOf returns the board that a request concerns, or "" if it concerns all boards. r
+// is the reach of the request's method.
 func boardOf(r reach, req any) leaderboard.BoardID {
 	name := ""
 	switch req := req.(type) {
@@ -71,8 +73,9 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 }
 
 // checkBoard returns an error if the caller of ctx may not call a method for the board
-// of the request: an [auth.BoardError] if the caller's key is bound to other boards, and
-// the error for a board that does not exist if the board is hidden from the caller.
+// of the request. If the caller's key is bound to other boards, the error is an
+// [auth.BoardError]. If the caller may not see the board, the error is the same as for a
+// board that does not exist.
 func (s *Server) checkBoard(ctx context.Context, method string, req any) error {
 	a := admissionFrom(ctx)
 	if a == nil || scopeOf(method) == auth.Public {
@@ -99,8 +102,8 @@ func (s *Server) checkBoard(ctx context.Context, method string, req any) error {
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
 // checkPublic returns [leaderboard.ErrBoardNotFound] if a board is private or does not
-// exist. The handler would check the rest of the request before it looked for a missing
-// board, so the answer for a private board must come before the handler too.
+// exist. It must run before the handler: the handler would check the rest of the request
+// first, and its errors would show that a private board exists.
 func (s *Server) checkPublic(ctx context.Context, id leaderboard.BoardID) error {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {
@@ -121,8 +124,8 @@ func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
 	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))
 }
 
-// boardRegistrar registers services so that checkBoard sees the messages that their
-// streams receive. For unary calls, an interceptor calls checkBoard.
+// boardRegistrar registers services. It wraps their streams, so that checkBoard checks
+// each message that a stream receives. For unary calls, an interceptor calls checkBoard.
 type boardRegistrar struct {
 	grpc.ServiceRegistrar
 	api *Server
@@ -141,14 +144,14 @@ func (r boardRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.ServiceRegistrar.RegisterService(&checked, impl)
 }
 
-// boardStream checks the board of each message that it receives.
+// boardStream is a stream that checks the board of each message that it receives.
 type boardStream struct {
 	grpc.ServerStream
 	api    *Server
 	method string
 }
 
-// RecvMsg receives a message.
+// RecvMsg receives a message, and returns an error if checkBoard refuses it.
 func (s boardStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// eachMethod calls f with every method of the contract.
+// eachMethod calls f with every method of the API.
 func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
 	for _, file := range []protoreflect.FileDescriptor{pb.File_leaderboard_v1_leaderboard_service_proto, pb.File_leaderboard_v1_admin_service_proto} {
 		for i := range file.Services().Len() {
@@ -36,8 +36,8 @@ func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
 	}
 }
 
-// requestFor returns a request of a method. If the method has a board and the id is not
-// empty, the request names the board.
+// requestFor returns a request of a method. If the request has the field board,
+// requestFor sets it to id and returns true.
 func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m proto.Message, hasBoard bool) {
 	t.Helper()
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
@@ -57,40 +57,41 @@ func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m pr
 	return m, fd != nil
 }
 
-// A method that a caller without a key may be allowed to call states its reach, and so
-// does a method whose request names a board.
+// Methods that a caller without a key may call have a reach in reaches. So have methods
+// whose request has the field board.
 func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")
 		r, ok := reaches[method]
 		if needs[method] <= auth.Read && (!ok || r == everyBoard) {
-			t.Errorf("%s is for readers and has no reach", method)
+			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in reaches", method)
 		}
 		if named := r == oneBoard || r == givenBoard; named != hasBoard {
-			t.Errorf("%s has the reach %d, and its request has a board: %v", method, r, hasBoard)
+			t.Errorf("%s has the reach %d, but its request has the field board: %v", method, r, hasBoard)
 		} else if named && boardOf(r, req) != "x" {
-			t.Errorf("the board of %v is %q", req, boardOf(r, req))
+			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(r, req))
 		}
 	})
 	for method := range reaches {
 		if _, ok := needs[method]; !ok {
-			t.Errorf("%s has a reach, but no scope", method)
+			t.Errorf("%s is in reaches, but not in needs", method)
 		}
 	}
 }
 
-// newKey creates a key with a body, and keeps it under a name.
+// newKey creates a key from the body of a request, and stores its secret in h.keys under
+// a name.
 func (h *harness) newKey(name string, body map[string]any) {
 	h.t.Helper()
 	body["name"] = name
 	h.keys[name] = h.must("admin", "POST", "/v1/keys", body)["secret"].(string)
 }
 
-// bound starts a server with boards, each with a result of u, and a key of each scope
-// that is bound to cup and to ids that begin with "eu-".
+// bound starts a server with several boards; each has a result of user u. It creates a
+// key for each scope. These keys are bound to the board cup and the prefix "eu-".
 func bound(t *testing.T) *harness {
 	h := newHarness(t, Options{})
-	h.http.Client().Timeout = 20 * time.Second // a stream that is not refused does not end
+	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused
 	for _, id := range []string{"cup", "eu-1", "eu-", "other", "cup2", "Cup", "x-eu-1", "*"} {
 		h.createBoard(fmt.Sprintf(`{"board_id":%q,"policy":"SUM"}`, id))
 		h.must("admin", "POST", "/v1/boards/"+url.PathEscape(id)+"/scores", `{"user_id":"u","match_id":"m","points":1}`)
@@ -101,14 +102,14 @@ func bound(t *testing.T) *harness {
 	return h
 }
 
-// Every method refuses a key that is bound to other boards, over gRPC, and names the
-// board.
+// Over gRPC, every method refuses a key that is bound to other boards. The error names
+// the refused board.
 func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 	h := bound(t)
 	denied := func(what string, err error, names string) {
 		t.Helper()
 		if s := status.Convert(err); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), names) || strings.Contains(s.Message(), "scope") {
-			t.Errorf("%s: %v, want PERMISSION_DENIED naming %s", what, err, names)
+			t.Errorf("%s with a bound key: %v, want PERMISSION_DENIED naming %s", what, err, names)
 		}
 	}
 	n := 0
@@ -123,7 +124,7 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			if !hasBoard || id == "" && reaches[method] == givenBoard {
 				names = "all boards"
 			}
-			switch req := req.(type) { // requests whose counts are checked first
+			switch req := req.(type) { // the server refuses these requests earlier if their list is empty
 			case *pb.BatchSubmitScoresRequest:
 				req.Results = []*pb.Result{{UserId: "u"}}
 			case *pb.LookupScoresRequest:
@@ -137,22 +138,22 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 		for _, id := range []string{"cup", "eu-1", "eu-", "eu-new"} {
 			req, _ := requestFor(t, md, id)
 			if err := h.invokeWith("bound admin", method, md, req); status.Code(err) == codes.PermissionDenied {
-				t.Errorf("%s for %q: %v", method, id, err)
+				t.Errorf("%s for %q, a board of the bound key: %v, want no PERMISSION_DENIED", method, id, err)
 			}
 		}
 	})
 	if n != len(calls) {
-		t.Errorf("%d methods, want %d", n, len(calls))
+		t.Errorf("the test called %d methods, want %d", n, len(calls))
 	}
 	for _, id := range []string{"cup", "other"} {
 		if h.do("admin", "GET", "/v1/boards/"+id, nil).status != http.StatusOK {
-			t.Errorf("the board %s is gone", id)
+			t.Errorf("the board %s no longer exists, want it unchanged", id)
 		}
 	}
 }
 
-// Over REST too, a bound key reads, writes and administers its own boards only, and
-// lists show nothing of others.
+// Over REST, a bound key can read, write and administer only the boards that it is bound
+// to. Lists omit other boards.
 func TestBoundKeysOverREST(t *testing.T) {
 	h := bound(t)
 	for _, tt := range []struct {
@@ -206,14 +207,14 @@ func TestBoundKeysOverREST(t *testing.T) {
 	} {
 		a := h.do(tt.key, tt.method, tt.path, tt.body)
 		if a.status != tt.want || a.status == 403 && a.reason() != "BOARD_DENIED" && a.reason() != "SCOPE_REQUIRED" {
-			t.Errorf("%s: %s %s %s: %d %s, want %d", tt.key, tt.method, tt.path, tt.body, a.status, a.raw, tt.want)
+			t.Errorf("%s %s %s with the %s key: %d %s, want %d", tt.method, tt.path, tt.body, tt.key, a.status, a.raw, tt.want)
 		}
 	}
 	if a := h.do("bound read", "GET", "/v1/boards/other/scores", nil); get(a.body, "message") != `the key is not for board "other"` {
-		t.Errorf("the refusal: %s", a.raw)
+		t.Errorf("refusal of the board other: %s, want a message that names the board", a.raw)
 	}
 	if a := h.do("bound admin", "GET", "/v1/users/v/scores", nil); !strings.Contains(a.raw, `"cup"`) || strings.Contains(a.raw, `"other"`) {
-		t.Errorf("a user's bans: %s", a.raw)
+		t.Errorf("scores and bans of v for a bound key: %s, want the ban on cup and not the ban on other", a.raw)
 	}
 	names := func(list any, field string) (ids []string) {
 		for _, b := range list.([]any) {
@@ -224,14 +225,14 @@ func TestBoundKeysOverREST(t *testing.T) {
 	}
 	want := []string{"cup", "eu-", "eu-1"}
 	if got := names(h.must("bound read", "GET", "/v1/boards", nil)["boards"], "board_id"); !slices.Equal(got, want) {
-		t.Errorf("listed boards: %q, want %q", got, want)
+		t.Errorf("ListBoards with a bound key: %q, want %q", got, want)
 	}
 	if got := names(get(h.must("bound read", "GET", "/v1/users/u/scores", nil), "data", "scores"), "board"); !slices.Equal(got, want) {
-		t.Errorf("a user's boards: %q, want %q", got, want)
+		t.Errorf("ListUserScores with a bound key: boards %q, want %q", got, want)
 	}
 }
 
-// The boards of a key are checked, and compare byte by byte.
+// CreateKey refuses invalid boards and prefixes. The server compares ids byte by byte.
 func TestBoardsOfKeys(t *testing.T) {
 	h := newHarness(t, Options{})
 	many := make([]string, 101)
@@ -256,42 +257,42 @@ func TestBoardsOfKeys(t *testing.T) {
 	} {
 		tt.body["name"], tt.body["scopes"] = "k", []string{"read"}
 		if a := h.do("admin", "POST", "/v1/keys", tt.body); a.status != http.StatusBadRequest || strings.Join(a.violations(), ",") != tt.names {
-			t.Errorf("%.80v: %d %s, want 400 naming %s", tt.body, a.status, a.raw, tt.names)
+			t.Errorf("create the key %.80v: %d %s, want 400 naming %s", tt.body, a.status, a.raw, tt.names)
 		}
 	}
 	_, err := pb.NewAdminServiceClient(h.conn).CreateKey(h.as("admin"), &pb.CreateKeyRequest{Name: "k", Scopes: []string{"read"}, Boards: []string{"a"}, BoardPrefixes: []string{"\u2028"}})
 	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("over gRPC: %v", err)
+		t.Errorf("CreateKey with an invalid prefix over gRPC: %v, want INVALID_ARGUMENT", err)
 	}
 
-	// A key that a damaged row gives an empty prefix is for no board.
+	// CreateKey refuses an empty prefix. If damaged data contain one, it matches no board.
 	if damaged := auth.BoundOf(&leaderboard.APIKey{BoardPrefixes: []string{""}}); damaged.AllBoards() || damaged.Allows("cup") {
-		t.Error("an empty prefix allows boards")
+		t.Error("a key with an empty prefix allows boards, want none")
 	}
 	hostile := []string{"..", "a/b", "%2e", "*", `"`, "é", "e\u0301", " b", "b ", "\U0001F3C6", "cup\uFF0A"}
 	h.newKey("hostile", fields{"scopes": []string{"read"}, "boards": hostile[:9], "board_prefixes": hostile[9:]})
 	for _, id := range hostile {
 		if a := h.do("hostile", "GET", "/v1/boards/"+url.PathEscape(id), nil); a.status != http.StatusNotFound || a.reason() != "BOARD_NOT_FOUND" {
-			t.Errorf("%q: %d %s, want 404", id, a.status, a.raw)
+			t.Errorf("GetBoard %q, which the key allows and which does not exist: %d %s, want 404", id, a.status, a.raw)
 		}
 	}
 	for _, id := range []string{".", "a", "a/", "b", "%2E", "%252e", "ab", "e", "cup", "cup*", "É", " b ", "default"} {
 		if a := h.do("hostile", "GET", "/v1/boards/"+url.PathEscape(id), nil); a.status != http.StatusForbidden {
-			t.Errorf("%q: %d %s, want 403", id, a.status, a.raw)
+			t.Errorf("GetBoard %q, which the key does not allow: %d %s, want 403", id, a.status, a.raw)
 		}
 	}
 	listed := get(h.must("admin", "GET", "/v1/keys", nil), "keys")
 	for _, k := range listed.([]any) {
 		if get(k, "name") == "hostile" {
 			if got, want := fmt.Sprint(get(k, "boards"), get(k, "board_prefixes")), fmt.Sprint(hostile[:9], hostile[9:]); got != want {
-				t.Errorf("listed: %s, want %s", got, want)
+				t.Errorf("boards and prefixes of the listed key: %s, want %s", got, want)
 			}
 		}
 	}
 }
 
-// publicReads are requests that callers without a key may make under public_read, with BOARD
-// in place of the board's id.
+// publicReads are requests for a board, which callers without a key make under
+// public_read: HTTP method, path and body. BOARD is a placeholder for the board's id.
 var publicReads = [][3]string{
 	{"GET", "/v1/boards/BOARD", ""}, {"GET", "/v1/boards/BOARD/scores", ""}, {"GET", "/v1/boards/BOARD/scores?limit=0", ""},
 	{"GET", "/v1/boards/BOARD/scores?season=bogus", ""}, {"GET", "/v1/boards/BOARD/scores?division=x:y", ""},
@@ -306,10 +307,10 @@ var publicReads = [][3]string{
 }
 
 // Under public_read, a caller without a key gets the same answer for a private board as
-// for a board that does not exist, whatever else is wrong with the request.
+// for a board that does not exist. This includes requests with other errors.
 func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
-	h.http.Client().Timeout = 20 * time.Second // a stream that is not refused does not end
+	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused
 	for id, private := range map[string]bool{"hidden": true, "public": false} {
 		h.createBoard(fmt.Sprintf(`{"board_id":%q,"policy":"SUM","private":%v}`, id, private))
 		h.must("admin", "POST", "/v1/boards/"+id+"/scores", `{"user_id":"u","match_id":"m","points":1}`)
@@ -326,10 +327,10 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 		}
 		hidden, absent := ask("", "hidden"), ask("", "absent")
 		if got, want := strings.ReplaceAll(shown(hidden), "hidden", "absent"), shown(absent); got != want {
-			t.Errorf("%v: %s\nof a board that does not exist: %s", r, got, want)
+			t.Errorf("%v: answer for a private board:\n%s\nwant the answer for a board that does not exist:\n%s", r, got, want)
 		}
 		if hidden.status < 400 {
-			t.Errorf("%v: %s", r, shown(hidden))
+			t.Errorf("%v for a private board: %s, want an error", r, shown(hidden))
 		}
 	}
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
@@ -343,37 +344,37 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 			answers[id] = strings.ReplaceAll(fmt.Sprint(s.Code(), s.Message(), s.Details()), "hidden", "absent")
 		}
 		if answers["hidden"] != answers["absent"] || strings.HasPrefix(answers["hidden"], codes.OK.String()) {
-			t.Errorf("%s: %q", method, answers)
+			t.Errorf("%s without a key: answers %q, want the same error for the private and the absent board", method, answers)
 		}
 	})
 	for _, path := range []string{"/v1/boards", "/v1/users/u/scores"} {
 		if a := h.do("", "GET", path, nil); a.status != http.StatusOK || strings.Contains(a.raw, "hidden") || !strings.Contains(a.raw, "public") {
-			t.Errorf("%s without a key: %d %s", path, a.status, a.raw)
+			t.Errorf("GET %s without a key: %d %s, want 200 with the board public only", path, a.status, a.raw)
 		}
 		if a := h.do("read", "GET", path, nil); a.status != http.StatusOK || !strings.Contains(a.raw, "hidden") {
-			t.Errorf("%s with a key: %d %s", path, a.status, a.raw)
+			t.Errorf("GET %s with a key: %d %s, want 200 with the board hidden", path, a.status, a.raw)
 		}
 	}
 	h.newKey("player", map[string]any{"scopes": []string{"read"}, "boards": []string{"hidden"}})
 	for _, key := range []string{"read", "player"} {
 		if a := h.do(key, "GET", "/v1/boards/hidden/scores/u", nil); a.status != http.StatusOK {
-			t.Errorf("with the %s key: %d %s", key, a.status, a.raw)
+			t.Errorf("read of a private board with the %s key: %d %s, want 200", key, a.status, a.raw)
 		}
 	}
 	if a := h.do("player", "GET", "/v1/boards/public/scores", nil); a.status != http.StatusForbidden {
-		t.Errorf("a bound key reads a public board: %d %s", a.status, a.raw)
+		t.Errorf("read of a public board with a key for another board: %d %s, want 403", a.status, a.raw)
 	}
 	// Without public_read, callers without a key see no board at all.
 	closed := serve(t, h.service, h.store, Options{})
 	for _, id := range []string{"hidden", "public", "absent"} {
 		if a := closed.do("", "GET", "/v1/boards/"+id, nil); a.status != http.StatusUnauthorized {
-			t.Errorf("%s without public_read: %d", id, a.status)
+			t.Errorf("read of board %s without a key, without public_read: %d, want 401", id, a.status)
 		}
 	}
 }
 
-// A board that becomes private disappears for callers without a key, and their streams
-// of it end. Streams with a key continue.
+// When a board becomes private, callers without a key get 404 for it, and their streams
+// of the board end. Streams of callers with a key continue.
 func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.createBoard(`{"board_id":"b","policy":"SUM"}`)
@@ -398,7 +399,7 @@ func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 	}
 	anonymous, keyed := open(""), open("read")
 	if got := h.must("admin", "PATCH", "/v1/boards/b", `{"private":true}`)["private"]; got != true {
-		t.Errorf("private is %v", got)
+		t.Errorf("private is %v after the update, want true", got)
 	}
 	rest := make(chan string, 1)
 	go func() {
@@ -408,23 +409,23 @@ func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 	select {
 	case all := <-rest:
 		if !strings.Contains(all, "BOARD_NOT_FOUND") {
-			t.Errorf("the stream ended with %q", all)
+			t.Errorf("the stream without a key ended with %q, want BOARD_NOT_FOUND", all)
 		}
 	case <-time.After(3*recheckInterval + 5*time.Second):
-		t.Fatal("the stream of a private board goes on")
+		t.Fatal("the stream without a key continues after the board became private, want it to end")
 	}
 	h.must("admin", "POST", "/v1/boards/b/scores", `{"user_id":"after","points":1}`)
 	for {
 		line, err := keyed.ReadString('\n')
 		if err != nil {
-			t.Fatalf("the stream with a key ended: %v", err)
+			t.Fatalf("the stream with a key ended with %v, want it to continue", err)
 		}
 		if strings.Contains(line, "after") {
 			break
 		}
 	}
 	if a := h.do("", "GET", "/v1/boards/b", nil); a.status != http.StatusNotFound {
-		t.Errorf("without a key: %d", a.status)
+		t.Errorf("GetBoard of a private board without a key: %d, want 404", a.status)
 	}
 	h.must("admin", "PATCH", "/v1/boards/b", `{"private":false}`)
 	waitFor(t, "the board to be public", func() bool { return h.do("", "GET", "/v1/boards/b", nil).status == http.StatusOK })

@@ -12,8 +12,8 @@ import (
 // anyOrigin is the CORS origin that allows the web pages of every origin.
 const anyOrigin = "*"
 
-// newCORS returns the rules for web pages of other origins. Browsers send no credentials
-// of their own: a page must know a key.
+// newCORS returns the CORS rules for web pages of the given origins. The rules allow no
+// cookies: a page must send a key in the Authorization header.
 func newCORS(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
@@ -24,8 +24,8 @@ func newCORS(origins []string) *cors.Cors {
 	})
 }
 
-// newCrossOriginProtection returns the check that refuses writes that a web page of
-// another origin makes a browser send.
+// newCrossOriginProtection returns a check that refuses writes which a browser sends for
+// a web page of another origin. It accepts those of the given origins.
 func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
@@ -40,8 +40,8 @@ func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, er
 	return protection, nil
 }
 
-// setFraming sets the headers that allow the pages of some origins, or none, to show
-// an answer in a frame.
+// setFraming sets the headers that control which pages may show an answer in a frame.
+// ancestors has the origins of these pages; if it is empty, no page may.
 func setFraming(h http.Header, ancestors []string) {
 	if len(ancestors) == 0 {
 		h.Set("X-Frame-Options", "DENY")
@@ -49,7 +49,8 @@ func setFraming(h http.Header, ancestors []string) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors "+frameAncestors(ancestors))
 }
 
-// frameAncestors returns the value of frame-ancestors in a Content-Security-Policy.
+// frameAncestors returns the value of the directive frame-ancestors in the header
+// Content-Security-Policy.
 func frameAncestors(ancestors []string) string {
 	if len(ancestors) == 0 {
 		return "'none'"
@@ -57,14 +58,13 @@ func frameAncestors(ancestors []string) string {
 	return strings.Join(ancestors, " ")
 }
 
-// minGzipBytes is the size from which an answer is compressed. A shorter one fits in a
-// packet anyway.
+// minGzipBytes is the size of the smallest answer that is compressed. A shorter answer
+// fits in one network packet even if it is not compressed.
 const minGzipBytes = 1400
 
 // newGzip returns a function that compresses the answers of a handler for clients that
-// accept gzip. The handler must not stream. It must not answer with secrets either,
-// because the length of a compressed answer tells how much a secret resembles the text
-// beside it.
+// accept gzip. The handler must not stream. Its answers must not contain secrets: the
+// length of a compressed answer reveals whether a secret resembles other text in it.
 func newGzip() func(http.Handler) http.HandlerFunc {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes))
 	if err != nil {
@@ -73,13 +73,13 @@ func newGzip() func(http.Handler) http.HandlerFunc {
 	return wrap
 }
 
-// publicRead reports whether the answer to r may be cached for everyone, provided that
-// it is a success and no stream.
+// publicRead reports whether proxies may cache the answer to r and serve it to everyone.
+// The answer must also be a success, and not a stream.
 func (s *Server) publicRead(r *http.Request) bool {
 	return s.options.PublicRead && !s.options.Insecure && r.Method == http.MethodGet && len(r.Header["Authorization"]) == 0
 }
 
-// cacheable reports whether the content type is that of an answer with an end.
+// cacheable reports whether the content type in h is not one of a stream.
 func cacheable(h http.Header) bool {
 	streams := []string{eventStream, ndjson}
 	return !slices.ContainsFunc(streams, func(t string) bool { return strings.HasPrefix(h.Get("Content-Type"), t) })

@@ -38,8 +38,8 @@ func keysOf(v any) []string {
 
 func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }
 
-// The three routes of the original specification keep their bodies, their envelope and
-// their field names, and have integers as JSON numbers.
+// The first three routes of the API (POST /v1/scores, GET /v1/scores and
+// GET /v1/scores/{user_id}) keep their fields. Their integers are JSON numbers.
 func TestOriginalRoutes(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i := range 12 {
@@ -52,37 +52,38 @@ func TestOriginalRoutes(t *testing.T) {
 			}
 		}
 	}
-	// The same match again changes nothing. Another match adds its points.
+	// Sending the same match again changes nothing. Another match adds its points.
 	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"user-11","points":89,"match_id":"m1"}`); got["new_score"] != number(89) || got["status"] != "DUPLICATE" || got["success"] != true {
-		t.Errorf("a duplicate answered %v", got)
+		t.Errorf("answer to a duplicate: %v, want DUPLICATE and the score 89", got)
 	}
 	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"user-11","points":"-3","match_id":"m2"}`); got["new_score"] != number(86) {
-		t.Errorf("a second match answered %v, want 86", got)
+		t.Errorf("answer to a second match: %v, want the score 86", got)
 	}
 
 	top := h.must("read", "GET", "/v1/scores", nil)
 	if top["status"] != "success" || get(top, "data", "count") != number(10) || len(get(top, "data", "leaderboard").([]any)) != 10 {
-		t.Errorf("GET /v1/scores answered %v", top)
+		t.Errorf("GET /v1/scores answered %v, want success and 10 entries", top)
 	}
 	first := get(top, "data", "leaderboard", 0)
 	if diff := cmp.Diff([]string{"achieved_at", "rank", "score", "user_id"}, keysOf(first)); diff != "" {
 		t.Errorf("fields of an entry (-want +got):\n%s", diff)
 	}
 	if get(first, "user_id") != "user-00" || get(first, "score") != number(100) || get(first, "rank") != number(1) {
-		t.Errorf("the first is %v", first)
+		t.Errorf("the first entry is %v, want user-00 with score 100 and rank 1", first)
 	}
 
 	user := h.must("read", "GET", "/v1/scores/user-05", nil)
 	neighbors := get(user, "data", "neighbors").([]any)
 	if user["status"] != "success" || get(user, "data", "user_id") != "user-05" || get(user, "data", "score") != number(95) || get(user, "data", "rank") != number(6) || len(neighbors) != 9 {
-		t.Fatalf("GET /v1/scores/user-05 answered %v", user)
+		t.Fatalf("GET /v1/scores/user-05 answered %v, want score 95, rank 6 and 9 neighbors", user)
 	}
 	for i, n := range neighbors {
 		if get(n, "user_id") != fmt.Sprintf("user-%02d", i+1) || get(n, "rank") != number(int64(i+2)) || get(n, "is_current_user") != (i == 4) {
-			t.Errorf("neighbor %d is %v", i, n)
+			t.Errorf("neighbor %d is %v, want user-%02d with rank %d", i, n, i+1, i+2)
 		}
 	}
-	// At the ends, the window is clipped and the answer says which end.
+	// Near an end of the list, a user has fewer neighbors, and the answer states on which
+	// side.
 	for _, end := range []struct {
 		user         string
 		n            int
@@ -90,11 +91,11 @@ func TestOriginalRoutes(t *testing.T) {
 	}{{"user-00", 5, true, false}, {"user-10", 6, false, true}, {"user-02", 7, true, false}} {
 		data := get(h.must("read", "GET", "/v1/scores/"+end.user, nil), "data")
 		if len(get(data, "neighbors").([]any)) != end.n || get(data, "neighbors_clipped_above") != end.above || get(data, "neighbors_clipped_below") != end.below {
-			t.Errorf("the window of %s is %v", end.user, data)
+			t.Errorf("neighbors of %s: %v, want %d, clipped above %v and below %v", end.user, data, end.n, end.above, end.below)
 		}
 	}
 	if a := h.do("read", "GET", "/v1/scores/nobody", nil); a.status != http.StatusNotFound || a.body["status"] != "NOT_FOUND" || a.body["code"] != number(5) || a.reason() != "ENTRY_NOT_FOUND" {
-		t.Errorf("a user without an entry: %d %s", a.status, a.raw)
+		t.Errorf("GET of a user without an entry: %d %s, want 404 with ENTRY_NOT_FOUND", a.status, a.raw)
 	}
 }
 
@@ -108,11 +109,11 @@ func TestTiesShareARankByMethod(t *testing.T) {
 		data := get(h.must("read", "GET", "/v1/boards/race/scores?method="+method, nil), "data")
 		for i, rank := range want {
 			if got := get(data, "leaderboard", i); get(got, "rank") != number(rank) || get(got, "user_id") != fmt.Sprintf("u%d", i) {
-				t.Errorf("method %q: line %d is %v, want rank %d", method, i, got, rank)
+				t.Errorf("method %q: entry %d is %v, want u%d with rank %d", method, i, got, i, rank)
 			}
 		}
 		if wantMethod := map[string]string{"": "competition"}[method]; wantMethod != "" && get(data, "method") != wantMethod {
-			t.Errorf("the default method is %v", get(data, "method"))
+			t.Errorf("the default method is %v, want competition", get(data, "method"))
 		}
 	}
 }
@@ -131,23 +132,23 @@ func TestBoards(t *testing.T) {
 	}
 	want["created_at"] = made["created_at"]
 	if diff := cmp.Diff(want, made); diff != "" {
-		t.Errorf("a board comes back changed (-want +got):\n%s", diff)
+		t.Errorf("the answer to CreateBoard differs from the request (-want +got):\n%s", diff)
 	}
 	if again := h.must("admin", "POST", "/v1/boards", marathon); !cmp.Equal(made, again) {
-		t.Errorf("the same board again answered %v", again)
+		t.Errorf("creating the same board again answered %v, want the existing board", again)
 	}
 	if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"marathon","order":"HIGHER_FIRST"}`); a.status != http.StatusConflict || a.body["status"] != "ALREADY_EXISTS" {
-		t.Errorf("other rules: %d %s, want 409", a.status, a.raw)
+		t.Errorf("creating the board with other rules: %d %s, want 409", a.status, a.raw)
 	}
 	if got := h.must("read", "GET", "/v1/boards/marathon", nil); !cmp.Equal(made, got) {
-		t.Errorf("GET answered %v", got)
+		t.Errorf("GetBoard answered %v, want %v", got, made)
 	}
 	var ids []any
 	for _, b := range h.must("read", "GET", "/v1/boards", nil)["boards"].([]any) {
 		ids = append(ids, get(b, "board_id"))
 	}
 	if diff := cmp.Diff([]any{"default", "marathon"}, ids); diff != "" {
-		t.Errorf("boards (-want +got):\n%s", diff)
+		t.Errorf("ids of ListBoards (-want +got):\n%s", diff)
 	}
 
 	changed := h.must("admin", "PATCH", "/v1/boards/marathon", `{"title":"Harbor","min_score":null,"season":{"grace":"7200s"}}`)
@@ -155,7 +156,7 @@ func TestBoards(t *testing.T) {
 	want["season"].(map[string]any)["grace"] = "7200s"
 	delete(want, "min_score")
 	if diff := cmp.Diff(want, changed); diff != "" {
-		t.Errorf("PATCH (-want +got):\n%s", diff)
+		t.Errorf("board after PATCH (-want +got):\n%s", diff)
 	}
 	if a := h.do("admin", "PATCH", "/v1/boards/marathon", `{"order":"HIGHER_FIRST"}`); a.status != http.StatusBadRequest {
 		t.Errorf("PATCH of the order: %d %s, want 400", a.status, a.raw)
@@ -170,53 +171,53 @@ func TestBoards(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := h.must("read", "GET", "/v1/boards/marathon", nil); got["unit"] != "ms" || got["title"] != "Harbor" {
-		t.Errorf("a mask of the unit made %v", got)
+		t.Errorf("the board after an update with the mask \"unit\": %v, want the new unit and the old title", got)
 	}
 	if _, err := h.client().UpdateBoard(h.as("admin"), &pb.UpdateBoardRequest{
 		Board: &pb.Board{BoardId: "marathon"}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"season.nonsense"}},
 	}); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("an unknown path in the mask: %v", err)
+		t.Errorf("update with an unknown path in the mask: %v, want INVALID_ARGUMENT", err)
 	}
 
 	if a := h.do("admin", "DELETE", "/v1/boards/marathon", nil); a.status != http.StatusOK || a.raw != "{}" {
-		t.Errorf("DELETE: %d %s", a.status, a.raw)
+		t.Errorf("DELETE: %d %s, want 200 {}", a.status, a.raw)
 	}
 	for _, method := range []string{"GET", "DELETE"} {
 		if a := h.do("admin", method, "/v1/boards/marathon", nil); a.status != http.StatusNotFound || a.reason() != "BOARD_NOT_FOUND" {
-			t.Errorf("%s after DELETE: %d %s", method, a.status, a.raw)
+			t.Errorf("%s after DELETE: %d %s, want 404 with BOARD_NOT_FOUND", method, a.status, a.raw)
 		}
 	}
-	// The default board cannot be deleted, because three routes always use it.
+	// The default board cannot be deleted, because requests without a board use it.
 	a := h.do("admin", "DELETE", "/v1/boards/default", nil)
 	if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"board"}) || !strings.Contains(a.raw, "is the default board") {
-		t.Errorf("DELETE of the default board: %d %s", a.status, a.raw)
+		t.Errorf("DELETE of the default board: %d %s, want 400", a.status, a.raw)
 	}
 	h.must("read", "GET", "/v1/scores", nil)
-	// Unset enums and absent fields have their defaults.
+	// Absent fields, also enums, get their defaults.
 	plain := h.must("admin", "POST", "/v1/boards", `{"board_id":"plain"}`)
 	if plain["order"] != "HIGHER_FIRST" || plain["policy"] != "BEST" || get(plain, "season", "schedule") != "NONE" || get(plain, "season", "grace") != "86400s" {
-		t.Errorf("defaults: %v", plain)
+		t.Errorf("board with only an id: %v, want HIGHER_FIRST, BEST, NONE and a grace of 86400s", plain)
 	}
 	// Every policy, order and schedule of the root package has a name in the API.
 	for p := leaderboard.Best; p <= leaderboard.Decay; p++ {
 		if got := (pb.Board_BEST + pb.Board_Policy(p)).String(); got != p.String() {
-			t.Errorf("policy %v is %v on the wire", p, got)
+			t.Errorf("policy %v has the name %v in the API, want the same name", p, got)
 		}
 	}
 	for k := leaderboard.None; k <= leaderboard.Explicit; k++ {
 		if got := (pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(k)).String(); got != k.String() {
-			t.Errorf("schedule %v is %v on the wire", k, got)
+			t.Errorf("schedule %v has the name %v in the API, want the same name", k, got)
 		}
 	}
 	windows := `{"board_id":"cup","policy":"SUM","floor":-5,"retention":"3600s","season":{"schedule":"EXPLICIT","time_zone":"UTC","grace":"0s","windows":[
 		{"id":"cup-1","start":"2026-01-01T00:00:00Z","end":"2026-02-01T00:00:00Z"},{"id":"cup-2","start":"2026-03-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`
 	cup := h.must("admin", "POST", "/v1/boards", windows)
 	if get(cup, "season", "windows", 1, "id") != "cup-2" || cup["floor"] != number(-5) || cup["retention"] != "3600s" || get(cup, "season", "grace") != "0s" {
-		t.Errorf("an explicit schedule: %v", cup)
+		t.Errorf("board with an explicit schedule: %v, want it as in the request", cup)
 	}
 	decay := h.must("admin", "POST", "/v1/boards", `{"board_id":"trend","policy":"DECAY","half_life":"86400s"}`)
 	if decay["half_life"] != "86400s" {
-		t.Errorf("half_life: %v", decay)
+		t.Errorf("board with a half-life: %v, want half_life 86400s", decay)
 	}
 	// scored_at is present on DECAY boards only.
 	for board, decays := range map[string]bool{"trend": true, "cup": false} {
@@ -226,7 +227,7 @@ func TestBoards(t *testing.T) {
 		for _, path := range []string{"/scores?season=" + season, "/scores/ann?season=" + season} {
 			_, present := get(h.must("read", "GET", "/v1/boards/"+board+path, nil), "data", "scored_at").(string)
 			if present != decays {
-				t.Errorf("%s%s: scored_at is present: %v", board, path, present)
+				t.Errorf("GET %s of board %s: scored_at is present: %v, want %v", path, board, present, decays)
 			}
 		}
 	}
@@ -246,7 +247,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 	outcomes := h.must("submit", "POST", "/v1/boards/marathon/scores:batch", map[string]any{"results": batch})["outcomes"].([]any)
 	for i, o := range outcomes {
 		if get(o, "status") != "APPLIED" || get(o, "match_id") != "finish" || get(o, "new_score") != number(int64(7000+i/2)) || get(o, "user_id") != fmt.Sprintf("r%02d", i) {
-			t.Errorf("outcome %d is %v", i, o)
+			t.Errorf("outcome %d is %v, want APPLIED for user r%02d with score %d", i, o, i, 7000+i/2)
 		}
 	}
 
@@ -264,26 +265,26 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 		}
 	}
 	if len(users) != 25 || pages != 4 || !slices.Equal(users, slices.Compact(slices.Clone(users))) {
-		t.Errorf("%d users on %d pages: %v", len(users), pages, users)
+		t.Errorf("%d users on %d pages: %v, want 25 different users on 4 pages", len(users), pages, users)
 	}
 	if users[0] != "r01" || users[1] != "r00" { // the tie-breaker decides their order
-		t.Errorf("the first are %v", users[:2])
+		t.Errorf("the first two users are %v, want r01, r00", users[:2])
 	}
 	if a := h.do("read", "GET", "/v1/scores?page_token="+url.QueryEscape("AQ"), nil); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"page_token"}) {
-		t.Errorf("a bad token: %d %s", a.status, a.raw)
+		t.Errorf("list with an invalid page token: %d %s, want 400 naming page_token", a.status, a.raw)
 	}
 	from := get(h.must("read", "GET", "/v1/boards/marathon/scores?start_rank=24&limit=5", nil), "data")
 	if get(from, "count") != number(2) || get(from, "total") != number(25) {
-		t.Errorf("from rank 24: %v", from)
+		t.Errorf("list from position 24: %v, want 2 of 25 entries", from)
 	}
 
 	women := get(h.must("read", "GET", "/v1/boards/marathon/scores?division=gender:F&limit=1000&include_metadata=true&season=all", nil), "data")
 	if get(women, "count") != number(13) || get(women, "division") != "gender:F" || get(women, "season") != "all" {
-		t.Errorf("gender:F: %v", women)
+		t.Errorf("list of division gender:F: %v, want 13 entries of season all", women)
 	}
 	entry := get(women, "leaderboard", 0)
 	if get(entry, "match_id") != "finish" || get(entry, "metadata", "club") != "Ärzte & Co <x>" || get(entry, "metadata", "bib") != number(0) {
-		t.Errorf("metadata: %v", entry)
+		t.Errorf("entry with include_metadata: %v, want the match finish with its metadata", entry)
 	}
 	if diff := cmp.Diff([]any{"gender:F", "country:KEN"}, get(entry, "divisions")); diff != "" {
 		t.Errorf("divisions (-want +got):\n%s", diff)
@@ -300,7 +301,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 		data := get(h.must("read", "POST", path, body), "data")
 		for i, want := range []string{"r00", "r02", "r04"} {
 			if e := get(data, "leaderboard", i); get(e, "user_id") != want || get(e, "rank") != number(int64(i+1)) || get(e, "list_rank") != number(int64(i+1)) {
-				t.Errorf("lookup %d is %v, want %s", i, e, want)
+				t.Errorf("lookup: entry %d is %v, want %s with rank and list_rank %d", i, e, want, i+1)
 			}
 		}
 		if diff := cmp.Diff([]any{"nobody"}, get(data, "missing")); diff != "" {
@@ -310,7 +311,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 	stats := get(h.must("read", "GET", "/v1/boards/marathon/stats?rank=3&score=7001&buckets=4", nil), "data")
 	if get(stats, "total") != number(25) || get(stats, "best_score") != number(7000) || get(stats, "worst_score") != number(7012) ||
 		get(stats, "score_at_rank") != number(7001) || get(stats, "rank_of_score") != number(3) {
-		t.Errorf("stats: %v", stats)
+		t.Errorf("stats: %v, want total 25, scores 7000 to 7012, score_at_rank 7001 and rank_of_score 3", stats)
 	}
 	sum := int64(0)
 	for _, b := range get(stats, "histogram").([]any) {
@@ -318,14 +319,14 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 		sum += n
 	}
 	if sum != 25 || len(get(stats, "percentiles").([]any)) == 0 {
-		t.Errorf("the histogram counts %d of 25: %v", sum, stats)
+		t.Errorf("the histogram counts %d entries, want 25, and percentiles: %v", sum, stats)
 	}
 	seasons := get(h.must("read", "GET", "/v1/boards/marathon/seasons", nil), "data")
 	if get(seasons, "current") != "all" || get(seasons, "seasons", 0, "status") != "open" || get(seasons, "seasons", 0, "entrants") != number(25) {
-		t.Errorf("seasons: %v", seasons)
+		t.Errorf("seasons: %v, want the open season all with 25 entrants", seasons)
 	}
 	if diff := cmp.Diff([]string{"amendments", "entrants", "id", "status"}, keysOf(get(seasons, "seasons", 0))); diff != "" {
-		t.Errorf("a season without bounds (-want +got):\n%s", diff)
+		t.Errorf("fields of a season without bounds (-want +got):\n%s", diff)
 	}
 }
 
@@ -347,50 +348,50 @@ func TestResultsAndRetraction(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("a result (-want +got):\n%s", diff)
+		t.Errorf("GetResult (-want +got):\n%s", diff)
 	}
 	if got := submit(`{"user_id":"u","match_id":"m2","score":99,"revision":1}`); got["status"] != "SUPERSEDED" || got["success"] != true || got["new_score"] != number(20) {
-		t.Errorf("an older revision: %v", got)
+		t.Errorf("submit of an older revision: %v, want SUPERSEDED and the score 20", got)
 	}
 	if got := h.must("read", "GET", "/v1/boards/b/results/u/m2?revision=1", nil); got["status"] != "SUPERSEDED" || got["revision"] != number(1) {
-		t.Errorf("revision 1: %v", got)
+		t.Errorf("GetResult of revision 1: %v, want SUPERSEDED", got)
 	}
 	if got := submit(`{"user_id":"u","match_id":"m2","score":21,"revision":3,"achieved_at":"2026-01-02T03:04:05.678Z"}`); got["status"] != "CONFLICT" || got["success"] != false {
-		t.Errorf("other content of one revision: %v", got)
+		t.Errorf("submit of the same revision with other content: %v, want CONFLICT", got)
 	}
 
 	got = h.must("submit", "POST", "/v1/boards/b/results/u/m2:retract", nil)
 	if got["success"] != true || got["status"] != "APPLIED" || got["new_score"] != number(10) || got["rank"] != number(1) || got["revision"] != number(4) {
-		t.Errorf("retracting the best: %v", got)
+		t.Errorf("retraction of the best result: %v, want APPLIED as revision 4, and the score 10 with rank 1", got)
 	}
 	if got := h.must("submit", "POST", "/v1/boards/b/results/u/m2:retract", `{"revision":4,"season":"all"}`); got["status"] != "DUPLICATE" {
-		t.Errorf("retracting again: %v", got)
+		t.Errorf("the same retraction again: %v, want DUPLICATE", got)
 	}
 	if got := h.must("read", "GET", "/v1/boards/b/results/u/m2", nil); got["status"] != "RETRACTED" {
-		t.Errorf("after the retraction: %v", got)
+		t.Errorf("GetResult after the retraction: %v, want RETRACTED", got)
 	}
 	got = h.must("submit", "POST", "/v1/boards/b/results/u/m1:retract", `{}`)
 	if _, has := got["new_score"]; has || got["success"] != true {
-		t.Errorf("retracting the last result: %v", got)
+		t.Errorf("retraction of the user's last result: %v, want success and no score", got)
 	}
 	if _, has := got["rank"]; has {
-		t.Errorf("a user without an entry has rank %v", got["rank"])
+		t.Errorf("a user without results has rank %v, want none", got["rank"])
 	}
 	if a := h.do("read", "GET", "/v1/boards/b/scores/u", nil); a.status != http.StatusNotFound {
-		t.Errorf("without results: %d %s", a.status, a.raw)
+		t.Errorf("GetUserScore of a user without results: %d %s, want 404", a.status, a.raw)
 	}
 	for _, path := range []string{"/v1/boards/b/results/u/unknown:retract"} {
 		if a := h.do("submit", "POST", path, nil); a.status != http.StatusNotFound || a.reason() != "RESULT_NOT_FOUND" {
-			t.Errorf("POST %s: %d %s", path, a.status, a.raw)
+			t.Errorf("POST %s: %d %s, want 404 with RESULT_NOT_FOUND", path, a.status, a.raw)
 		}
 	}
 	if a := h.do("read", "GET", "/v1/boards/b/results/u/unknown", nil); a.status != http.StatusNotFound || a.reason() != "RESULT_NOT_FOUND" {
-		t.Errorf("an unknown result: %d %s", a.status, a.raw)
+		t.Errorf("GetResult of an unknown match: %d %s, want 404 with RESULT_NOT_FOUND", a.status, a.raw)
 	}
 	// Without a match id, the server generates one and returns it.
 	made := submit(`{"user_id":"v","score":5}`)
 	if id, _ := made["match_id"].(string); id == "" || h.must("read", "GET", "/v1/boards/b/results/v/"+id, nil)["status"] != "APPLIED" {
-		t.Errorf("no match id: %v", made)
+		t.Errorf("submit without a match id: %v, want a generated id whose result is APPLIED", made)
 	}
 }
 
@@ -401,7 +402,7 @@ func TestFloorRefusesWithTheCurrentScore(t *testing.T) {
 	for range 2 { // a replay is refused again
 		a := h.do("submit", "POST", "/v1/boards/purse/scores", `{"user_id":"u","match_id":"m2","points":-11}`)
 		if a.status != http.StatusConflict || a.body["status"] != "FAILED_PRECONDITION" || a.reason() != "FLOOR" {
-			t.Fatalf("below the floor: %d %s", a.status, a.raw)
+			t.Fatalf("submit that goes below the floor: %d %s, want 409 with FLOOR", a.status, a.raw)
 		}
 		outcome := get(a.body, "details", 1)
 		if get(outcome, "@type") != "type.googleapis.com/leaderboard.v1.Outcome" || get(outcome, "status") != "REJECTED" || get(outcome, "new_score") != number(10) {
@@ -418,7 +419,7 @@ func TestFloorRefusesWithTheCurrentScore(t *testing.T) {
 	}
 	rejected := h.must("read", "GET", "/v1/boards/purse/results/u/m2", nil)
 	if rejected["status"] != "REJECTED" || rejected["reason"] != "FLOOR" || rejected["season"] != "all" || rejected["result"] != nil {
-		t.Errorf("a rejected result: %v", rejected)
+		t.Errorf("GetResult of a rejected result: %v, want REJECTED with FLOOR", rejected)
 	}
 }
 
@@ -431,20 +432,20 @@ func TestBatchHasAnOutcomeForEach(t *testing.T) {
 	want := []string{"APPLIED", "REJECTED", "REJECTED", "DUPLICATE", "REJECTED", "REJECTED", "APPLIED"}
 	details := []string{"", "user_id: ", "score: ", "", "points: ", "achieved_at: ", ""}
 	if len(got) != len(want) {
-		t.Fatalf("%d outcomes for %d results", len(got), len(want))
+		t.Fatalf("the answer has %d outcomes, want %d", len(got), len(want))
 	}
 	for i, o := range got {
 		detail := get(o, "detail").(string)
 		if get(o, "status") != want[i] || get(o, "match_id") == "" || detail[:len(details[i])] != details[i] || (want[i] == "REJECTED") != (get(o, "reason") == "INVALID") {
-			t.Errorf("outcome %d is %v, want %s %s", i, o, want[i], details[i])
+			t.Errorf("outcome %d is %v, want %s with a detail that begins with %q", i, o, want[i], details[i])
 		}
 	}
 	if get(got[6], "new_score") != number(0) || get(got[6], "rank") != number(2) {
-		t.Errorf("a score of 0 is %v", got[6])
+		t.Errorf("outcome of a score of 0: %v, want score 0 and rank 2", got[6])
 	}
 	for body, field := range map[string]string{`{}`: "results", `{"results":[]}`: "results", `{"results":null}`: "results"} {
 		if a := h.do("submit", "POST", "/v1/scores:batch", body); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) {
-			t.Errorf("%s: %d %s", body, a.status, a.raw)
+			t.Errorf("batch %s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
 		}
 	}
 	tooMany := make([]map[string]any, ranking.MaxBatch+1)
@@ -452,11 +453,11 @@ func TestBatchHasAnOutcomeForEach(t *testing.T) {
 		tooMany[i] = map[string]any{"user_id": "u", "points": 1}
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", map[string]any{"results": tooMany}); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"results"}) {
-		t.Errorf("5,001 results: %d %.300s", a.status, a.raw)
+		t.Errorf("batch of 5,001 results: %d %.300s, want 400", a.status, a.raw)
 	}
 	all := tooMany[:ranking.MaxBatch]
 	if a := h.do("submit", "POST", "/v1/scores:batch", map[string]any{"results": all}); a.status != http.StatusOK || len(a.body["outcomes"].([]any)) != ranking.MaxBatch {
-		t.Errorf("5,000 results: %d %.300s", a.status, a.raw)
+		t.Errorf("batch of 5,000 results: %d %.300s, want 200 with 5,000 outcomes", a.status, a.raw)
 	}
 }
 
@@ -468,31 +469,31 @@ func TestUsers(t *testing.T) {
 	data := get(h.must("admin", "GET", "/v1/users/u/scores", nil), "data")
 	if get(data, "user_id") != "u" || get(data, "banned") != false || len(get(data, "scores").([]any)) != 2 ||
 		get(data, "scores", 0, "board") != "b" || get(data, "scores", 0, "score") != number(7) || get(data, "scores", 0, "rank") != number(1) {
-		t.Errorf("scores everywhere: %v", data)
+		t.Errorf("scores of u on all boards: %v, want two, the first on b with score 7 and rank 1", data)
 	}
 	if got := h.must("admin", "POST", "/v1/users/u:ban", `{"reason":"aimbot"}`); got["banned"] != true || got["user_id"] != "u" {
-		t.Errorf("ban: %v", got)
+		t.Errorf("answer to BanUser: %v, want banned true for u", got)
 	}
 	if a := h.do("read", "GET", "/v1/boards/b/scores/u", nil); a.status != http.StatusNotFound {
-		t.Errorf("a banned user: %d %s", a.status, a.raw)
+		t.Errorf("GetUserScore of a banned user: %d %s, want 404", a.status, a.raw)
 	}
 	if got := h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m2","score":9}`); got["status"] != "APPLIED" || get(got, "rank") != nil {
-		t.Errorf("a banned user's result: %v", got)
+		t.Errorf("submit for a banned user: %v, want APPLIED without a rank", got)
 	}
 	if data := get(h.must("admin", "GET", "/v1/users/u/scores", nil), "data"); get(data, "banned") != true || len(get(data, "scores").([]any)) != 0 {
-		t.Errorf("a banned user: %v", data)
+		t.Errorf("ListUserScores of a banned user: %v, want banned true and no scores", data)
 	}
 	if got := h.must("admin", "POST", "/v1/users/u:unban", nil); got["banned"] != false {
-		t.Errorf("unban: %v", got)
+		t.Errorf("answer to UnbanUser: %v, want banned false", got)
 	}
 	if got := get(h.must("read", "GET", "/v1/boards/b/scores/u", nil), "data", "score"); got != number(9) {
-		t.Errorf("after the ban the score is %v, want 9", got)
+		t.Errorf("the score after the ban is lifted is %v, want 9", got)
 	}
 	if got := h.must("admin", "POST", "/v1/users/u:erase", `{}`); got["erased"] != true {
-		t.Errorf("erase: %v", got)
+		t.Errorf("answer to EraseUser: %v, want erased true", got)
 	}
 	if data := get(h.must("read", "GET", "/v1/users/u/scores", nil), "data"); len(get(data, "scores").([]any)) != 0 {
-		t.Errorf("an erased user: %v", data)
+		t.Errorf("ListUserScores of an erased user: %v, want no scores", data)
 	}
 }
 
@@ -506,7 +507,7 @@ func TestGRPCSaysTheSame(t *testing.T) {
 	}
 	submitted, err := c.SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", MatchId: "m", Points: proto.Int64(3), Metadata: metadata}})
 	if err != nil || !submitted.GetSuccess() || submitted.GetNewScore() != 3 || submitted.GetRank() != 1 {
-		t.Fatalf("submit: %v, %v", submitted, err)
+		t.Fatalf("submit: %v, %v; want score 3 and rank 1", submitted, err)
 	}
 	for path, call := range map[string]func() (proto.Message, error){
 		"/v1/scores": func() (proto.Message, error) { return c.ListScores(h.as("read"), &pb.ListScoresRequest{}) },
@@ -527,26 +528,26 @@ func TestGRPCSaysTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := h.do("read", "GET", path, nil).raw; got != string(want) {
-			t.Errorf("%s:\nREST %s\ngRPC %s", path, got, want)
+			t.Errorf("GET %s and its gRPC method answer differently:\nREST %s\ngRPC %s", path, got, want)
 		}
 	}
 	_, err = c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "nobody"})
 	if status.Code(err) != codes.NotFound {
-		t.Errorf("a user without an entry: %v", err)
+		t.Errorf("GetUserScore of a user without an entry: %v, want NOT_FOUND", err)
 	}
-	// Only gRPC can send this value.
+	// Only gRPC can send NaN: JSON has no form for it.
 	nan := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
 	_, err = c.SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(3), Metadata: nan}})
 	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("NaN in metadata: %v", err)
+		t.Errorf("submit with NaN in metadata: %v, want INVALID_ARGUMENT", err)
 	}
 	if _, err = c.SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{}); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("no result: %v", err)
+		t.Errorf("submit without a result: %v, want INVALID_ARGUMENT", err)
 	}
 }
 
-// After its end, a season is sealed and refuses results. A retraction amends the
-// sealed season and is on record.
+// After its end, a season is sealed and refuses results. A retraction still amends the
+// final standings, and the list of seasons shows the amendment.
 func TestSealedSeason(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
@@ -561,23 +562,23 @@ func TestSealedSeason(t *testing.T) {
 	}
 	a := h.do("submit", "POST", "/v1/boards/d/scores", `{"user_id":"u9","match_id":"late","points":5,"achieved_at":"2026-11-20T12:00:00Z"}`)
 	if a.status != http.StatusConflict || a.reason() != "SEASON_CLOSED" {
-		t.Errorf("a late result: %d %s", a.status, a.raw)
+		t.Errorf("submit of a late result: %d %s, want 409 with SEASON_CLOSED", a.status, a.raw)
 	}
 	final := get(h.must("read", "GET", "/v1/boards/d/scores?season=20261120", nil), "data")
 	if get(final, "sealed") != true || get(final, "count") != number(3) {
-		t.Errorf("final standings: %v", final)
+		t.Errorf("final standings: %v, want 3 entries and sealed true", final)
 	}
 	now = now.Add(time.Minute)
 	h.must("submit", "POST", "/v1/boards/d/results/u0/m:retract", `{"season":"20261120"}`)
 	if first := get(h.must("read", "GET", "/v1/boards/d/scores?season=20261120", nil), "data", "leaderboard", 0); get(first, "user_id") != "u1" {
-		t.Errorf("after the retraction the first is %v", first)
+		t.Errorf("the first entry after the retraction is %v, want u1", first)
 	}
 	seasons := get(h.must("read", "GET", "/v1/boards/d/seasons", nil), "data", "seasons").([]any)
 	old := seasons[len(seasons)-1]
 	if get(old, "id") != "20261120" || get(old, "status") != "sealed" || get(old, "sealed_at") == nil || len(get(old, "amendments").([]any)) == 0 {
-		t.Errorf("the sealed season: %v", old)
+		t.Errorf("the sealed season: %v, want 20261120, sealed, with an amendment", old)
 	}
 	if a := h.do("read", "GET", "/v1/boards/d/scores?season=2026W47", nil); a.status != http.StatusNotFound || a.reason() != "SEASON_NOT_FOUND" {
-		t.Errorf("a season that the board does not have: %d %s", a.status, a.raw)
+		t.Errorf("list of a season that the board does not have: %d %s, want 404 with SEASON_NOT_FOUND", a.status, a.raw)
 	}
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// shaky is a harness with its own clock. Tests can take its store and index down.
+// shaky is a harness whose clock, store and index a test controls: the store and the
+// index can refuse calls.
 type shaky struct {
 	*harness
 	store *faults.Store
@@ -36,12 +37,12 @@ func (h *shaky) pass(d time.Duration) {
 	h.now.Store(&now)
 }
 
-// newShaky serves the default board, on which v has 3 points and u has 1.
+// newShaky starts a server. On its default board, v has 3 points and u has 1 point.
 func newShaky(t *testing.T) *shaky {
 	t.Helper()
 	store, index := embedded.Open(t)
 	h := &shaky{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
-	now := time.Now() // the real time, because serve creates the keys with it
+	now := time.Now() // the real time, because serve creates the keys at the real time
 	h.now.Store(&now)
 	clock := func() time.Time { return *h.now.Load() }
 	svc := ranking.New(h.store, h.index, ranking.Options{Now: clock})
@@ -104,12 +105,12 @@ var reads = map[string]readCase{
 	}},
 }
 
-// ask makes a read over REST and gRPC and compares the two answers. It returns the
-// status, the reason and the JSON of the answer.
+// ask makes a read over REST and over gRPC, and compares the two answers. It returns the
+// HTTP status, the reason of an error, and the answer as JSON.
 func (h *shaky) ask(r readCase) (int, string, string) {
 	h.t.Helper()
 	m, err := r.call(h.client(), h)
-	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end: the first message of gRPC is the answer
+	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end, so the answer is the first gRPC message
 		if err != nil {
 			return httpStatus(status.Code(err)), reasonOf(err), ""
 		}
@@ -122,15 +123,15 @@ func (h *shaky) ask(r readCase) (int, string, string) {
 	a := h.do("read", r.method, r.path, body)
 	if err != nil {
 		if a.status != httpStatus(status.Code(err)) || a.reason() != reasonOf(err) {
-			h.t.Errorf("%s: REST %d %s, gRPC %v", r.path, a.status, a.raw, err)
+			h.t.Errorf("%s: REST answers %d %s, and gRPC %v; want the same error", r.path, a.status, a.raw, err)
 		}
 		if status.Code(err) == codes.Unavailable && (a.header.Get("Retry-After") == "" || !strings.Contains(status.Convert(err).Message(), "try again")) {
-			h.t.Errorf("%s does not say what to do: %v, Retry-After %q", r.path, err, a.header.Get("Retry-After"))
+			h.t.Errorf("%s: error %v, Retry-After %q; want both to suggest a retry", r.path, err, a.header.Get("Retry-After"))
 		}
 		return a.status, a.reason(), a.raw
 	}
 	if want := mustJSON(h.t, m); a.raw != want {
-		h.t.Errorf("%s:\nREST %s\ngRPC %s", r.path, a.raw, want)
+		h.t.Errorf("REST and gRPC answer %s differently:\nREST %s\ngRPC %s", r.path, a.raw, want)
 	}
 	return a.status, "", a.raw
 }
@@ -153,7 +154,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// find returns every value under a key, however deep.
+// find returns the values of all members of v with a key, at any depth.
 func find(v any, key string) []any {
 	var all []any
 	switch v := v.(type) {
@@ -172,8 +173,9 @@ func find(v any, key string) []any {
 	return all
 }
 
-// answers checks the answer to each read. For the read's name, want has "degraded", or
-// "503 " and the reason. A read that want does not name must be answered in full.
+// answers checks the answer to each read in reads. want maps the name of a read to
+// "degraded", or to "503 " and the reason of the error. The reads that want does not
+// name must have complete answers.
 func (h *shaky) answers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
@@ -191,7 +193,7 @@ func (h *shaky) answers(want map[string]string) {
 		}
 		for _, rank := range find(v, "rank") {
 			if rank == float64(0) || want[name] == "degraded" {
-				h.t.Errorf("%s has a rank of %v: %s", name, rank, raw)
+				h.t.Errorf("%s: the answer has the rank %v; want no rank 0, and no rank at all if degraded: %s", name, rank, raw)
 			}
 		}
 		flags := find(v, "degraded")
@@ -202,15 +204,15 @@ func (h *shaky) answers(want map[string]string) {
 				}
 			}
 			if name != "seasons" && (len(flags) == 0 || flags[0] != true) {
-				h.t.Errorf("%s does not say that it is degraded: %s", name, raw)
+				h.t.Errorf("%s: want degraded true: %s", name, raw)
 			}
 		} else if len(flags) > 0 && flags[0] != false {
-			h.t.Errorf("%s says that it is degraded: %s", name, raw)
+			h.t.Errorf("%s: want degraded false: %s", name, raw)
 		}
-		if len(flags) > 0 { // every list, and every answer about a user, has the season, the method and the time
+		if len(flags) > 0 { // an answer with the field degraded also has these fields
 			for _, key := range []string{"season", "method", "as_of"} {
 				if got := find(v, key); len(got) == 0 || got[0] == "" {
-					h.t.Errorf("%s has no %s: %s", name, key, raw)
+					h.t.Errorf("%s: the answer has no %s: %s", name, key, raw)
 				}
 			}
 		}
@@ -228,12 +230,12 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 	})
 	got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`)
 	if got["status"] != "APPLIED" || got["new_score"] != number(6) || got["rank"] != nil {
-		t.Errorf("submit: %v", got)
+		t.Errorf("submit while the index is down: %v, want APPLIED, the score 6 and no rank", got)
 	}
 	h.index.Set(faults.Up)
 	h.answers(map[string]string{})
 	if rank := get(h.must("read", "GET", "/v1/scores/u", nil), "data", "rank"); rank != number(1) {
-		t.Errorf("once the index is back, the rank is %v", rank)
+		t.Errorf("after the index is back, the rank is %v, want 1", rank)
 	}
 }
 
@@ -241,7 +243,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	h := newShaky(t)
 	h.answers(map[string]string{}) // the server now has the board and the key in its caches
 	h.store.Set(faults.Refuse)
-	h.pass(time.Minute) // the cached board and key are stale now
+	h.pass(time.Minute) // now the server would read the cached board and key again
 	const no = "503 UNAVAILABLE"
 	h.answers(map[string]string{"a user in detail": no, "seasons": no, "a user everywhere": no, "a result": no})
 	for path, body := range map[string]string{
@@ -250,22 +252,22 @@ func TestReadsWithoutTheStore(t *testing.T) {
 		"/v1/boards/default/results/u/m:retract": `{}`,
 	} {
 		if a := h.do("submit", "POST", path, body); a.status != http.StatusServiceUnavailable || a.reason() != "UNAVAILABLE" || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d %s", path, a.status, a.raw)
+			t.Errorf("POST %s while the store is down: %d %s, want 503 with UNAVAILABLE and Retry-After", path, a.status, a.raw)
 		}
 	}
 	if _, err := h.client().SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(5)}}); status.Code(err) != codes.Unavailable {
-		t.Errorf("gRPC: %v", err)
+		t.Errorf("SubmitScore over gRPC while the store is down: %v, want UNAVAILABLE", err)
 	}
 	h.store.Set(faults.Up)
 	h.pass(time.Minute)
 	h.answers(map[string]string{})
 	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`); got["status"] != "APPLIED" || got["new_score"] != number(6) {
-		t.Errorf("submit: %v", got)
+		t.Errorf("submit after the store is back: %v, want APPLIED and the score 6", got)
 	}
 }
 
-// While the store is unavailable, a cached key stays valid for an hour. An unknown,
-// revoked or expired key is never valid.
+// While the store is unavailable, a cached key stays valid for an hour. Unknown, revoked
+// and expired keys are refused.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newShaky(t)
 	h.must("read", "GET", "/v1/scores", nil)
@@ -275,11 +277,11 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	h.must("read", "GET", "/v1/scores", nil)
 	h.keys["stranger"] = "lbk_of_somebody_else"
 	if a := h.do("stranger", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
-		t.Errorf("a key that is not known: %d %s", a.status, a.raw)
+		t.Errorf("a key that is not cached, while the store is down: %d %s, want 503", a.status, a.raw)
 	}
 	h.pass(2 * time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
-		t.Errorf("a key after the grace: %d %s", a.status, a.raw)
+		t.Errorf("a key that was cached more than keyGrace ago: %d %s, want 503", a.status, a.raw)
 	}
 	h.store.Set(faults.Up)
 	h.must("read", "GET", "/v1/scores", nil)
@@ -297,7 +299,7 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	h.store.Set(faults.Refuse)
 	h.pass(31 * time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
-		t.Errorf("a key out of date: %d %s", a.status, a.raw)
+		t.Errorf("a cached key that has expired: %d %s, want 401", a.status, a.raw)
 	}
 	h.store.Set(faults.Up)
 	if err := h.store.DeleteAPIKey(t.Context(), key.ID); err != nil && !errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
@@ -305,10 +307,10 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	}
 	h.pass(time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
-		t.Errorf("a key revoked elsewhere: %d %s", a.status, a.raw)
+		t.Errorf("a cached key that another server revoked: %d %s, want 401", a.status, a.raw)
 	}
 	h.store.Set(faults.Refuse)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status == http.StatusOK {
-		t.Error("a revoked key is believed again when the store is down")
+		t.Error("a revoked key is accepted while the store is down, want an error")
 	}
 }

@@ -23,9 +23,10 @@ var update = flag.Bool("update", false, "write the answers of docs/api.md")
 
 const docsFile = "../../docs/api.md"
 
-// The curl commands of docs/api.md, in their order against a new server, return the
-// answers that the document shows below them. In the document, … stands for any text.
-// With -update, the test replaces only answers that differ from the document.
+// TestDocs runs the curl commands of docs/api.md, in their order, against a new server.
+// Each must return the answer that the document shows below the command. In the
+// document, … means any text. With -update, the test writes the answers that differ into
+// the document.
 func TestDocs(t *testing.T) {
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{
@@ -61,15 +62,15 @@ func TestDocs(t *testing.T) {
 		case *update:
 			return []byte("```sh\n" + command + "\n```\n\n```json\n" + vary(got) + "```\n")
 		}
-		t.Errorf("%s\n(-document +answer):\n%s", command, cmp.Diff(want, got))
+		t.Errorf("answer to %s\n(-document +answer):\n%s", command, cmp.Diff(want, got))
 		return block
 	})
 	if examples < 20 {
-		t.Errorf("only %d examples were found", examples)
+		t.Errorf("found %d examples in %s, want at least 20", examples, docsFile)
 	}
 	for key := range h.routes(t) {
-		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // the document has the routes of the default board instead
-			t.Errorf("%s has no example in %s", key, docsFile)
+		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // for these, the document has the routes without a board
+			t.Errorf("the route %s has no example in %s", key, docsFile)
 		}
 	}
 	if *update {
@@ -112,7 +113,7 @@ func (h *harness) curl(t *testing.T, command string) (method, path, answer strin
 	}
 	path, ok := strings.CutPrefix(url, "localhost:8080")
 	if !ok {
-		t.Fatalf("%s: what is %q?", command, url)
+		t.Fatalf("%s: cannot use the argument %q, want a URL at localhost:8080", command, url)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -145,8 +146,8 @@ func (h *harness) curl(t *testing.T, command string) (method, path, answer strin
 	}
 }
 
-// words splits a command into words as a shell does. It knows only the syntax that the
-// document uses.
+// words splits a command into words as a shell does. It supports only the syntax that
+// the document uses.
 func words(s string) []string {
 	var args []string
 	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(s, -1) {
@@ -155,7 +156,7 @@ func words(s string) []string {
 	return args
 }
 
-// pretty formats an answer for readers: long JSON gets several lines.
+// pretty formats an answer for readers: it breaks long JSON into several lines.
 func pretty(answer string) string {
 	var out bytes.Buffer
 	for line := range strings.Lines(answer) {
@@ -177,8 +178,8 @@ func pretty(answer string) string {
 	})
 }
 
-// agrees reports whether the text matches the pattern, in which … stands for any text.
-// Spaces and line breaks are equal.
+// agrees reports whether the text matches the pattern. In the pattern, … means any text,
+// and spaces and line breaks are equal.
 func agrees(pattern, text string) bool {
 	parts := strings.Split(oneLine(pattern), "…")
 	for i := range parts {
@@ -192,7 +193,7 @@ func oneLine(text string) string {
 	return strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(strings.Join(strings.Fields(text), " "))
 }
 
-// vary replaces the parts of an answer that differ in each run by ….
+// vary replaces the parts of an answer that differ in each run with ….
 func vary(answer string) string {
 	for pattern, text := range map[string]string{
 		`"[A-Z2-7]{26}"`:            `"…"`, // a match id that the server generated

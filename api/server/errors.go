@@ -18,16 +18,17 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/auth"
 )
 
-// errorDomain is the domain of every ErrorInfo.
+// errorDomain is the value of the field Domain in every ErrorInfo.
 const errorDomain = "leaderboard"
 
-// codeOf maps each error of the root package to a code and to a reason for programs.
-// The first row that matches an error applies. If verbatim is set, the caller
-// receives the whole text of the error, because such texts are written for callers.
-// Otherwise the caller receives only the text of the row's err, and the log has the
-// cause. The advice is appended in both cases.
+// codeOf maps each error of the root package to a gRPC code and to a reason that
+// programs can compare. The first row that matches an error applies. If verbatim is set,
+// the caller receives the whole text of the error, because such texts are written for
+// callers. Otherwise the caller receives only the text of the row's err, and the server
+// logs the cause. The advice is appended in both cases.
 //
-// The reason SEASON_OPEN is reserved: it was documented, although no call answered it.
+// New errors must not use the reason SEASON_OPEN: earlier documentation listed it,
+// although no call returned it.
 var codeOf = []struct {
 	err      error
 	code     codes.Code
@@ -35,7 +36,8 @@ var codeOf = []struct {
 	verbatim bool
 	advice   string
 }{
-	// ErrFormat comes first, because an error about stored bytes may wrap any other.
+	// ErrFormat comes first, because an error about stored bytes may wrap other errors
+	// of this table.
 	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false, ""},
 	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true, ""},
 	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
@@ -53,16 +55,15 @@ var codeOf = []struct {
 	{context.Canceled, codes.Canceled, "CANCELED", false, ""},
 }
 
-// retryAfter is the delay before a retry that an answer suggests, except when a rate
-// limit determines the delay.
+// retryAfter is the delay that answers suggest before a retry. If a call exceeded a rate
+// limit, the limit determines the delay instead.
 const retryAfter = time.Second
 
 // packagePrefix matches the package names at the start of a wrapped error.
 var packagePrefix = regexp.MustCompile(`^([a-z]+: )+`)
 
-// toStatus returns the status that the caller receives for err. If err is nil or a
-// status already, toStatus returns it unchanged. An error without a rule becomes
-// INTERNAL.
+// toStatus returns the status that the caller receives for err. If err is nil or already
+// a status, toStatus returns err. If err has no row in codeOf, the status is INTERNAL.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -104,13 +105,13 @@ func toStatus(err error) error {
 	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
 }
 
-// tooMany returns a RESOURCE_EXHAUSTED status that suggests to try again after
-// retryAfter.
+// tooMany returns a RESOURCE_EXHAUSTED status that suggests a retry after retryAfter.
 func tooMany(reason, message string) error {
 	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }
 
-// violations describes the errors of fields in words and for programs.
+// violations returns the errors of fields as a text for people, and as an error detail
+// for programs.
 func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadRequest) {
 	bad := &errdetails.BadRequest{}
 	var texts []string
@@ -124,8 +125,8 @@ func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadReques
 	return strings.Join(texts, "; "), bad
 }
 
-// Bounds on the text of an error. gRPC sends the text in headers, whose size proxies
-// limit, and the text may quote a long part of a request.
+// Bounds on the text of an error. The text may quote a long part of a request, but gRPC
+// sends it in headers, and proxies limit the size of headers.
 const (
 	maxViolations = 20
 	maxTextBytes  = 512
@@ -156,7 +157,7 @@ func newStatus(code codes.Code, message string, details ...protoadapt.MessageV1)
 
 // fieldErrors returns every FieldError in the tree of err.
 func fieldErrors(err error) []*leaderboard.FieldError {
-	// A type assertion, because errors.As finds only the first of several joined errors.
+	// errors.As would find only the first of several joined errors.
 	if f, ok := err.(*leaderboard.FieldError); ok { //nolint:errorlint // see above
 		return []*leaderboard.FieldError{f}
 	}

@@ -23,7 +23,7 @@ import (
 func TestEveryErrorHasACode(t *testing.T) {
 	files, err := filepath.Glob("../../*.go")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("the root's files: %v, %v", files, err)
+		t.Fatalf("found the files %v of the root package, error %v; want at least one file", files, err)
 	}
 	var declared []string
 	for _, file := range files {
@@ -71,8 +71,8 @@ func parse(t *testing.T, file string) *ast.File {
 	return f
 }
 
-// The reasons in codeOf are in the documentation of the API, and no other reason is
-// documented as an error that has a row there.
+// docs/api.md names the reasons in codeOf, except those of internal errors and canceled
+// calls.
 func TestReasonsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
@@ -81,36 +81,36 @@ func TestReasonsAreDocumented(t *testing.T) {
 	for _, row := range codeOf {
 		internal := row.code == codes.Internal || row.code == codes.Canceled
 		if got := strings.Contains(string(doc), "`"+row.reason+"`"); got == internal {
-			t.Errorf("docs/api.md names %s: %v", row.reason, got)
+			t.Errorf("docs/api.md names the reason %s: %v, want %v", row.reason, got, !internal)
 		}
 	}
 	if strings.Contains(string(doc), "SEASON_OPEN") {
-		t.Error("docs/api.md names SEASON_OPEN, which no call answers")
+		t.Error("docs/api.md names the reason SEASON_OPEN, which no call returns")
 	}
 }
 
-// The caller receives the whole text of an error only if its row in codeOf is verbatim.
-// For all other errors the cause stays hidden. No text begins with a package's name.
+// The caller receives the cause of an error only if the error's row in codeOf is
+// verbatim. No text begins with the name of a package.
 func TestCallersLearnNoCause(t *testing.T) {
 	cause := errors.New("dial tcp 10.0.0.7:9042: password=hunter2")
 	for _, row := range codeOf {
 		err := toStatus(fmt.Errorf("pebble: get: %w: %w", row.err, cause))
 		s := status.Convert(err)
 		if s.Code() != row.code {
-			t.Errorf("%v is %v, want %v", row.err, s.Code(), row.code)
+			t.Errorf("the code of %v is %v, want %v", row.err, s.Code(), row.code)
 		}
 		if !row.verbatim && strings.Contains(s.Message(), "hunter2") {
-			t.Errorf("%v shows its cause: %s", row.err, s.Message())
+			t.Errorf("the text for %v is %q, want it without the cause", row.err, s.Message())
 		}
 		if strings.HasPrefix(s.Message(), "pebble:") {
-			t.Errorf("%v names a package: %s", row.err, s.Message())
+			t.Errorf("the text for %v is %q, want it without the package's name", row.err, s.Message())
 		}
 	}
 	if s := status.Convert(toStatus(cause)); s.Code() != codes.Internal || s.Message() != "internal error" {
-		t.Errorf("an unknown error is %v", s)
+		t.Errorf("the status of an unknown error is %v, want INTERNAL with the text \"internal error\"", s)
 	}
 	if toStatus(nil) != nil {
-		t.Error("nil became an error")
+		t.Error("toStatus(nil) returns an error, want nil")
 	}
 }
 
@@ -120,7 +120,7 @@ func TestFieldErrorsAreAllNamed(t *testing.T) {
 		fmt.Errorf("inner: %w", &leaderboard.FieldError{Field: "b", Problem: "y"}),
 	))
 	if got := messageOf(err); got != "a: x; b: y" {
-		t.Errorf("the message is %q", got)
+		t.Errorf("the message is %q, want \"a: x; b: y\"", got)
 	}
 	// An error in stored bytes is not an error of the caller.
 	stored := fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, &leaderboard.FieldError{Field: "a", Problem: "x"})
@@ -139,10 +139,10 @@ func TestErrorsAreBounded(t *testing.T) {
 	for _, err := range []error{errors.Join(errs...), errs[0], fmt.Errorf("season %s: %w", long, leaderboard.ErrSeasonNotFound)} {
 		p := status.Convert(toStatus(err)).Proto()
 		if size := proto.Size(p); size > 64<<10 {
-			t.Errorf("the status of %.20s… has %d bytes", err, size)
+			t.Errorf("the status of %.20s… has %d bytes, want at most 64 KiB", err, size)
 		}
 	}
 	if got := messageOf(errors.Join(errs...)); !strings.HasSuffix(got, "; and 980 more") {
-		t.Errorf("the message ends with %s", got[len(got)-40:])
+		t.Errorf("the message ends with %q, want \"; and 980 more\"", got[len(got)-40:])
 	}
 }

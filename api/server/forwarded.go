@@ -16,9 +16,9 @@ import (
 const forwardedFor = "X-Forwarded-For"
 
 // client returns the address of the client behind trusted proxies. remote is the
-// address of the connection, and forwarded has the values of X-Forwarded-For: each
-// proxy appends the address from which it was called. So the client is the right-most
-// address that is no trusted proxy; everything left of it may be made up.
+// address of the connection, and forwarded has the values of X-Forwarded-For. Each
+// proxy appends the address of its own caller. So the client is the right-most address
+// that is not a trusted proxy. Addresses to the left of it may be forged.
 func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 	if len(s.options.TrustedProxies) == 0 || len(forwarded) == 0 || remote == nil {
 		return remote
@@ -33,7 +33,7 @@ func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 			break
 		}
 		if ip, ok = parseAddr(strings.TrimSpace(hop)); !ok {
-			break // the last proxy that is known counts as the client
+			break // the proxy with the last valid address counts as the client
 		}
 		client = httpAddr(netip.AddrPortFrom(ip, 0).String())
 	}
@@ -44,7 +44,7 @@ func (s *Server) trusts(ip netip.Addr) bool {
 	return slices.ContainsFunc(s.options.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// parseAddr reads an IP address, which may have a port.
+// parseAddr parses an IP address, with or without a port.
 func parseAddr(text string) (netip.Addr, bool) {
 	if ap, err := netip.ParseAddrPort(text); err == nil {
 		return ap.Addr().Unmap().WithZone(""), true
@@ -53,8 +53,8 @@ func parseAddr(text string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-// withClient returns ctx with the client of a gRPC call as its peer. The gateway has
-// done so for calls of REST.
+// withClient returns ctx with the client of a gRPC call as its peer. For REST calls,
+// ctx already has the client as its peer.
 func (s *Server) withClient(ctx context.Context) context.Context {
 	p, ok := peer.FromContext(ctx)
 	if !ok || len(s.options.TrustedProxies) == 0 || admissionFrom(ctx) != nil {

@@ -31,7 +31,8 @@ type reply struct {
 	Header     http.Header
 }
 
-// request sends a request over a socket. header has the fields as name, value, …
+// request sends a request over a socket. header has the names and values of header
+// fields, alternately. It returns the answer and its body.
 func request(t *testing.T, method, url, body string, header ...string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -62,24 +63,25 @@ func TestProbesOfTheirOwn(t *testing.T) {
 	t.Cleanup(admin.Close)
 	for path, withoutAdmin := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
 		if res, _ := request(t, "GET", "http://"+rest+path, ""); res.StatusCode != http.StatusNotFound {
-			t.Errorf("the public port answers %s with %s", path, res.Status)
+			t.Errorf("with SeparateProbes, the public port answers %s with %s, want 404", path, res.Status)
 		}
 		if res, _ := request(t, "GET", "http://"+open+path, ""); res.StatusCode != withoutAdmin {
-			t.Errorf("without another listener, the public port answers %s with %s", path, res.Status)
+			t.Errorf("without SeparateProbes, the public port answers %s with %s, want %d", path, res.Status, withoutAdmin)
 		}
 		if res, _ := request(t, "GET", admin.URL+path, ""); res.StatusCode != http.StatusOK {
-			t.Errorf("the admin port answers %s with %s", path, res.Status)
+			t.Errorf("the admin port answers %s with %s, want 200", path, res.Status)
 		}
 	}
 	if res, body := request(t, "GET", admin.URL+"/metrics", ""); !strings.Contains(body, "leaderboard_api_panics_total") {
-		t.Errorf("the admin port's metrics are %s %s", res.Status, body)
+		t.Errorf("the admin port's metrics are %s %s, want leaderboard_api_panics_total", res.Status, body)
 	}
 	if res, _ := request(t, "GET", admin.URL+"/v1/scores", ""); res.StatusCode != http.StatusNotFound {
-		t.Errorf("the admin port answers the API with %s", res.Status)
+		t.Errorf("the admin port answers /v1/scores with %s, want 404", res.Status)
 	}
 }
 
-// limitedPeers returns a harness that admits one call without a key from each address.
+// limitedPeers starts a server that admits one call without a key from each address. It
+// returns the addresses of REST and gRPC.
 func limitedPeers(t *testing.T, proxies ...string) (rest, overGRPC string) {
 	t.Helper()
 	o := Options{PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.0001, Burst: 1}}}
@@ -94,7 +96,7 @@ func TestForwardedClientsAreLimitedEach(t *testing.T) {
 		name          string
 		proxies       []string
 		first, second []string // X-Forwarded-For of two calls
-		same          bool     // whether both count as one client
+		same          bool     // whether both calls count as calls of one client
 	}{
 		{"no proxy is trusted", nil, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
 		{"another proxy is trusted", []string{"10.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
@@ -103,7 +105,7 @@ func TestForwardedClientsAreLimitedEach(t *testing.T) {
 		{"the client's own header is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1, 192.0.2.1"}, []string{"203.0.113.2, 192.0.2.1"}, true},
 		{"the client's own header line is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1", "192.0.2.1"}, []string{"203.0.113.2", "192.0.2.1"}, true},
 		{"several proxies", []string{"127.0.0.0/8", "10.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1, 10.1.1.2"}, []string{"192.0.2.2,10.1.1.1"}, false},
-		{"a proxy that pretends", []string{"127.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1"}, []string{"192.0.2.2, 10.1.1.1"}, true},
+		{"a proxy that is not trusted", []string{"127.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1"}, []string{"192.0.2.2, 10.1.1.1"}, true},
 		{"ports", []string{"127.0.0.0/8"}, []string{"192.0.2.1:1000"}, []string{"192.0.2.1:2000"}, true},
 		{"IPv6 of one network", []string{"127.0.0.0/8"}, []string{"[2001:db8::1]:1000"}, []string{"2001:db8::2"}, true},
 		{"IPv6 of two networks", []string{"127.0.0.0/8"}, []string{"2001:db8:0:1::1"}, []string{"2001:db8:0:2::1"}, false},
@@ -127,7 +129,8 @@ func TestForwardedClientsAreLimitedEach(t *testing.T) {
 			if res, body := request(t, "GET", "http://"+rest+"/v1/scores", "", header(tt.second)...); res.StatusCode != want {
 				t.Errorf("REST answers the second call with %s %s, want %d", res.Status, body, want)
 			}
-			// The limits of gRPC and REST are shared, so gRPC has a server of its own.
+			// REST and gRPC of one server share the limits, so gRPC is tested on a new
+			// server.
 			_, overGRPC := limitedPeers(t, tt.proxies...)
 			c := pb.NewLeaderboardServiceClient(dial(t, overGRPC))
 			call := func(values []string) codes.Code {
@@ -159,10 +162,10 @@ func TestStreamsCountTheForwardedClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := watch("192.0.2.2"); err != nil {
-		t.Errorf("the second client is refused: %v", err)
+		t.Errorf("watch of the second client: %v, want nil", err)
 	}
 	if err := watch("192.0.2.1"); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("the first client watches twice: %v", err)
+		t.Errorf("second watch of the first client: %v, want RESOURCE_EXHAUSTED", err)
 	}
 }
 
@@ -186,28 +189,28 @@ func TestCORS(t *testing.T) {
 		name := tt.server + " from " + tt.origin
 		read, _ := request(t, "GET", "http://"+tt.server+"/v1/scores", "", "Origin", tt.origin)
 		if got := read.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed || read.StatusCode != http.StatusOK {
-			t.Errorf("%s: a read answers %s and allows %q, want %q", name, read.Status, got, tt.allowed)
+			t.Errorf("%s: a read answers %s and allows the origin %q, want 200 and %q", name, read.Status, got, tt.allowed)
 		}
 		if got := read.Header.Get("Access-Control-Allow-Credentials"); got != "" {
-			t.Errorf("%s: credentials are allowed: %q", name, got)
+			t.Errorf("%s: Access-Control-Allow-Credentials is %q, want it absent", name, got)
 		}
 		pre, _ := request(t, "OPTIONS", "http://"+tt.server+"/v1/scores", "", append(slices.Clone(preflight), "Origin", tt.origin)...)
 		if got := pre.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed {
-			t.Errorf("%s: the preflight allows %q, want %q", name, got, tt.allowed)
+			t.Errorf("%s: the preflight allows the origin %q, want %q", name, got, tt.allowed)
 		}
-		// A browser sends this without asking first.
+		// A browser sends such a request without a preflight.
 		post, _ := request(t, "POST", "http://"+tt.server+"/v1/scores", `{"user_id":"u","points":1}`, "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain")
 		if post.StatusCode != tt.post {
 			t.Errorf("%s: a submit without a key answers %s, want %d", name, post.Status, tt.post)
 		}
 		probe, _ := request(t, "GET", "http://"+tt.server+"/metrics", "", "Origin", tt.origin)
 		if got := probe.Header.Get("Access-Control-Allow-Origin"); got != "" {
-			t.Errorf("%s: pages of %q may read the metrics", name, got)
+			t.Errorf("%s: the metrics allow the origin %q, want none", name, got)
 		}
 	}
-	// Errors have the header too, or the page could not read them.
+	// Errors also have the header: without it, a page cannot read them.
 	if res, _ := request(t, "GET", "http://"+rest+"/v1/boards/none/scores", "", "Origin", page); res.StatusCode != http.StatusNotFound || res.Header.Get("Access-Control-Allow-Origin") != page {
-		t.Errorf("an error answers %s and allows %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"))
+		t.Errorf("an error answers %s and allows the origin %q, want 404 and %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"), page)
 	}
 }
 
@@ -217,11 +220,11 @@ func TestFraming(t *testing.T) {
 	for _, path := range []string{"/", "/openapi.json"} {
 		res, _ := request(t, "GET", "http://"+closed+path, "")
 		if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "frame-ancestors 'none'") || res.Header.Get("X-Frame-Options") != "DENY" {
-			t.Errorf("%s may be framed: %q, %q", path, csp, res.Header.Get("X-Frame-Options"))
+			t.Errorf("%s without FrameAncestors: policy %q, X-Frame-Options %q; want 'none' and DENY", path, csp, res.Header.Get("X-Frame-Options"))
 		}
 		res, _ = request(t, "GET", "http://"+open+path, "")
 		if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "frame-ancestors 'self' https://portal.example") || res.Header.Get("X-Frame-Options") != "" {
-			t.Errorf("%s may not be framed: %q, %q", path, csp, res.Header.Get("X-Frame-Options"))
+			t.Errorf("%s with FrameAncestors: policy %q, X-Frame-Options %q; want the origins and no X-Frame-Options", path, csp, res.Header.Get("X-Frame-Options"))
 		}
 	}
 }
@@ -248,19 +251,19 @@ func TestPublicReadsMayBeCached(t *testing.T) {
 		{"a lookup", rest, "POST", "/v1/boards/default/scores:lookup", nil, "no-store"},
 		{"the metrics", rest, "GET", "/metrics", nil, "no-store"},
 		{"a server that needs keys", closed, "GET", "/v1/scores", nil, "no-store"},
-		{"no setting", plain, "GET", "/v1/scores", nil, "no-store"},
+		{"a server without PublicCacheControl", plain, "GET", "/v1/scores", nil, "no-store"},
 	} {
 		res, _ := request(t, tt.method, "http://"+tt.server+tt.path, `{}`, tt.header...)
 		if got := res.Header.Get("Cache-Control"); got != tt.want {
 			t.Errorf("%s: Cache-Control = %q (%s), want %q", tt.name, got, res.Status, tt.want)
 		}
 		if tt.want == want && !slices.Contains(strings.Split(strings.Join(res.Header.Values("Vary"), ", "), ", "), "Authorization") {
-			t.Errorf("%s: Vary = %q", tt.name, res.Header.Values("Vary"))
+			t.Errorf("%s: Vary = %q, want it with Authorization", tt.name, res.Header.Values("Vary"))
 		}
 	}
 	header, _ := openEvents(t, rest)
 	if got := header.Get("Cache-Control"); got != "no-store" {
-		t.Errorf("a stream: Cache-Control = %q", got)
+		t.Errorf("a stream: Cache-Control = %q, want no-store", got)
 	}
 }
 
@@ -299,15 +302,15 @@ func TestGzip(t *testing.T) {
 		res, zipped := request(t, "GET", "http://"+rest+path, "", "Accept-Encoding", "gzip")
 		r, err := gzip.NewReader(strings.NewReader(zipped))
 		if err != nil || res.Header.Get("Content-Encoding") != "gzip" || !strings.Contains(res.Header.Get("Vary"), "Accept-Encoding") {
-			t.Fatalf("%s is not compressed: %v, %v", path, err, res.Header)
+			t.Fatalf("%s is not compressed: %v, header %v", path, err, res.Header)
 		}
 		text, err := io.ReadAll(r)
 		if err != nil || string(text) != plain || len(zipped) > len(plain)/2 {
-			t.Errorf("%s: %d bytes become %d, and then %d (%v)", path, len(plain), len(zipped), len(text), err)
+			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want at most half and then the same text", path, len(plain), len(zipped), len(text), err)
 		}
 	}
-	// A short answer is not worth it. An answer with a secret must not be compressed
-	// beside text of the caller: its length would tell about the secret.
+	// Short answers are not compressed. Neither are answers that contain a secret and text
+	// from the caller: their compressed length would reveal parts of the secret.
 	for _, tt := range [][2]string{{"GET", "/v1/scores?limit=1"}, {"POST", "/v1/keys"}} {
 		body := ""
 		if tt[0] == "POST" {
@@ -315,14 +318,14 @@ func TestGzip(t *testing.T) {
 		}
 		res, _ := request(t, tt[0], "http://"+rest+tt[1], body, "Accept-Encoding", "gzip", "Authorization", key)
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Encoding") != "" {
-			t.Errorf("%s: %s, Content-Encoding %q", tt, res.Status, res.Header.Get("Content-Encoding"))
+			t.Errorf("%s: %s, Content-Encoding %q; want 200 and no encoding", tt, res.Status, res.Header.Get("Content-Encoding"))
 		}
 	}
-	for range 20 { // a long answer for administrators
+	for range 20 { // create keys, so that the list of keys is long
 		request(t, "POST", "http://"+rest+"/v1/keys", fmt.Sprintf(`{"name":%q,"scopes":["read"]}`, strings.Repeat("n", 100)), "Authorization", key)
 	}
 	if res, body := request(t, "GET", "http://"+rest+"/v1/keys", "", "Accept-Encoding", "gzip", "Authorization", key); res.Header.Get("Content-Encoding") != "" || len(body) < 2000 {
-		t.Errorf("the list of keys (%d bytes) is compressed", len(body))
+		t.Errorf("the list of keys has %d bytes and Content-Encoding %q, want at least 2000 bytes and no encoding", len(body), res.Header.Get("Content-Encoding"))
 	}
 }
 
@@ -331,7 +334,7 @@ func TestGzipKeepsEventsFlowing(t *testing.T) {
 	rest, _ := h.onSockets()
 	header, events := openEvents(t, rest)
 	if got := header.Get("Content-Encoding"); got != "" {
-		t.Fatalf("events are compressed: %q", got)
+		t.Fatalf("Content-Encoding of a stream of events is %q, want none", got)
 	}
 	next := func() (list struct{ Count int }) {
 		for events.Scan() {
@@ -346,10 +349,10 @@ func TestGzipKeepsEventsFlowing(t *testing.T) {
 		return list
 	}
 	if list := next(); list.Count != 0 {
-		t.Errorf("the first event has %d entries", list.Count)
+		t.Errorf("the first event has %d entries, want 0", list.Count)
 	}
 	request(t, "POST", "http://"+rest+"/v1/scores", `{"user_id":"u","match_id":"m","points":1}`, "Authorization", "Bearer "+h.keys["submit"])
-	if list := next(); list.Count != 1 { // arrives although the stream goes on
-		t.Errorf("the event after a submit has %d entries", list.Count)
+	if list := next(); list.Count != 1 { // the event arrives before the stream ends
+		t.Errorf("the event after a submit has %d entries, want 1", list.Count)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// gateway turns REST requests into gRPC calls on an in-process connection. It does
-// not answer an invalid request itself. It stores the error in the call's admission,
-// and the interceptors refuse the call.
+// gateway turns REST requests into gRPC calls on an in-process connection. If a request
+// is invalid, gateway stores the error in the call's admission and still makes the call.
+// The interceptors then refuse the call with this error.
 type gateway struct {
 	*runtime.ServeMux
 	admission func(ctx context.Context, authorization []string, method string) *admission
@@ -35,8 +35,8 @@ type route struct {
 	method  string // full name in gRPC
 	streams bool
 	// body is the type of the message in the HTTP body. It is nil if the route has no
-	// body. If all is set, the message in the body is the whole gRPC request;
-	// otherwise it is one field of the request.
+	// body. If all is set, the message is the whole gRPC request; otherwise the message
+	// is one field of the request.
 	body protoreflect.MessageType
 	all  bool
 	// query maps the name of each query parameter to its field.
@@ -121,14 +121,14 @@ func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 	return "", ""
 }
 
-// pattern returns a path template in the form that [runtime.HTTPPattern] returns:
-// with {board=*} instead of {board}.
+// pattern converts a path template to the form that [runtime.HTTPPattern] returns: it
+// writes {board=*} instead of {board}.
 func pattern(template string) string { return strings.ReplaceAll(template, "}", "=*}") }
 
 // ServeHTTP serves the paths under /v1/.
 func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// If RawPath is set, ServeMux splits RawPath and then unescapes each segment.
-	// Otherwise ServeMux would split Path, which is unescaped already, and unescape
+	// RawPath must be set: the gateway's ServeMux then splits RawPath and unescapes each
+	// segment. Otherwise it would split Path, which is already unescaped, and unescape
 	// the segments a second time.
 	u := *r.URL
 	u.RawPath = u.EscapedPath()
@@ -137,9 +137,10 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gw.ServeMux.ServeHTTP(w, r)
 }
 
-// admit runs before the generated code. It asks the guard about a request. If the guard
-// admits the call, admit reads and checks the body. It passes the guard's decision, or
-// the error of an invalid request, to the interceptors.
+// admit runs before the generated code of the gateway. It lets the guard decide about a
+// request. If the guard admits the call, admit reads and checks the body and the query.
+// It passes the guard's decision, or the error of an invalid request, to the
+// interceptors.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		matched, _ := runtime.HTTPPattern(r.Context())
@@ -157,26 +158,27 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			a.refusal = toStatus(a.refusal)
 		}
 		if a.refusal != nil {
-			// The generated code would answer an invalid body or query with its own error.
+			// Remove the body and the query: the generated code would answer invalid ones
+			// with an error of its own.
 			b, r.URL.RawQuery = &body{}, ""
-			// net/http cancels the context of a request whose body it cannot read. The
-			// interceptors must still refuse the call with the error in a.
+			// net/http cancels the context if it cannot read the body. The interceptors
+			// must still refuse the call, with the error in a.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
 		} else {
-			_ = connection.SetReadDeadline(time.Time{}) // the deadline would end a stream
+			_ = connection.SetReadDeadline(time.Time{}) // a deadline would end streams
 		}
 		r.Body = b
-		r.Header.Set("Content-Type", "application/json") // curl -d sends the type of a form
+		r.Header.Set("Content-Type", "application/json") // curl -d sends the content type of forms
 		r.Header.Del("Accept")
 		if rt.streams {
-			w.Header().Set("Content-Type", ndjson) // the answer to a stream without messages has this type
+			w.Header().Set("Content-Type", ndjson) // the content type of a stream that ends without a message
 		}
 		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
 			r.Header.Set("Accept", eventStream)
-			w.Header().Set("X-Accel-Buffering", "no") // nginx and other proxies would buffer events
+			w.Header().Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
-		if rt.streams || scopeOf(rt.method) != auth.Read { // answers of other scopes may hold secrets
+		if rt.streams || scopeOf(rt.method) != auth.Read { // answers to submitters and administrators may contain secrets
 			next(w, r, params)
 			return
 		}

@@ -31,8 +31,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// harness is a server over a store in memory, with a key of each scope. Tests call it
-// over REST and gRPC.
+// harness is a server whose store is in memory. It has a key for each scope. Tests call
+// it over REST and gRPC.
 type harness struct {
 	*Server
 	t       testing.TB
@@ -41,11 +41,10 @@ type harness struct {
 	http    *httptest.Server
 	conn    *grpc.ClientConn
 	log     *lockedBuffer
-	keys    map[string]string // by scope
+	keys    map[string]string // the secrets of keys, by scope or by a name that the test chose
 }
 
-// newHarness starts a server with the default board. With o.Insecure, requests
-// carry no key.
+// newHarness starts a server with the default board.
 func newHarness(t testing.TB, o Options) *harness {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -93,7 +92,7 @@ func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harne
 	return h
 }
 
-// in returns a copy of h that reports failures to t, for a subtest.
+// in returns a copy of h for a subtest. The copy reports failures to t.
 func (h *harness) in(t testing.TB) *harness {
 	part := *h
 	part.t = t
@@ -102,7 +101,8 @@ func (h *harness) in(t testing.TB) *harness {
 
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
 
-// as returns a context with the key of a scope, for gRPC. Without a scope, it has no key.
+// as returns a context for gRPC calls with the key of a scope. If scope is empty, the
+// context has no key.
 func (h *harness) as(scope string) context.Context {
 	if scope == "" {
 		return h.t.Context()
@@ -115,11 +115,11 @@ type answer struct {
 	status int
 	header http.Header
 	raw    string
-	body   map[string]any // nil unless it is a JSON object
+	body   map[string]any // raw, decoded; nil unless raw is a JSON object
 }
 
-// do sends a request with the key of a scope. body is a text, or a value that do
-// encodes as JSON.
+// do sends a REST request with the key of a scope. If scope has no key, the request has
+// no key. body is a string, or a value that do encodes as JSON, or nil.
 func (h *harness) do(scope, method, path string, body any) answer {
 	h.t.Helper()
 	var data []byte
@@ -163,12 +163,13 @@ func (h *harness) must(scope, method, path string, body any) map[string]any {
 	h.t.Helper()
 	a := h.do(scope, method, path, body)
 	if a.status != http.StatusOK {
-		h.t.Fatalf("%s %s: %d %s", method, path, a.status, a.raw)
+		h.t.Fatalf("%s %s: %d %s, want 200", method, path, a.status, a.raw)
 	}
 	return a.body
 }
 
-// get walks a JSON value by keys and indexes.
+// get returns the part of a JSON value at a path of keys and indexes, or nil if there is
+// no such part.
 func get(v any, path ...any) any {
 	for _, p := range path {
 		switch p := p.(type) {
@@ -186,7 +187,7 @@ func get(v any, path ...any) any {
 	return v
 }
 
-// violations returns the fields that an error names.
+// violations returns the invalid fields that an error names.
 func (a answer) violations() []string {
 	var fields []string
 	details, _ := a.body["details"].([]any)
@@ -239,7 +240,7 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited 10 s for %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

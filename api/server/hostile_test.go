@@ -30,19 +30,19 @@ import (
 func TestBadBodies(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, tt := range []struct{ name, body, field, says string }{
-		{"nothing", ``, "user_id,points", "is required"},
+		{"an empty body", ``, "user_id,points", "is required"},
 		{"no JSON", `hello`, "body", "not valid JSON"},
 		{"a list", `[]`, "body", "must be a JSON object"},
 		{"null", `null`, "body", "must be a JSON object"},
 		{"a number", `7`, "body", "must be a JSON object"},
-		{"cut off", `{"user_id":"u"`, "body", "not valid JSON"},
-		{"more after the end", `{"user_id":"u","points":1}{}`, "body", "more after the JSON object"},
-		{"an unknown field", `{"user_id":"u","points":1,"bogus":true}`, "bogus", "is unknown; known are user_id"},
-		{"a camel-case name", `{"userId":"u","points":1}`, "userId", "is unknown"},
-		{"another case", `{"User_ID":"u","points":1}`, "User_ID", "is unknown"},
+		{"an incomplete object", `{"user_id":"u"`, "body", "not valid JSON"},
+		{"text after the object", `{"user_id":"u","points":1}{}`, "body", "more text after the JSON object"},
+		{"an unknown field", `{"user_id":"u","points":1,"bogus":true}`, "bogus", "is unknown; the known fields are user_id"},
+		{"a field name in camel case", `{"userId":"u","points":1}`, "userId", "is unknown"},
+		{"a field name with capital letters", `{"User_ID":"u","points":1}`, "User_ID", "is unknown"},
 		{"the board in the body", `{"board":"x","user_id":"u","points":1}`, "board", "is unknown"},
 		{"a key given twice", `{"user_id":"u","points":1,"points":2}`, "points", "is given twice"},
-		{"a parameter in the body", `{"user_id":"u","points":1,"no_wait":true}`, "no_wait", "is unknown"},
+		{"a query parameter in the body", `{"user_id":"u","points":1,"no_wait":true}`, "no_wait", "is unknown"},
 		{"a fraction", `{"user_id":"u","points":1.5}`, "points", "is not an integer"},
 		{"a fraction in a string", `{"user_id":"u","points":"1.5"}`, "points", "is not an integer"},
 		{"NaN", `{"user_id":"u","points":NaN}`, "points", "not valid JSON"},
@@ -50,16 +50,16 @@ func TestBadBodies(t *testing.T) {
 		{"infinity", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
 		{"a word", `{"user_id":"u","points":"many"}`, "points", "is not an integer"},
 		{"true", `{"user_id":"u","points":true}`, "points", "is not an integer"},
-		{"a list for a number", `{"user_id":"u","points":[1]}`, "points", "is not an integer"},
-		{"an object for a number", `{"user_id":"u","points":{}}`, "points", "is not an integer"},
+		{"a list instead of a number", `{"user_id":"u","points":[1]}`, "points", "is not an integer"},
+		{"an object instead of a number", `{"user_id":"u","points":{}}`, "points", "is not an integer"},
 		{"null points", `{"user_id":"u","points":null}`, "points", "is required"},
 		{"2^53 + 1", `{"user_id":"u","points":9007199254740993}`, "points", "is not in the range -9007199254740992 to 9007199254740992"},
 		{"-2^53 - 1", `{"user_id":"u","points":-9007199254740993}`, "points", "is not in the range -9007199254740992"},
 		{"2^63", `{"user_id":"u","points":9223372036854775808}`, "points", "is not an integer within ±2^53"},
-		{"a number for a string", `{"user_id":7,"points":1}`, "user_id", "must be a string"},
+		{"a number instead of a string", `{"user_id":7,"points":1}`, "user_id", "must be a string"},
 		{"no user", `{"points":1}`, "user_id", "is required"},
 		{"an empty user", `{"user_id":"","points":1}`, "user_id", "is required"},
-		{"129 bytes", `{"user_id":"` + strings.Repeat("u", 129) + `","points":1}`, "user_id", "at most 128"},
+		{"a user id of 129 bytes", `{"user_id":"` + strings.Repeat("u", 129) + `","points":1}`, "user_id", "at most 128"},
 		{"a control character", `{"user_id":"a\u0007b","points":1}`, "user_id", "unprintable"},
 		{"a null byte", `{"user_id":"a\u0000b","points":1}`, "user_id", "unprintable"},
 		{"a right-to-left override", `{"user_id":"a\u202eb","points":1}`, "user_id", "unprintable"},
@@ -69,24 +69,24 @@ func TestBadBodies(t *testing.T) {
 		{"a negative revision", `{"user_id":"u","points":1,"revision":-1}`, "revision", "is not in the range 0 to"},
 		{"score on a sum board", `{"user_id":"u","score":1}`, "score", "takes points, not score"},
 		{"score and points", `{"user_id":"u","score":1,"points":1}`, "score", "takes points, not score"},
-		{"neither", `{"user_id":"u"}`, "points", "is required"},
-		{"no time", `{"user_id":"u","points":1,"achieved_at":"yesterday"}`, "achieved_at", "must be a time such as"},
+		{"neither score nor points", `{"user_id":"u"}`, "points", "is required"},
+		{"a time that is not in RFC 3339", `{"user_id":"u","points":1,"achieved_at":"yesterday"}`, "achieved_at", "must be a time such as"},
 		{"a time as a number", `{"user_id":"u","points":1,"achieved_at":1700000000}`, "achieved_at", "must be a time such as"},
-		{"the future", `{"user_id":"u","points":1,"achieved_at":"2999-01-01T00:00:00Z"}`, "achieved_at", "ahead of the server's clock"},
-		{"year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "outside the years"},
-		{"tie-breakers of no board", `{"user_id":"u","points":1,"tie_breakers":[1]}`, "tie_breakers", "the board has 0"},
-		{"a tie-breaker that is none", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
+		{"a time in the future", `{"user_id":"u","points":1,"achieved_at":"2999-01-01T00:00:00Z"}`, "achieved_at", "ahead of the server's clock"},
+		{"the first instant of year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "outside the years"},
+		{"a tie-breaker on a board without tie-breakers", `{"user_id":"u","points":1,"tie_breakers":[1]}`, "tie_breakers", "the board has 0"},
+		{"a tie-breaker that is no integer", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
 		{"null in a list", `{"user_id":"u","points":1,"tie_breakers":[null]}`, "tie_breakers[0]", "must not be null"},
-		{"a list that is none", `{"user_id":"u","points":1,"tie_breakers":3}`, "tie_breakers", "must be a list"},
-		{"attributes that are a list", `{"user_id":"u","points":1,"attributes":[]}`, "attributes", "must be a JSON object"},
+		{"a number instead of a list", `{"user_id":"u","points":1,"tie_breakers":3}`, "tie_breakers", "must be a list"},
+		{"a list instead of attributes", `{"user_id":"u","points":1,"attributes":[]}`, "attributes", "must be a JSON object"},
 		{"an attribute that is a number", `{"user_id":"u","points":1,"attributes":{"gender":1}}`, "attributes.gender", "must be a string"},
 		{"an attribute twice", `{"user_id":"u","points":1,"attributes":{"gender":"F","gender":"M"}}`, "attributes.gender", "is given twice"},
-		{"a bad attribute name", `{"user_id":"u","points":1,"attributes":{"Gender!":"F"}}`, "attributes", "is not a name"},
+		{"an invalid attribute name", `{"user_id":"u","points":1,"attributes":{"Gender!":"F"}}`, "attributes", "is not a name"},
 		{"metadata that is a string", `{"user_id":"u","points":1,"metadata":"x"}`, "metadata", "must be a JSON object"},
 		{"metadata that is long", `{"user_id":"u","points":1,"metadata":{"k":"` + strings.Repeat("x", 4096) + `"}}`, "metadata", "at most 4096"},
-		{"a deep body", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "metadata", "nested more than 32 deep"},
-		{"a deep body of something else", `{"user_id":"u","points":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "points", "is not an integer"},
-		{"a deep time", `{"user_id":"u","points":1,"achieved_at":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "achieved_at", "must be a time such as"},
+		{"deeply nested metadata", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "metadata", "nested more than 32 deep"},
+		{"a deeply nested list instead of a number", `{"user_id":"u","points":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "points", "is not an integer"},
+		{"a deeply nested list instead of a time", `{"user_id":"u","points":1,"achieved_at":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "achieved_at", "must be a time such as"},
 		{"metadata beyond a double", `{"user_id":"u","points":1,"metadata":{"k":{"a":[0,1e400]}}}`, "metadata.k.a[1]", "cannot be stored exactly"},
 		{"metadata with a key twice", `{"user_id":"u","points":1,"metadata":{"k":{"a":1,"a":2}}}`, "metadata.k.a", "is given twice"},
 		{"metadata with half a surrogate pair", `{"user_id":"u","points":1,"metadata":{"k":["a\ud800b"]}}`, "metadata.k[0]", "valid text"},
@@ -95,18 +95,18 @@ func TestBadBodies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := h.do("submit", "POST", "/v1/scores", tt.body)
 			if a.status != http.StatusBadRequest || a.body["status"] != "INVALID_ARGUMENT" || strings.Join(a.violations(), ",") != tt.field || !strings.Contains(a.raw, tt.says) {
-				t.Errorf("%d %s, want 400 naming %s: …%s…", a.status, a.raw, tt.field, tt.says)
+				t.Errorf("%d %s, want 400 naming %s and containing %q", a.status, a.raw, tt.field, tt.says)
 			}
 		})
 	}
 	// No result was stored.
 	if got := get(h.must("read", "GET", "/v1/scores", nil), "data", "total"); got != number(0) {
-		t.Errorf("the board has %v entries", got)
+		t.Errorf("after the invalid requests the board has %v entries, want 0", got)
 	}
 	// One answer names all invalid fields.
 	a := h.do("admin", "POST", "/v1/boards", `{"board_id":"","decimals":12,"half_life":"60s","season":{"time_zone":"Mars/Olympus"}}`)
 	if got := a.violations(); a.status != http.StatusBadRequest || len(got) < 4 {
-		t.Errorf("several faults: %d %s", a.status, a.raw)
+		t.Errorf("a board with several faults: %d %s, want 400 naming at least 4 fields", a.status, a.raw)
 	}
 	for body, field := range map[string]string{
 		`{"board_id":"b","order":"SIDEWAYS"}`:                             "order",
@@ -123,7 +123,7 @@ func TestBadBodies(t *testing.T) {
 		`{"board_id":"b","season":{"windows":[{"id":"w","start":true}]}}`: "season.windows[0].start",
 	} {
 		if a := h.do("admin", "POST", "/v1/boards", body); a.status != http.StatusBadRequest || !slices.Contains(a.violations(), field) {
-			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+			t.Errorf("create the board %s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
 		}
 	}
 }
@@ -145,11 +145,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	} {
 		a := h.do("admin", tt.method, tt.path, tt.body)
 		if a.status != tt.status || strings.Join(a.violations(), ",") != tt.fields {
-			t.Errorf("%s %s %s: %d %s", tt.method, tt.path, tt.body, a.status, a.raw)
+			t.Errorf("%s %s %s: %d %s, want %d naming %q", tt.method, tt.path, tt.body, a.status, a.raw, tt.status, tt.fields)
 		}
 		for _, says := range tt.says {
 			if !strings.Contains(a.raw, says) {
-				t.Errorf("%s %s %s: %s, want …%s…", tt.method, tt.path, tt.body, a.raw, says)
+				t.Errorf("%s %s %s: %s, want it to contain %q", tt.method, tt.path, tt.body, a.raw, says)
 			}
 		}
 	}
@@ -167,20 +167,20 @@ func TestUnknownEnums(t *testing.T) {
 		} {
 			a := h.do("admin", "POST", "/v1/boards", fmt.Sprintf(body, number))
 			if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) || !strings.Contains(a.raw, fmt.Sprintf("%d is not one of ", number)) {
-				t.Errorf("%s is %d: %d %s", field, number, a.status, a.raw)
+				t.Errorf("create a board with %s = %d: %d %s, want 400 naming the field", field, number, a.status, a.raw)
 			}
 		}
 		_, err := h.client().CreateBoard(h.as("admin"), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "b", Order: pb.Board_Order(number)}})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "HIGHER_FIRST, LOWER_FIRST") {
-			t.Errorf("order %d over gRPC: %v", number, err)
+			t.Errorf("create a board with order = %d over gRPC: %v, want INVALID_ARGUMENT", number, err)
 		}
 		if a := h.do("admin", "PATCH", "/v1/boards/default", fmt.Sprintf(`{"order":%d}`, number)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"order"}) {
-			t.Errorf("PATCH of order %d: %d %s", number, a.status, a.raw)
+			t.Errorf("PATCH with order = %d: %d %s, want 400 naming order", number, a.status, a.raw)
 		}
 	}
 }
 
-// The server returns numbers in metadata unchanged, or refuses them.
+// The server returns each number in metadata unchanged, or refuses the submit.
 func TestMetadataNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	submit := func(number string) answer {
@@ -188,35 +188,35 @@ func TestMetadataNumbers(t *testing.T) {
 	}
 	for _, number := range []string{"0", "0.1", "0.30000000000000004", "1e23", "9007199254740992", "-9007199254740992", "9007199254740994", "1795168800000000", "1.7976931348623157e308", "5e-324", "1e2", "0e999999999", "1.50000000000000000000"} {
 		if a := submit(number); a.status != http.StatusOK {
-			t.Errorf("%s: %d %s", number, a.status, a.raw)
+			t.Errorf("metadata with the number %s: %d %s, want 200", number, a.status, a.raw)
 			continue
 		}
 		kept := get(h.must("read", "GET", "/v1/boards/default/results/u/m"+strings.Trim(number, "-"), nil), "result", "metadata", "a", "b", 1)
 		want, _ := strconv.ParseFloat(number, 64)
 		if got, err := kept.(json.Number).Float64(); err != nil || got != want {
-			t.Errorf("%s came back as %v", number, kept)
+			t.Errorf("metadata with the number %s is returned with %v, want an equal number", number, kept)
 		}
 	}
 	for _, number := range []string{"9007199254740993", "-9007199254740993", "18446744073709551615", "3.14159265358979323846", "1e400", "-1e400", "1e-400", "1e999999999999", "1e-999999999999", strings.Repeat("1", 65), "1" + strings.Repeat("0", 64)} {
 		if a := submit(number); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"metadata.a.b[1]"}) || !strings.Contains(a.raw, "cannot be stored exactly") {
-			t.Errorf("%s: %d %s", number, a.status, a.raw)
+			t.Errorf("metadata with the number %s: %d %s, want 400: cannot be stored exactly", number, a.status, a.raw)
 		}
 	}
 }
 
-// The server refuses a number that is longer than the limit before it parses the
-// number, because the time to parse grows with the square of the length.
+// The time to parse a number grows with the square of its length. So the server refuses
+// long numbers before it parses them.
 func TestLongNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	digits := strings.Repeat("1", 1<<20)
 	for _, number := range []string{digits, "-" + digits, "1." + digits, `"` + digits + `"`, "1e" + digits, "0." + digits + "e1", digits + "e-1"} {
 		a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"a","points":`+number+`}]}`)
 		if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"results[0].points"}) || !strings.Contains(a.raw, "longer than 64 characters") {
-			t.Errorf("%.10s…: %d %.300s", number, a.status, a.raw)
+			t.Errorf("points = %.10s… (%d bytes): %d %.300s, want 400: longer than 64 characters", number, len(number), a.status, a.raw)
 		}
 	}
 	if a := h.do("read", "GET", "/v1/scores?limit="+digits[:20000], nil); a.status != http.StatusBadRequest || !strings.Contains(a.raw, "is not an integer") {
-		t.Errorf("a long limit: %d %.300s", a.status, a.raw)
+		t.Errorf("limit with 20,000 digits: %d %.300s, want 400", a.status, a.raw)
 	}
 }
 
@@ -233,14 +233,14 @@ func TestBoundsOverGRPC(t *testing.T) {
 	}
 	for _, results := range [][]*pb.Result{nil, slices.Repeat([]*pb.Result{{UserId: "u", Points: &one}}, 5001)} {
 		if _, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: results}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
-			t.Errorf("%d results: %v", len(results), err)
+			t.Errorf("batch of %d results: %v, want INVALID_ARGUMENT", len(results), err)
 		}
 	}
 	if _, err := h.client().LookupScores(h.as("submit"), &pb.LookupScoresRequest{UserIds: make([]string, 5001)}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
-		t.Errorf("5,001 users: %v", err)
+		t.Errorf("lookup of 5,001 users: %v, want INVALID_ARGUMENT", err)
 	}
-	// The server refuses a message with too many values before decoding: 6 million
-	// empty results, or as many values of metadata.
+	// The server refuses a message with too many values before it decodes the message.
+	// The first message has 6 million empty results, the second 600,000 values in metadata.
 	empty := bytes.Repeat([]byte{2<<3 | 2, 0}, 6<<20)
 	list := protowire.AppendBytes([]byte{6<<3 | 2}, bytes.Repeat([]byte{1<<3 | 2, 0}, 600_000))
 	list = protowire.AppendBytes(append(protowire.AppendBytes([]byte{1<<3 | 2}, []byte("k")), 2<<3|2), list)
@@ -248,11 +248,11 @@ func TestBoundsOverGRPC(t *testing.T) {
 	for name, raw := range map[string][]byte{"results": empty, "values": protowire.AppendBytes([]byte{2<<3 | 2}, list)} {
 		m := &pb.BatchSubmitScoresRequest{}
 		if err := decodeMessage(pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m); err == nil || !strings.Contains(err.Error(), "more than 500000 values") || len(m.GetResults()) > 0 {
-			t.Errorf("many %s: %v, %d results decoded", name, err, len(m.GetResults()))
+			t.Errorf("decodeMessage with too many %s: %v, %d results decoded; want an error and 0", name, err, len(m.GetResults()))
 		}
 		err := h.conn.Invoke(h.as("submit"), pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m, grpc.ForceCodec(bytesCodec{}))
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "more than 500000 values") {
-			t.Errorf("many %s: %v", name, err)
+			t.Errorf("gRPC call with too many %s: %v, want INVALID_ARGUMENT", name, err)
 		}
 	}
 	deepest := []byte{}
@@ -260,9 +260,9 @@ func TestBoundsOverGRPC(t *testing.T) {
 		deepest = protowire.AppendBytes([]byte{1<<3 | 2}, protowire.AppendBytes([]byte{6<<3 | 2}, deepest))
 	}
 	if err := decodeMessage("", deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
-		t.Errorf("a deep message: %v", err)
+		t.Errorf("decodeMessage of a message 8,000 deep: %v, want an error about its depth", err)
 	}
-	// The refused calls took no token of the rate limits.
+	// The refused calls took no tokens, so the rate limit admits the next call.
 	res, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{
 		result(deep), result(structpb.NewStringValue(strings.Repeat("x", 1<<20))),
 	}})
@@ -282,13 +282,13 @@ func TestGoodNumbers(t *testing.T) {
 	for i, number := range []string{`5`, `"5"`, `5.0`, `5e0`, `0.5e1`, `50e-1`, `"5e0"`} {
 		body := fmt.Sprintf(`{"user_id":"u%d","points":%s}`, i, number)
 		if got := h.must("submit", "POST", "/v1/scores", body); got["new_score"] != json.Number("5") {
-			t.Errorf("%s answered %v", body, got)
+			t.Errorf("submit of %s answered %v, want the score 5", body, got)
 		}
 	}
 	for _, extreme := range []string{"9007199254740992", "-9007199254740992"} {
 		body := fmt.Sprintf(`{"user_id":"max%s","points":%s}`, extreme, extreme)
 		if got := h.must("submit", "POST", "/v1/scores", body); got["new_score"] != json.Number(extreme) {
-			t.Errorf("%s answered %v", body, got)
+			t.Errorf("submit of %s answered %v, want the score %s", body, got, extreme)
 		}
 	}
 }
@@ -355,17 +355,17 @@ func TestBadQueries(t *testing.T) {
 			t.Errorf("%s %.80s: %d %.300s, want 400 naming %s", tt.method, tt.path, a.status, a.raw, tt.field)
 		}
 	}
-	// If the body is the whole request, a parameter may be in the body or in the query,
-	// but not in both.
+	// If a route takes the whole request as its body, a field may be in the body or in the
+	// query, but not in both.
 	if a := h.do("admin", "POST", "/v1/scores:lookup?season=202611", `{"user_ids":["u"],"season":"202611"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season"}) {
-		t.Errorf("a season given twice: %d %s", a.status, a.raw)
+		t.Errorf("season in the body and in the query: %d %s, want 400 naming season", a.status, a.raw)
 	}
 	if a := h.do("admin", "POST", "/v1/boards/default/results/u/m:retract", `{"user_id":"v"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id"}) {
-		t.Errorf("another user in the body: %d %s", a.status, a.raw)
+		t.Errorf("user_id in the path and another in the body: %d %s, want 400 naming user_id", a.status, a.raw)
 	}
 	for _, n := range []int{0, 50} {
 		if a := h.do("read", "GET", fmt.Sprintf("/v1/scores/u?neighbors=%d", n), nil); a.status != http.StatusOK {
-			t.Errorf("neighbors=%d: %d %s", n, a.status, a.raw)
+			t.Errorf("neighbors=%d: %d %s, want 200", n, a.status, a.raw)
 		}
 	}
 }
@@ -380,7 +380,7 @@ func TestLookupBounds(t *testing.T) {
 		`{"user_ids":["u\u0001"]}`: "user_ids[0]",
 	} {
 		if a := h.do("read", "POST", "/v1/scores:lookup", body); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) {
-			t.Errorf("%s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
+			t.Errorf("lookup %s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
 		}
 	}
 }
@@ -401,14 +401,15 @@ func TestLongBodies(t *testing.T) {
 	}
 	longest := strings.Repeat(`"`+strings.Repeat(`\u0041`, 128)+`",`, ranking.MaxLookup)
 	if a := h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":[`+longest[:len(longest)-1]+`]}`); a.status != http.StatusOK {
-		t.Errorf("a lookup of the longest ids: %d %.300s", a.status, a.raw)
+		t.Errorf("a lookup of the most and longest ids: %d %.300s, want 200", a.status, a.raw)
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`+strings.Repeat(" ", maxBodyBytes)); a.status != http.StatusOK {
-		t.Errorf("a batch longer than a single result may be: %d %s", a.status, a.raw)
+		t.Errorf("a batch longer than maxBodyBytes: %d %s, want 200", a.status, a.raw)
 	}
 }
 
-// An id may be any printable UTF-8. The path of every route keeps it unchanged.
+// Ids may contain any printable character, escaped in paths. Every route unescapes them
+// correctly.
 func TestIDsInPaths(t *testing.T) {
 	h := newHarness(t, Options{})
 	ids := []string{
@@ -432,7 +433,7 @@ func TestIDsInPaths(t *testing.T) {
 			h.must("submit", "POST", "/v1/scores", string(body))
 		} else { // only older results may have this id
 			if a := h.do("submit", "POST", "/v1/scores", string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id", "match_id"}) {
-				t.Errorf("a result of %q: %d %s, want 400", id, a.status, a.raw)
+				t.Errorf("submit with the id %q: %d %s, want 400", id, a.status, a.raw)
 			}
 			h.storeResult(id)
 		}
@@ -442,22 +443,22 @@ func TestIDsInPaths(t *testing.T) {
 				segment = escaped // HTTP clients remove these segments unless they are escaped
 			}
 			if got := get(h.must("read", "GET", "/v1/scores/"+segment, nil), "data", "user_id"); got != id {
-				t.Errorf("seed %d: GET of %q as %s gave %q", seed, id, segment, got)
+				t.Errorf("seed %d: GET /v1/scores/%s returns user %q, want %q", seed, segment, got, id)
 			}
 			if got := h.must("read", "GET", "/v1/boards/default/results/"+segment+"/"+segment, nil); got["match_id"] != id || got["user_id"] != id {
-				t.Errorf("seed %d: the result of %q as %s is %v", seed, id, segment, got)
+				t.Errorf("seed %d: GET of the result %s/%s returns %v, want user and match %q", seed, segment, segment, got, id)
 			}
 			for _, action := range []string{"ban", "unban"} {
 				if got := h.must("admin", "POST", "/v1/users/"+segment+":"+action, nil); got["user_id"] != id {
-					t.Errorf("seed %d: %s of %q as %s is of %v", seed, action, id, segment, got)
+					t.Errorf("seed %d: POST /v1/users/%s:%s returns %v, want user %q", seed, segment, action, got, id)
 				}
 			}
 		}
 		if got := h.must("submit", "POST", "/v1/boards/default/results/"+escaped+"/"+escaped+":retract", nil); got["user_id"] != id || got["match_id"] != id {
-			t.Errorf("seed %d: the retraction of %q is of %v", seed, id, got)
+			t.Errorf("seed %d: the retraction of %s returns %v, want user and match %q", seed, escaped, got, id)
 		}
 	}
-	// The same holds for the ids of boards.
+	// The same applies to the ids of boards.
 	for _, id := range []string{"a/b", "a:b%3A", "..", "Brett 1"} {
 		body, _ := json.Marshal(map[string]any{"board_id": id})
 		if id != ".." {
@@ -473,14 +474,14 @@ func TestIDsInPaths(t *testing.T) {
 		}
 		path := "/v1/boards/" + everyByte(id)
 		if got := h.must("read", "GET", path, nil)["board_id"]; got != id {
-			t.Errorf("GET of board %q gave %q", id, got)
+			t.Errorf("GET %s returns the board %q, want %q", path, got, id)
 		}
 		h.must("submit", "POST", path+"/scores", `{"user_id":"u","score":1}`)
 		if got := get(h.must("read", "GET", path+"/scores", nil), "data", "board"); got != id {
-			t.Errorf("scores of board %q are of %q", id, got)
+			t.Errorf("GET %s/scores returns the board %q, want %q", path, got, id)
 		}
 		if got := h.must("admin", "PATCH", path, `{"title":"T"}`); got["board_id"] != id || got["title"] != "T" {
-			t.Errorf("PATCH of board %q gave %v", id, got)
+			t.Errorf("PATCH %s returns %v, want board %q with the title T", path, got, id)
 		}
 	}
 	for _, path := range []string{"/v1/scores/%ff", "/v1/scores/%00", "/v1/scores/" + strings.Repeat("u", 129), "/v1/boards/%07/scores"} {
@@ -490,8 +491,8 @@ func TestIDsInPaths(t *testing.T) {
 	}
 }
 
-// storeResult stores a result whose user and match have an id that no new result
-// may have.
+// storeResult stores a result with a user and match id that the API refuses for new
+// results.
 func (h *harness) storeResult(id string) {
 	h.t.Helper()
 	b, err := h.service.Board(h.t.Context(), leaderboard.DefaultBoard)
@@ -506,14 +507,14 @@ func (h *harness) storeResult(id string) {
 	}
 }
 
-// A new board, user or match must not have an id that URLs drop or that is invisible.
-// Older ones with such an id stay readable: see TestIDsInPaths.
+// New boards, users and matches must not have an id that clients remove from URLs, or an
+// invisible id. TestIDsInPaths tests that older ones with such an id remain readable.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, id := range []string{".", "..", " ", "   ", "\u3164", "\u115f\u1160", "\u2800", "\u034f", "\ufe0f", " \u3164 "} {
 		board, _ := json.Marshal(map[string]any{"board_id": id})
 		if a := h.do("admin", "POST", "/v1/boards", string(board)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"board_id"}) {
-			t.Errorf("a board %q: %d %s, want 400", id, a.status, a.raw)
+			t.Errorf("create a board with the id %q: %d %s, want 400", id, a.status, a.raw)
 		}
 		for field, body := range map[string]map[string]any{
 			"user_id":  {"user_id": id, "points": 1},
@@ -521,7 +522,7 @@ func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 		} {
 			raw, _ := json.Marshal(body)
 			if a := h.do("submit", "POST", "/v1/scores", string(raw)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{field}) {
-				t.Errorf("%s %q: %d %s, want 400", field, id, a.status, a.raw)
+				t.Errorf("submit with %s %q: %d %s, want 400", field, id, a.status, a.raw)
 			}
 			res := h.must("submit", "POST", "/v1/scores:batch", map[string]any{"results": []any{body}})
 			if get(res, "outcomes", 0, "status") != "REJECTED" {
@@ -532,11 +533,12 @@ func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	for _, id := range []string{"...", ".a", "a.", "a b", "\u3164x", "é", "👍"} {
 		raw, _ := json.Marshal(map[string]any{"user_id": id, "match_id": id, "points": 1})
 		if a := h.do("submit", "POST", "/v1/scores", string(raw)); a.status != http.StatusOK {
-			t.Errorf("a result of %q: %d %s", id, a.status, a.raw)
+			t.Errorf("submit with user and match %q: %d %s, want 200", id, a.status, a.raw)
 		}
 	}
 }
 
+// everyByte escapes every byte of s for a URL.
 func everyByte(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -570,7 +572,7 @@ func TestUnknownRoutes(t *testing.T) {
 	}
 }
 
-// curl -d sends the content type of a form.
+// The server ignores the content type of a body, because curl -d sends the type of forms.
 func TestContentTypeDoesNotMatter(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i, contentType := range []string{"", "application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", "text/event-stream", "multipart/form-data; boundary=x", "nonsense"} {
@@ -579,7 +581,7 @@ func TestContentTypeDoesNotMatter(t *testing.T) {
 		req.Header.Set("Accept", "text/event-stream")
 		req.Header.Set("Authorization", "Bearer "+h.keys["submit"])
 		if a := h.send(req); a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["success"] != true {
-			t.Errorf("%q: %d %s", contentType, a.status, a.raw)
+			t.Errorf("submit with Content-Type %q: %d %s, want 200 with JSON", contentType, a.status, a.raw)
 		}
 	}
 }
@@ -595,22 +597,22 @@ func FuzzBody(f *testing.F) {
 		switch a.status {
 		case http.StatusOK:
 			if !json.Valid(body) {
-				t.Errorf("accepted what is no JSON: %q", body)
+				t.Errorf("the server accepted the body %q, which is not JSON", body)
 			}
 			var sent struct {
 				User   string `json:"user_id"`
 				Points json.Number
 			}
 			if json.Unmarshal(body, &sent) != nil || leaderboard.UserID(sent.User).Validate() != nil {
-				t.Errorf("accepted %q", body)
+				t.Errorf("the server accepted the body %q, which has no valid user_id", body)
 			}
 		case http.StatusBadRequest:
 			if len(a.violations()) == 0 {
-				t.Errorf("%q: no field is named: %s", body, a.raw)
+				t.Errorf("body %q: %s, want an error that names a field", body, a.raw)
 			}
 		case http.StatusRequestEntityTooLarge, http.StatusConflict:
 		default:
-			t.Errorf("%q: %d %s", body, a.status, a.raw)
+			t.Errorf("body %q: %d %s, want 200, 400, 409 or 413", body, a.status, a.raw)
 		}
 	})
 }
@@ -630,6 +632,6 @@ func FuzzPageToken(f *testing.F) {
 		if a.status == http.StatusBadRequest && len(a.violations()) == 1 || a.status == http.StatusOK && get(a.body, "data", "count") != nil {
 			return
 		}
-		t.Errorf("token %q: %d %s", token, a.status, a.raw)
+		t.Errorf("page token %q: %d %s, want a page or 400 naming one field", token, a.status, a.raw)
 	})
 }

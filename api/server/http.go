@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/web"
 )
 
-// addProbes adds /healthz, /readyz and /metrics to mux. ready returns nil if the
-// process can serve, and an error that states the reason otherwise.
+// addProbes adds /healthz, /readyz and /metrics to mux. ready must return nil if the
+// process can serve, and otherwise an error with the reason.
 func addProbes(mux *http.ServeMux, ready func() error, metrics prometheus.Gatherer) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -34,8 +34,8 @@ func addProbes(mux *http.ServeMux, ready func() error, metrics prometheus.Gather
 }
 
 // NewProbeServer returns an HTTP server of /healthz, /readyz and /metrics, for a
-// process that does not serve the API. ready returns nil if the process can do its
-// work, and an error that states the reason otherwise.
+// process that does not serve the API. ready must return nil if the process can do its
+// work, and otherwise an error with the reason.
 func NewProbeServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	addProbes(mux, ready, metrics)
@@ -43,7 +43,7 @@ func NewProbeServer(ready func() error, metrics prometheus.Gatherer, log *slog.L
 }
 
 // NewAdminServer returns an HTTP server of /healthz, /readyz, /metrics and /debug/pprof.
-// It needs no key, so it is for a listener that only operators can reach.
+// The server requires no key, so only operators may be able to reach its listener.
 func NewAdminServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	addProbes(mux, ready, metrics)
@@ -55,7 +55,7 @@ func NewAdminServer(ready func() error, metrics prometheus.Gatherer, log *slog.L
 	return newBodilessServer(mux, log)
 }
 
-// newBodilessServer returns a server of routes that use no body.
+// newBodilessServer returns a server for a mux whose handlers read no request bodies.
 func newBodilessServer(mux *http.ServeMux, log *slog.Logger) *http.Server {
 	return newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		boundUnreadBody(w, r)
@@ -67,8 +67,8 @@ const (
 	maxHeaderBytes   = 32 << 10
 	handshakeTimeout = 10 * time.Second // also bounds the time to receive a request's headers
 	idleTimeout      = 2 * time.Minute
-	// drainTimeout bounds how long the server waits for a body that it does not use.
-	// Reading the rest of a short body keeps the connection for the next request.
+	// drainTimeout bounds how long the server waits for a body that no handler reads.
+	// After the body has arrived, the connection can be used for the next request.
 	drainTimeout = 2 * time.Second
 )
 
@@ -82,19 +82,19 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// boundUnreadBody makes net/http wait at most drainTimeout for the body of a request
-// whose handler does not read the body. Without this bound, net/http waits for the
-// whole body before it sends the answer. A handler that reads the body sets another
-// deadline.
+// boundUnreadBody bounds the time to receive a request's body to drainTimeout. If a
+// handler does not read the body, net/http reads it before it sends the answer; without
+// the bound, a slow client could delay this forever. Handlers that read the body set
+// another deadline.
 func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		// The error is ignored: the ResponseWriters of tests have no deadlines.
+		// The error is ignored, because the ResponseWriters of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout))
 	}
 }
 
-// newHandler returns the handler of all HTTP requests. It sets the security headers
-// of every answer and leaves paths under /v1/ to gw.
+// newHandler returns the handler of all HTTP requests. The handler sets the security
+// headers of every answer, and passes requests for paths under /v1/ to gw.
 func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	mux := http.NewServeMux()
 	if !s.options.SeparateProbes {
@@ -107,9 +107,9 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		_, _ = w.Write(api.OpenAPI) // the client may have disconnected
 	})))
 
-	// A web page of another origin must not make a browser on this machine submit
-	// scores to a server without keys. If the page's own domain resolves to this
-	// machine (DNS rebinding), the Host header still has that domain.
+	// An insecure server must not accept requests that a web page makes a browser on this
+	// machine send. crossOrigin refuses pages of other origins. By DNS rebinding, a page
+	// can have the server's origin; then the Host header still has the page's domain.
 	crossOrigin, err := newCrossOriginProtection(s.options.CORSOrigins)
 	if err != nil {
 		return nil, err
@@ -134,10 +134,11 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 			return
 		}
 		if s.options.Insecure && !isLoopbackName((&url.URL{Host: r.Host}).Hostname()) {
-			writeText(w, http.StatusMisdirectedRequest, "a server without keys answers to localhost and 127.0.0.1 only, not to "+strconv.QuoteToASCII(r.Host)+"; use one of those names, or serve with keys")
+			writeText(w, http.StatusMisdirectedRequest, "an insecure server answers only to localhost and loopback addresses, not to "+strconv.QuoteToASCII(r.Host)+"; use http://localhost, or start the server without --insecure")
 			return
 		}
-		// An http.ServeMux would clean the path, but an id may be ".." or contain "//".
+		// http.ServeMux cleans paths, but a path under /v1/ may have an id such as ".." or
+		// "a//b".
 		if !strings.HasPrefix(r.URL.Path, "/v1/") {
 			mux.ServeHTTP(w, r)
 			return
@@ -171,12 +172,13 @@ func isLoopbackName(host string) bool {
 // end streams.
 const writeTimeout = 30 * time.Second
 
-// answerWriter writes an answer.
+// answerWriter is a ResponseWriter that restarts the write timeout at each write, and
+// sets the Cache-Control of answers that may be cached.
 type answerWriter struct {
 	http.ResponseWriter
 	*http.ResponseController
-	// cacheControl is the Cache-Control of the answer if it is a success. If it is
-	// empty, the header stays as it is.
+	// cacheControl replaces the header Cache-Control of an answer with status 200, unless
+	// cacheControl is empty or the answer is a stream.
 	cacheControl string
 	wroteHeader  bool
 }
@@ -216,7 +218,7 @@ func (s *Server) httpPeer(r *http.Request) *peer.Peer {
 	return p
 }
 
-// httpAddr is a remote address in the form of net/http.
+// httpAddr is the address of a client, in the form of http.Request.RemoteAddr.
 type httpAddr string
 
 var _ net.Addr = httpAddr("")

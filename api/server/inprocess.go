@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// inProcessConn is a client connection to services in the same process, for the
-// REST gateway. Its calls pass the same interceptors as calls over the network, but
-// need no frames, encoding or sockets. The service sees the values of the caller's
-// context, such as the peer.
+// inProcessConn is a client connection to services in the same process. The REST
+// gateway uses it. Its calls pass the same interceptors as calls over the network, but
+// need no encoding and no sockets. The context of a handler has the values of the
+// caller's context, such as the peer.
 type inProcessConn struct {
 	unary   grpc.UnaryServerInterceptor
 	stream  grpc.StreamServerInterceptor
@@ -41,8 +41,8 @@ var (
 	_ grpc.ServiceRegistrar    = (*inProcessConn)(nil)
 )
 
-// newInProcessConn returns a connection whose calls pass the interceptors. The first
-// interceptor is the outermost.
+// newInProcessConn returns a connection whose calls pass the given interceptors. The
+// first interceptor is the outermost one.
 func newInProcessConn(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *inProcessConn {
 	return &inProcessConn{
 		unaries: map[string]unaryMethod{},
@@ -103,8 +103,8 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 	return copyMessage(reply, answer)
 }
 
-// asStatus returns the status error that a client would receive over the network
-// for a handler's error.
+// asStatus converts the error of a handler to the status error that a client would
+// receive over the network.
 func asStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -112,8 +112,8 @@ func asStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// copyMessage sets dst to a shallow copy of src. Neither side may change lists, maps
-// or messages inside them afterwards.
+// copyMessage sets dst to a shallow copy of src. Afterwards, no one may change lists,
+// maps or messages inside dst and src, because both share them.
 func copyMessage(dst, src any) error {
 	d, ok1 := dst.(proto.Message)
 	s, ok2 := src.(proto.Message)
@@ -128,7 +128,7 @@ func copyMessage(dst, src any) error {
 	return nil
 }
 
-// NewStream begins a call of a method in which only the server streams.
+// NewStream begins a call of a method with one request and a stream of answers.
 func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	m, ok := c.streams[method]
 	if !ok || m.desc.ClientStreams {
@@ -152,14 +152,14 @@ func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, metho
 	return (*clientStream)(s), nil
 }
 
-// callStream is one streaming call. SendMsg of the server waits for RecvMsg of the
-// client and fills the client's message, so that no message is queued.
+// callStream is one streaming call. The server's SendMsg waits until the client calls
+// RecvMsg, and then copies the message to the client. So no message is queued.
 type callStream struct {
 	client, server context.Context
 	transport      callTransport
 	requests       chan any
-	wants          chan any      // messages of the client to fill
-	filled         chan error    // the result of each fill: nil or an error
+	wants          chan any      // empty messages of the client, to which SendMsg copies
+	filled         chan error    // the error of each copy, or nil
 	started        chan struct{} // closed by the first header or message
 	done           chan struct{} // closed after the handler has returned err
 	err            error
@@ -195,9 +195,9 @@ func (s *clientStream) SendMsg(m any) error {
 	case s.requests <- m:
 		return nil
 	case <-s.done:
-		// SendMsg returns nil although the call has ended, as gRPC does in such calls.
-		// The generated code would treat an error as a failure to send. RecvMsg returns
-		// the error of the handler.
+		// The call has ended. SendMsg returns nil, because the generated code would treat
+		// an error as a failure to send. The client then calls RecvMsg, which returns the
+		// error of the handler.
 		return nil
 	}
 }
@@ -244,7 +244,7 @@ func (s *serverStream) SendMsg(m any) error {
 	}
 }
 
-// callTransport holds the headers and trailers of a call.
+// callTransport stores the headers and trailers of a call.
 type callTransport struct {
 	method          string
 	sent            func() // called when the header or a message is sent; nil for a unary call

@@ -18,7 +18,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// echo is a service that behaves as a request demands.
+// echo is a service whose answer depends on the board that the request names.
 type echo struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
@@ -71,8 +71,8 @@ func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardServi
 	return nil
 }
 
-// connections returns two connections to the same service: one in process and one over
-// a listener. Both must behave alike.
+// connections returns two connections to the same service by name: "local" is in
+// process, and "wire" uses a listener. Tests expect the same behavior of both.
 func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) map[string]grpc.ClientConnInterface {
 	local := newInProcessConn(unary, stream)
 	serve(local)
@@ -113,22 +113,22 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 			var header, trailer metadata.MD
 			res, err := c.GetBoard(ctx, &pb.GetBoardRequest{Board: "b"}, grpc.Header(&header), grpc.Trailer(&trailer))
 			if err != nil || res.GetBoard().GetBoardId() != "b" || res.GetBoard().GetTitle() != pb.LeaderboardService_GetBoard_FullMethodName {
-				t.Errorf("the answer is %v, %v", res, err)
+				t.Errorf("GetBoard answers %v, %v; want board b with the method's name as its title", res, err)
 			}
 			if !slices.Equal(header.Get("seen"), []string{"yes"}) || !slices.Equal(trailer.Get("end"), []string{"yes"}) {
-				t.Errorf("header %v, trailer %v", header, trailer)
+				t.Errorf("header %v, trailer %v; want seen: yes and end: yes", header, trailer)
 			}
 			if want := []string{"a" + pb.LeaderboardService_GetBoard_FullMethodName, "b" + pb.LeaderboardService_GetBoard_FullMethodName}; !slices.Equal(order, want) {
-				t.Errorf("interceptors %v, want %v", order, want)
+				t.Errorf("the interceptors ran in the order %v, want %v", order, want)
 			}
 			if _, err := c.GetBoard(ctx, &pb.GetBoardRequest{Board: "missing"}); status.Code(err) != codes.NotFound {
-				t.Errorf("an error is %v", err)
+				t.Errorf("GetBoard of board missing: %v, want NOT_FOUND", err)
 			}
 			if _, err := c.ListBoards(ctx, &pb.ListBoardsRequest{}); status.Code(err) != codes.Unimplemented {
-				t.Errorf("a method that is not there: %v", err)
+				t.Errorf("call of a method that echo does not implement: %v, want UNIMPLEMENTED", err)
 			}
 			if err := conn.Invoke(ctx, "/nothing/Nothing", &pb.GetBoardRequest{}, &pb.GetBoardResponse{}); status.Code(err) != codes.Unimplemented {
-				t.Errorf("a service that is not there: %v", err)
+				t.Errorf("call of an unknown service: %v, want UNIMPLEMENTED", err)
 			}
 
 			watch := func(board string) ([]string, error) {
@@ -152,20 +152,20 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 				}
 			}
 			if ids, err := watch("b"); err != nil || !slices.Equal(ids, []string{"1", "2", "3"}) {
-				t.Errorf("a stream of three is %v, %v", ids, err)
+				t.Errorf("the stream of board b has the events %v, error %v; want 1, 2, 3 and nil", ids, err)
 			}
 			if ids, err := watch("breaks"); status.Code(err) != codes.Unavailable || len(ids) != 3 {
-				t.Errorf("a stream that breaks is %v, %v", ids, err)
+				t.Errorf("the stream of board breaks has the events %v, error %v; want three and UNAVAILABLE", ids, err)
 			}
 			if ids, err := watch("missing"); status.Code(err) != codes.NotFound || len(ids) != 0 {
-				t.Errorf("a stream that fails is %v, %v", ids, err)
+				t.Errorf("the stream of board missing has the events %v, error %v; want none and NOT_FOUND", ids, err)
 			}
 		})
 	}
 }
 
-// When a caller disconnects, the handler of its call ends, both while it sends and
-// while it waits.
+// When a caller cancels a streaming call, the handler returns. This also applies if the
+// handler is waiting, or is sending a message.
 func TestLocalStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
 		service := &echo{begun: make(chan struct{}), left: make(chan struct{})}
@@ -185,37 +185,38 @@ func TestLocalStreamEndsWithItsCaller(t *testing.T) {
 		cancel()
 		<-service.left
 		if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-			t.Errorf("%s: after leaving: %v", board, err)
+			t.Errorf("board %s: Recv after the cancellation: %v, want CANCELED", board, err)
 		}
 		if _, err := stream.Header(); board == "silent" && status.Code(err) != codes.Canceled {
-			t.Errorf("%s: the header after leaving: %v", board, err)
+			t.Errorf("board %s: Header after the cancellation: %v, want CANCELED", board, err)
 		}
 	}
 }
 
-// The caller and the handler have different messages. The contents are passed without
-// a deep copy.
-func TestLocalHandsOver(t *testing.T) {
+// A local call copies messages, so that caller and handler can change the fields of
+// their own copies.
+func TestLocalCallsCopyMessages(t *testing.T) {
 	local := newInProcessConn(nil, nil)
 	kept := &keeper{}
 	pb.RegisterAdminServiceServer(local, kept)
 	req := &pb.CreateKeyRequest{Name: "n", Scopes: []string{"read"}}
 	res, err := pb.NewAdminServiceClient(local).CreateKey(t.Context(), req)
 	if err != nil || res.GetSecret() != "s" {
-		t.Fatalf("%v, %v", res, err)
+		t.Fatalf("CreateKey answers %v, %v; want the secret s", res, err)
 	}
 	req.Name, res.Secret = "changed", "changed"
 	if kept.req.GetName() != "n" || kept.req.GetScopes()[0] != "read" || kept.res.GetSecret() != "s" {
-		t.Errorf("the handler sees %v and %v", kept.req, kept.res)
+		t.Errorf("after the caller changed its messages, the handler has %v and %v, want them unchanged", kept.req, kept.res)
 	}
 	if err := copyMessage(&pb.Key{}, &pb.Board{}); status.Code(err) != codes.Internal {
-		t.Errorf("messages of two types: %v", err)
+		t.Errorf("copyMessage between two types: %v, want INTERNAL", err)
 	}
 	if _, err := local.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/nothing/Nothing"); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a stream that is not there: %v", err)
+		t.Errorf("NewStream of an unknown method: %v, want UNIMPLEMENTED", err)
 	}
 }
 
+// keeper keeps the last request of CreateKey and its response.
 type keeper struct {
 	pb.UnimplementedAdminServiceServer
 	req *pb.CreateKeyRequest
@@ -227,7 +228,8 @@ func (k *keeper) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.Cre
 	return k.res, nil
 }
 
-// BenchmarkConnections measures a call of an empty method over each connection.
+// BenchmarkConnections measures a call of a trivial method over a local connection and
+// over an in-memory listener.
 func BenchmarkConnections(b *testing.B) {
 	serve := func(r grpc.ServiceRegistrar) { pb.RegisterAdminServiceServer(r, &keeper{}) }
 	local := newInProcessConn(nil, nil)

@@ -24,10 +24,15 @@ import (
 )
 
 // interceptors returns the interceptors that every call of gRPC and REST passes, the
-// outermost first. They find the client behind proxies, report the call, translate
-// errors, recover panics, set the deadline, ask the guard, decode the message, check its
-// counts and its board, and limit the rate of users. Streams have no interceptors for
-// the deadline and for messages.
+// outermost first:
+//
+//   - find the client behind proxies;
+//   - log and measure the call;
+//   - translate errors;
+//   - recover panics;
+//   - set the deadline (not for streams);
+//   - let the guard decide about the call;
+//   - decode and check the request, and limit the rates of users (not for streams).
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
 	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
 		s.metrics.panics.Inc()
@@ -43,7 +48,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		recovery.UnaryServerInterceptor(panics),
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if scopeOf(info.FullMethod) == auth.Admin {
-				return next(ctx, req) // deletes, erasures and backups have no time limit
+				return next(ctx, req) // without a deadline: deletions and backups may take long
 			}
 			ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 			defer cancel()
@@ -76,10 +81,10 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 	return unary, stream
 }
 
-// lateRegistrar registers services so that the guard admits a call before the server
-// receives and decodes its message. decodeLate decodes the message of a unary call,
-// lateStream those of a stream; both apply the bounds of the method. By default, gRPC
-// receives and decodes the message of a unary call before any interceptor runs.
+// lateRegistrar registers services so that the server receives and decodes the message
+// of a call only after the guard has admitted the call. By default, gRPC does this before
+// any interceptor runs. decodeLate decodes the messages of unary calls, and lateStream
+// those of streams. Both check the bounds of the method.
 type lateRegistrar struct {
 	*grpc.Server
 	api *Server
@@ -106,14 +111,14 @@ func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.Server.RegisterService(&late, impl)
 }
 
-// lateStream decodes the messages of a streaming call within the bounds of the method.
+// lateStream is the stream of a call. It decodes messages, and checks their bounds.
 type lateStream struct {
 	grpc.ServerStream
 	api    *Server
 	method string
 }
 
-// RecvMsg receives a message.
+// RecvMsg receives and decodes a message.
 func (s lateStream) RecvMsg(m any) error {
 	var raw rawMessage
 	if err := s.api.receive(s.Context(), &raw, s.ServerStream.RecvMsg); err != nil {
@@ -122,9 +127,8 @@ func (s lateStream) RecvMsg(m any) error {
 	return decodeMessage(s.method, raw, m.(proto.Message))
 }
 
-// decodeLate is the interceptor that receives and decodes the message of a call, if a
-// lateRegistrar registered the service. Calls of the gateway have their message
-// already.
+// decodeLate is the interceptor that receives and decodes the message of a unary call.
+// It does nothing for calls of the gateway, because their message is already decoded.
 func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if receive, ok := ctx.Value(decodeKey{}).(func(context.Context, *rawMessage) error); ok {
 		var raw rawMessage
@@ -138,7 +142,7 @@ func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 	return next(ctx, req)
 }
 
-// usersOf returns how many results of each user a request submits or retracts. It
+// usersOf returns the number of results that a request submits or retracts, by user. It
 // returns nil for other requests.
 func usersOf(req any) map[string]int {
 	switch req := req.(type) {
@@ -156,8 +160,8 @@ func usersOf(req any) map[string]int {
 	return nil
 }
 
-// callInfo holds facts about a call that inner interceptors know and the outermost
-// one logs.
+// callInfo stores facts about a call for the log. Inner interceptors set them, and the
+// logging interceptor reads them.
 type callInfo struct {
 	caller string
 	cause  error
@@ -170,8 +174,7 @@ func callInfoFrom(ctx context.Context) *callInfo {
 	return info
 }
 
-// report returns the status that the caller receives for err, and keeps err for the
-// log.
+// report returns the status that the caller receives for err. It stores err for the log.
 func report(ctx context.Context, err error) error {
 	if info := callInfoFrom(ctx); info != nil {
 		info.cause = err
@@ -193,7 +196,7 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger) *metrics {
 		log: log,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "call_seconds",
-			Help:    "Time to answer a call over gRPC or REST, by method and code.",
+			Help:    "Time to answer a call over gRPC or REST, by method and gRPC code.",
 			Buckets: observe.SecondsBuckets(),
 		}, []string{"method", "code"}),
 		running: f.NewGaugeVec(prometheus.GaugeOpts{
@@ -207,7 +210,7 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger) *metrics {
 	}
 }
 
-// ServerReporter returns the reporter of a call that begins.
+// ServerReporter is called when a call begins. It returns the call's reporter.
 func (m *metrics) ServerReporter(ctx context.Context, c interceptors.CallMeta) (interceptors.Reporter, context.Context) {
 	info := &callInfo{}
 	ctx = context.WithValue(ctx, callInfoKey{}, info)
@@ -240,7 +243,7 @@ func (r *reporter) PostCall(err error, d time.Duration) {
 	r.log.LogAttrs(r.ctx, level, "call", attrs...)
 }
 
-// logLevel returns the level at which a call with a code is logged. Faults of the
+// logLevel returns the log level for a call that ended with a code. Only failures of the
 // server are errors or warnings.
 func logLevel(code codes.Code) slog.Level {
 	switch code {

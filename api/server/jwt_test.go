@@ -17,7 +17,8 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a valid token after change has changed its claims.
+// sign returns a signed token. Its claims are valid at tokenNow, apart from those that
+// change changes.
 func sign(t testing.TB, key []byte, change func(map[string]any)) string {
 	t.Helper()
 	claims := map[string]any{"iss": "https://id.example", "aud": "leaderboard", "sub": "player-7", "exp": tokenNow.Add(time.Hour).Unix(), "nbf": tokenNow.Add(-time.Hour).Unix()}
@@ -58,11 +59,11 @@ func TestJWTClaims(t *testing.T) {
 		{"scope of another service", set("scope", "email"), 403, 403},
 		{"an empty scope", set("scope", ""), 403, 403},
 		{"scope that is a number", set("scope", 7), 403, 403},
-		{"almost a scope", set("scope", "admins Submit"), 403, 403},
+		{"unknown scopes similar to known ones", set("scope", "admins Submit"), 403, 403},
 		{"expired", set("exp", tokenNow.Add(-time.Minute).Unix()), 401, 401},
 		{"expired within the leeway", set("exp", tokenNow.Add(-10*time.Second).Unix()), 200, 403},
 		{"no expiry", set("exp", nil), 401, 401},
-		{"not yet", set("nbf", tokenNow.Add(time.Minute).Unix()), 401, 401},
+		{"not valid yet", set("nbf", tokenNow.Add(time.Minute).Unix()), 401, 401},
 		{"another issuer", set("iss", "https://evil.example"), 401, 401},
 		{"no issuer", set("iss", nil), 401, 401},
 		{"another audience", set("aud", "shop"), 401, 401},
@@ -74,14 +75,14 @@ func TestJWTClaims(t *testing.T) {
 			h := h.in(t)
 			h.keys["token"] = sign(t, key, tt.change)
 			if a := h.do("token", "GET", "/v1/scores", nil); a.status != tt.read {
-				t.Errorf("reading: %d %s, want %d", a.status, a.raw, tt.read)
+				t.Errorf("GET /v1/scores: %d %s, want %d", a.status, a.raw, tt.read)
 			}
 			if a := h.do("token", "POST", "/v1/scores", `{"user_id":"u","points":1}`); a.status != tt.submit {
-				t.Errorf("submitting: %d %s, want %d", a.status, a.raw, tt.submit)
+				t.Errorf("POST /v1/scores: %d %s, want %d", a.status, a.raw, tt.submit)
 			}
 		})
 	}
-	// Unsigned, cut, and changed tokens.
+	// Unsigned, incomplete and changed tokens are refused.
 	good := sign(t, key, nil)
 	parts := strings.Split(good, ".")
 	b64 := base64.RawURLEncoding.EncodeToString
@@ -94,11 +95,11 @@ func TestJWTClaims(t *testing.T) {
 	} {
 		h.keys["token"] = token
 		if a := h.do("token", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
-			t.Errorf("%s: %d %s, want 401", token, a.status, a.raw)
+			t.Errorf("token %s: %d %s, want 401", token, a.status, a.raw)
 		}
 	}
-	// API keys remain valid beside tokens.
+	// A server that accepts tokens also accepts API keys.
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
-		t.Errorf("an API key: %d %s", a.status, a.raw)
+		t.Errorf("call with an API key: %d %s, want 200", a.status, a.raw)
 	}
 }

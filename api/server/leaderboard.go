@@ -103,9 +103,9 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	return res, nil
 }
 
-// newResult converts a message to a match result. It returns an error for ids that new
-// results must not have, although stored results may. The error joins all
-// [leaderboard.FieldError]s.
+// newResult converts a message to a match result. It also refuses ids that older results
+// may have but new results must not. The error joins a [leaderboard.FieldError] for each
+// fault.
 func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result, err := protoconv.ToResult(b, r)
 	if result.User.Validate() == nil {
@@ -117,8 +117,8 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 	return result, err
 }
 
-// submit returns the service's method for new results: Accept if the caller does not
-// wait until the results are applied, and Submit otherwise.
+// submit returns the service's method for new results. With noWait, it is Accept, which
+// does not wait until the results are applied; otherwise it is Submit.
 func (s *Server) submit(noWait bool) func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	if noWait {
 		return s.service.Accept
@@ -126,8 +126,8 @@ func (s *Server) submit(noWait bool) func(context.Context, *leaderboard.Board, [
 	return s.service.Submit
 }
 
-// succeeded reports whether a result counts, or would count if no higher revision
-// existed.
+// succeeded reports whether a result is stored, and counts or has a higher revision that
+// counts instead.
 func succeeded(o *pb.Outcome) bool {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_SUPERSEDED:
@@ -136,8 +136,8 @@ func succeeded(o *pb.Outcome) bool {
 	return false
 }
 
-// outcome returns the outcome of one result. It returns an error if the result was
-// refused.
+// outcome converts the receipt of one result to a message. It returns an error if the
+// result was rejected or could not be applied.
 func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) (*pb.Outcome, error) {
 	o := fromReceipt(user, r)
 	switch {
@@ -151,15 +151,15 @@ func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) 
 	return nil, newStatus(codes.FailedPrecondition, refusal(b, r), errorInfo(string(r.Reason)), o)
 }
 
-// refusal returns a text that states why a result was rejected.
+// refusal returns the message about a rejected result.
 func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
 	switch r.Reason {
 	case leaderboard.ReasonFloor:
 		return fmt.Sprintf("the score is %d and would fall below the board's floor of %d", r.Score, *b.Floor)
 	case leaderboard.ReasonRange:
-		return fmt.Sprintf("the score or a tie-breaker would leave ±2^53; the score is %d", r.Score)
+		return fmt.Sprintf("the score is %d; with this result, the score or a tie-breaker would be outside ±2^53", r.Score)
 	case leaderboard.ReasonClosed:
-		return fmt.Sprintf("season %s is closed and takes no more results", r.Season)
+		return fmt.Sprintf("season %s is closed and accepts no more results", r.Season)
 	case leaderboard.ReasonErased:
 		return "the user was erased after this result was sent"
 	case leaderboard.ReasonDeleted:
@@ -168,8 +168,8 @@ func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
 	return "the result was rejected: " + string(r.Reason)
 }
 
-// BatchSubmitScores records many results. It returns an outcome for each, including
-// the invalid ones.
+// BatchSubmitScores records many results. It returns an outcome for each result, also
+// for invalid ones.
 func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
 	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	}
 	res := &pb.BatchSubmitScoresResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
 	results := make([]leaderboard.MatchResult, 0, len(req.GetResults()))
-	at := make([]int, 0, len(req.GetResults())) // results[i] has the index at[i] in the request
+	at := make([]int, 0, len(req.GetResults())) // at[i] is the index of results[i] in the request
 	for i, r := range req.GetResults() {
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // the caller disconnected or the deadline passed
@@ -232,7 +232,7 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 	}, nil
 }
 
-// GetResult returns the state of a result or of one revision of it.
+// GetResult returns the state of a result, or of one of its revisions.
 func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.GetResultResponse, error) {
 	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -285,8 +285,8 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	return &pb.GetUserScoreResponse{Status: success, Data: fromUser(&page)}, nil
 }
 
-// LookupScores returns the entries of the given users, with their ranks in the
-// ranking and among each other.
+// LookupScores returns the entries of the given users. Each entry has its rank in the
+// ranking, and its rank among the given users.
 func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) (*pb.LookupScoresResponse, error) {
 	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
 	if err != nil {
@@ -310,7 +310,7 @@ func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) 
 	return &pb.LookupScoresResponse{Status: success, Data: list}, nil
 }
 
-// GetStats returns the figures of a ranking.
+// GetStats returns statistics of a ranking.
 func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.GetStatsResponse, error) {
 	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
 	if err != nil {
@@ -348,14 +348,18 @@ func (s *Server) ListSeasons(ctx context.Context, req *pb.ListSeasonsRequest) (*
 	return &pb.ListSeasonsResponse{Status: success, Data: data}, nil
 }
 
-// recheckInterval is the time between two checks of the credentials of a stream's
-// caller.
+// recheckInterval is how often the server checks the credentials of the caller of a
+// running stream.
 const recheckInterval = 2 * time.Second
 
-// streaming returns a context that is canceled with ctx, when the server stops, or soon
-// after the caller's credentials expire or are revoked. For a caller without credentials,
-// it is also canceled soon after the board becomes private. board is empty if the stream
-// shows no board to such callers.
+// streaming returns the context for a stream. It is canceled
+//
+//   - when ctx is canceled;
+//   - when the server stops;
+//   - soon after the caller's credentials expire or are revoked;
+//   - soon after the board becomes private, if the caller has no credentials.
+//
+// board is empty if the stream sends no data of a board to callers without credentials.
 func (s *Server) streaming(ctx context.Context, board leaderboard.BoardID) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
@@ -365,8 +369,9 @@ func (s *Server) streaming(ctx context.Context, board leaderboard.BoardID) (cont
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// recheck calls cancel once the caller's credentials are no longer valid, or once a
-// caller without credentials may no longer see the board. It returns when ctx is done.
+// recheck calls cancel when the caller's credentials are no longer valid, or when a
+// caller without credentials may no longer see the board. It then returns. It also
+// returns when ctx is done.
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(recheckInterval)
 	defer ticker.Stop()
@@ -393,8 +398,8 @@ var (
 	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
 )
 
-// ended returns the error of a stream that ended with err. If the server canceled the
-// stream, ended returns the cause of the cancellation, and err otherwise.
+// ended returns the error for the caller of a stream that ended with err. If the server
+// canceled the stream, this is the cause of the cancellation; otherwise it is err.
 func ended(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -414,18 +419,18 @@ func ended(ctx context.Context, err error) error {
 // reasonStopping is the reason of the error that ends a stream when the server stops.
 const reasonStopping = "SERVER_STOPPING"
 
-// stoppingStatus returns the error of a stream that ends because the server stops. It
-// asks the client to reconnect after a time that differs between clients, so that they
-// do not reach another server all at once.
+// stoppingStatus returns the error of a stream that ends because the server stops. The
+// error tells the client to reconnect after a random delay, so that not all clients
+// reconnect to another server at the same time.
 func stoppingStatus() error {
 	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
 	return newStatus(codes.Unavailable, "the server is stopping; reconnect to reach another server",
 		errorInfo(reasonStopping), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
-// addWatcher counts a WatchScores call as running until done is called. It returns an
-// error if too many such calls are running already, in total, or with the same key or
-// from the same address.
+// addWatcher counts a call as a running watcher until done is called. It returns an
+// error if the server already has too many watchers, or if too many have the same key
+// or, without a key, the same address.
 func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	source := ""
 	if a := admissionFrom(ctx); a != nil {
@@ -436,9 +441,9 @@ func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	total, own := s.watchers.Load(), s.watchersOf[source]
 	switch {
 	case total >= s.options.MaxWatchers:
-		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("%d callers are watching already; try again later", total))
+		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("the server already has %d watchers; try again later", total))
 	case own >= s.options.MaxCallerWatchers && !s.options.Insecure:
-		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("%d calls with this key or from this address are watching already; end some first", own))
+		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("this key, or this address, already has %d watchers; end some of them first", own))
 	}
 	s.watchers.Add(1)
 	s.watchersOf[source] = own + 1
@@ -452,7 +457,7 @@ func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
-// WatchScores sends the top of a ranking, and sends it again whenever it changes.
+// WatchScores sends the top of a ranking now and after each change.
 func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
 	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
 	if err != nil {
@@ -471,7 +476,8 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 	return ended(ctx, err)
 }
 
-// eventID returns the id of an event. A later change of a ranking has a greater id.
+// eventID returns the id of an event: the time of the last change, in microseconds. The
+// id is "0" before the first change.
 func eventID(page *ranking.Page) string {
 	if page.AsOf.IsZero() {
 		return "0"
@@ -556,7 +562,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 // applyMask sets the fields of dst that paths name to their values in src. Without
 // paths, it sets all fields that src has.
 func applyMask(dst, src protoreflect.Message, paths []string) error {
-	named := len(paths) > 0 && paths[0] != "" // for the body {}, the gateway sends the path ""
+	named := len(paths) > 0 && paths[0] != "" // the gateway converts the body {} to the path ""
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			named = named || fd.Name() != "board_id"
@@ -590,12 +596,12 @@ func applyMask(dst, src protoreflect.Message, paths []string) error {
 
 // DeleteBoard deletes a board with all of its results.
 func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*pb.DeleteBoardResponse, error) {
-	id := leaderboard.BoardID(req.GetBoard()) // an absent id must not name the default board
+	id := leaderboard.BoardID(req.GetBoard()) // here, an empty id must not mean the default board
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}
 	if id == leaderboard.DefaultBoard {
-		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board, which the routes without a board use, and cannot be deleted"}
+		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board and cannot be deleted, because requests that name no board use it"}
 	}
 	b, err := s.service.Board(ctx, id)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestLimitsPerKey(t *testing.T) {
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 0.5, Burst: 3}}})
 	for i := range 3 {
 		if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
-			t.Fatalf("call %d: %d %s", i, a.status, a.raw)
+			t.Fatalf("call %d: %d %s, want 200", i+1, a.status, a.raw)
 		}
 	}
 	a := h.do("read", "GET", "/v1/scores", nil)
@@ -38,33 +38,33 @@ func TestLimitsPerKey(t *testing.T) {
 		t.Errorf("call 4: %d, Retry-After %q, %s; want 429 and 2", a.status, a.header.Get("Retry-After"), a.raw)
 	}
 	if _, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{}); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("gRPC with the same key: %v", err)
+		t.Errorf("call over gRPC with the same key: %v, want RESOURCE_EXHAUSTED", err)
 	}
-	// Invalid requests count too. Requests with other keys do not count. After a wait,
-	// requests succeed again.
+	// Each key has its own rate. Invalid requests count against it. After the time in
+	// Retry-After, a request succeeds again.
 	if a := h.do("submit", "GET", "/v1/scores", nil); a.status != http.StatusOK {
-		t.Errorf("another key: %d %s", a.status, a.raw)
+		t.Errorf("call with another key: %d %s, want 200", a.status, a.raw)
 	}
 	now = now.Add(2 * time.Second)
 	if a := h.do("read", "GET", "/v1/scores?bogus=1", nil); a.status != http.StatusBadRequest {
-		t.Errorf("after 2 s: %d %s", a.status, a.raw)
+		t.Errorf("an invalid request after 2 s: %d %s, want 400", a.status, a.raw)
 	}
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusTooManyRequests {
-		t.Errorf("after a bad request: %d %s", a.status, a.raw)
+		t.Errorf("the request after the invalid one: %d %s, want 429", a.status, a.raw)
 	}
 	retry, _ := strconv.Atoi(a.header.Get("Retry-After"))
 	now = now.Add(time.Duration(retry) * time.Second)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
-		t.Errorf("after Retry-After: %d %s", a.status, a.raw)
+		t.Errorf("the request after the time in Retry-After: %d %s, want 200", a.status, a.raw)
 	}
 }
 
-// If the rate or the scope of a key refuses a call, the server reads no body over REST
-// and receives no message over gRPC.
+// If a call is refused because of its key's rate or scope, the server reads no body over
+// REST and receives no message over gRPC.
 func TestLimitedCallsAreNotRead(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 1, Burst: 1}}})
-	const garbage = "\xff\xff" // not an encoded message: decoding fails
+	const garbage = "\xff\xff" // decoding fails: this is neither JSON nor an encoded message
 	rest := func(scope string, read *bool) int {
 		req := httptest.NewRequest(http.MethodPost, "/v1/scores:batch", readerFunc(func(p []byte) (int, error) {
 			*read = true
@@ -80,10 +80,10 @@ func TestLimitedCallsAreNotRead(t *testing.T) {
 	}
 	var read bool
 	if got := rest("submit", &read); got != http.StatusBadRequest || !read {
-		t.Errorf("the first call: %d, read %t, want 400 and true", got, read)
+		t.Errorf("the first call over REST: %d, body read: %t; want 400 and true", got, read)
 	}
 	if got := overGRPC("admin"); got != codes.InvalidArgument {
-		t.Errorf("the first call over gRPC: %v", got)
+		t.Errorf("the first call over gRPC: %v, want INVALID_ARGUMENT", got)
 	}
 	h.keys["guess"] = "lbk_guess"
 	for _, tt := range []struct {
@@ -97,15 +97,15 @@ func TestLimitedCallsAreNotRead(t *testing.T) {
 	} {
 		read = false
 		if got := rest(tt.scope, &read); got != tt.code || read {
-			t.Errorf("%s: %d, read %t, want %d and false", tt.scope, got, read, tt.code)
+			t.Errorf("REST call with the key %s: %d, body read: %t; want %d and false", tt.scope, got, read, tt.code)
 		}
 		if got := overGRPC(tt.scope); got != tt.grpc {
-			t.Errorf("%s over gRPC: %v, want %v", tt.scope, got, tt.grpc)
+			t.Errorf("gRPC call with the key %s: %v, want %v", tt.scope, got, tt.grpc)
 		}
 	}
 }
 
-// bytesCodec sends bytes as they are.
+// bytesCodec sends bytes without encoding them.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string                    { return "proto" }
@@ -120,27 +120,27 @@ func TestLimitsPerUser(t *testing.T) {
 	}
 	for i, want := range []int{200, 200, 429} {
 		if got := submit("u"); got != want {
-			t.Errorf("result %d: %d, want %d", i, got, want)
+			t.Errorf("submit %d: %d, want %d", i+1, got, want)
 		}
 	}
 	if got := submit("v"); got != http.StatusOK {
-		t.Errorf("another user: %d", got)
+		t.Errorf("submit for another user: %d, want 200", got)
 	}
-	// A batch takes one token for each result of the user. A batch that is larger
-	// than the bucket needs a full bucket only, so that it can be sent at all.
+	// A batch takes one token for each result of a user. If it has more results than the
+	// bucket has tokens, a full bucket is enough.
 	now = now.Add(10 * time.Second)
 	three := `{"results":[{"user_id":"u","points":1},{"user_id":"w","points":1},{"user_id":"u","points":1},{"user_id":"u","points":1}]}`
 	if a := h.do("admin", "POST", "/v1/scores:batch", three); a.status != http.StatusOK {
-		t.Errorf("a batch: %d %s", a.status, a.raw)
+		t.Errorf("batch with 3 results of u: %d %s, want 200", a.status, a.raw)
 	}
 	if got := submit("u"); got != http.StatusTooManyRequests {
-		t.Errorf("after the batch: %d", got)
+		t.Errorf("submit after the batch: %d, want 429", got)
 	}
 	if a := h.do("submit", "POST", "/v1/boards/default/results/u/m:retract", `{}`); a.status != http.StatusTooManyRequests {
-		t.Errorf("a retraction after the batch: %d %s", a.status, a.raw)
+		t.Errorf("retraction after the batch: %d %s, want 429", a.status, a.raw)
 	}
 	if a := h.do("read", "GET", "/v1/scores/u", nil); a.status != http.StatusOK {
-		t.Errorf("reading: %d %s", a.status, a.raw)
+		t.Errorf("read after the batch: %d %s, want 200", a.status, a.raw)
 	}
 }
 
@@ -159,17 +159,17 @@ func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 	for i := range 50 {
 		users = append(users, fmt.Sprintf("u%d", i))
 	}
-	// The answer names the longest wait.
+	// The answer names the user with the longest wait.
 	a := h.do("submit", "POST", "/v1/scores:batch", results(slices.Clone(users)...))
 	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != "4" || !strings.Contains(a.raw, "busier") {
-		t.Errorf("a batch with busy users: %d, Retry-After %q, %s", a.status, a.header.Get("Retry-After"), a.raw)
+		t.Errorf("batch with busy users: %d, Retry-After %q, %s; want 429, 4 and the user busier", a.status, a.header.Get("Retry-After"), a.raw)
 	}
 	var all []string
 	for _, user := range users[4:] {
 		all = append(all, user, user)
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", results(append(all, "busy")...)); a.status != http.StatusOK {
-		t.Errorf("the others' batch: %d %.300s", a.status, a.raw)
+		t.Errorf("batch with the other users, whose buckets must still be full: %d %.300s, want 200", a.status, a.raw)
 	}
 }
 
@@ -177,21 +177,22 @@ func TestLimitsPerPeer(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 1, Burst: 2}}})
 	h.keys["guess"] = "lbk_guess"
-	for i, want := range []int{200, 401, 429} { // calls with an invalid key count like calls without a key
+	for i, want := range []int{200, 401, 429} { // the second call has an invalid key, the others have no key
 		scope := ""
 		if i == 1 {
 			scope = "guess"
 		}
 		if a := h.do(scope, "GET", "/v1/scores", nil); a.status != want {
-			t.Errorf("call %d: %d %s, want %d", i, a.status, a.raw, want)
+			t.Errorf("call %d: %d %s, want %d", i+1, a.status, a.raw, want)
 		}
 	}
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
-		t.Errorf("with a key: %d %s", a.status, a.raw)
+		t.Errorf("call with a valid key: %d %s, want 200", a.status, a.raw)
 	}
 }
 
-// A batch owes the results beyond the burst, so that batches cannot exceed the rate.
+// A batch larger than the bucket makes the number of tokens negative, so that large
+// batches cannot exceed the rate.
 func TestBatchesCountEveryResult(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 2}}})
@@ -204,9 +205,9 @@ func TestBatchesCountEveryResult(t *testing.T) {
 		later := now.Add(tt.after)
 		now = later
 		if a := h.do("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`); a.status != tt.want {
-			t.Errorf("%v after a batch of 100: %d %s, want %d", tt.after, a.status, a.raw, tt.want)
+			t.Errorf("submit %v after a batch of 100: %d %s, want %d", tt.after, a.status, a.raw, tt.want)
 		} else if a.status == 429 && a.header.Get("Retry-After") == "" {
-			t.Errorf("%v after a batch of 100: no Retry-After", tt.after)
+			t.Errorf("submit %v after a batch of 100: the answer has no Retry-After", tt.after)
 		}
 		now = later.Add(-tt.after)
 	}
@@ -223,8 +224,9 @@ func (c *countingKeys) APIKey(ctx context.Context, hash [32]byte) (leaderboard.A
 	return c.APIKeyStore.APIKey(ctx, hash)
 }
 
-// After some invalid keys from an address, the server refuses further unknown keys
-// from there without asking the store. Other addresses and cached keys are not limited.
+// After some invalid keys from an address, the server refuses further unknown keys from
+// this address without reading the store. Other addresses and cached keys are not
+// limited.
 func TestGuessesAreLimitedBeforeTheStore(t *testing.T) {
 	h := newHarness(t, Options{})
 	keys := &countingKeys{APIKeyStore: h.store}
@@ -248,17 +250,18 @@ func TestGuessesAreLimitedBeforeTheStore(t *testing.T) {
 		}
 	}
 	if got := keys.lookups.Load(); got != 6 {
-		t.Errorf("the store was asked %d times, want 6: a key and 5 guesses", got)
+		t.Errorf("the store was read %d times, want 6: for a valid key and 5 guesses", got)
 	}
 	if err := admit(here, h.keys["read"]); err != nil {
-		t.Errorf("a known key at the same address: %v", err)
+		t.Errorf("call with a cached key from the same address: %v, want nil", err)
 	}
 	if err := admit(there, h.keys["admin"]); err != nil {
-		t.Errorf("another address: %v", err)
+		t.Errorf("call from another address: %v, want nil", err)
 	}
 }
 
-// One key or address cannot use up the watchers of the whole server.
+// The watchers of one key, or of one address without a key, have their own limit. So one
+// caller cannot reach the limit of the whole server.
 func TestWatchersAreSharedOut(t *testing.T) {
 	h := newHarness(t, Options{MaxWatchers: 10, MaxCallerWatchers: 2, PublicRead: true})
 	first, second := h.watch("/v1/boards/default/watch"), h.watch("/v1/boards/default/watch")
@@ -266,7 +269,7 @@ func TestWatchersAreSharedOut(t *testing.T) {
 	second.next()
 	a := h.do("read", "GET", "/v1/boards/default/watch", nil)
 	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
-		t.Errorf("a third watcher with one key: %d %s", a.status, a.raw)
+		t.Errorf("third watch with one key: %d %s, want 429 with TOO_MANY_WATCHERS", a.status, a.raw)
 	}
 	for _, scope := range []string{"submit", ""} { // another key, and no key
 		ctx := h.as(scope)
@@ -278,7 +281,7 @@ func TestWatchersAreSharedOut(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		if err != nil {
-			t.Errorf("a watcher as %q: %v", scope, err)
+			t.Errorf("watch with the key %q: %v, want nil", scope, err)
 		}
 	}
 	first.body.Close()

@@ -17,12 +17,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// This constant compiles only if the bound on JSON lists admits the largest batch and
-// the largest lookup.
+// This constant compiles only if MaxElements, the bound on JSON lists, is at least the
+// size of the largest batch and of the largest lookup.
 const _ uint = restjson.MaxElements - max(ranking.MaxBatch, ranking.MaxLookup)
 
-// rawCodec is gRPC's own codec, except that it can receive a message as a rawMessage
-// without decoding the message.
+// rawCodec is the default codec of gRPC, with one addition: into a rawMessage, it
+// receives a message without decoding it.
 type rawCodec struct{ encoding.CodecV2 }
 
 // rawMessage is an encoded message, for decodeMessage.
@@ -44,7 +44,7 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
 	}
 	if left := spendValues(raw, m.ProtoReflect().Descriptor(), restjson.MaxValues, maxMessageDepth); left == 0 {
-		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: fmt.Sprintf("holds more than %d values, or is nested more than %d messages deep", restjson.MaxValues, maxMessageDepth)}
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: fmt.Sprintf("has more than %d values, or is nested more than %d messages deep", restjson.MaxValues, maxMessageDepth)}
 	}
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "is not a valid message"}
@@ -52,13 +52,13 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	return nil
 }
 
-// maxMessageDepth bounds the nesting of messages. Metadata needs less: each level of
-// metadata takes at most three messages (a value, an object and an entry of the object).
+// maxMessageDepth bounds the nesting of messages. Each level of metadata needs at most
+// three nested messages: a value, an object and an entry of the object.
 const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
 
-// spendValues counts the values in b, an encoded message of type md, and returns left
-// minus that number. It returns 0 if b has more than left values, or if b is nested
-// more than depth messages deep.
+// spendValues counts the values in b, an encoded message of type md. It returns left
+// minus this number. It returns 0 if b has left values or more, or if b is nested more
+// than depth messages deep.
 func spendValues(b []byte, md protoreflect.MessageDescriptor, left, depth int) int {
 	if depth == 0 {
 		return 0
@@ -82,7 +82,8 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, left, depth int) i
 	return left
 }
 
-// checkCounts returns an error if a request has no or too many results or users.
+// checkCounts returns an error if a batch has no results or too many, or if a lookup has
+// no users or too many.
 func checkCounts(req any) error {
 	field, n, limit := "", 1, 1
 	switch req := req.(type) {
@@ -92,7 +93,7 @@ func checkCounts(req any) error {
 		field, n, limit = "user_ids", len(req.GetUserIds()), ranking.MaxLookup
 	}
 	if n < 1 || n > limit {
-		return &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d given, 1 to %d are allowed", n, limit)}
+		return &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("has %d elements, 1 to %d are allowed", n, limit)}
 	}
 	return nil
 }

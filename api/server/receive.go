@@ -14,14 +14,14 @@ const (
 	// anonymousReceiveTimeout bounds the time that a caller without a key takes to send
 	// a message.
 	anonymousReceiveTimeout = 5 * time.Second
-	// anonymousReceives bounds the messages that the server receives concurrently from
-	// one address without a key. gRPC buffers a whole message, of up to maxBatchBytes,
-	// before the server can check it.
+	// anonymousReceives bounds how many messages of callers without a key the server
+	// receives concurrently from one address. The bound is needed because gRPC buffers a
+	// whole message, of up to maxBatchBytes, before the server can check the message.
 	anonymousReceives = 4
 )
 
 // receive receives the message of a call that the guard has admitted. It returns an
-// error if the caller does not send the message in time. gRPC itself has no such limit.
+// error if the message does not arrive in time; gRPC itself has no such timeout.
 func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) error) error {
 	limit, release := s.options.ReceiveTimeout, func() {}
 	if a := admissionFrom(ctx); a.anonymous() && !s.options.Insecure {
@@ -30,13 +30,13 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 		defer cancel()
 		var err error
 		if release, err = s.anonymous.acquire(waiting, a.source, anonymousReceives); err != nil {
-			return tooMany("TOO_MANY_MESSAGES", "this address sends too many messages at once without a key; try again later")
+			return tooMany("TOO_MANY_MESSAGES", "this address is sending too many messages without a key at the same time; try again later")
 		}
 	}
 	var received rawMessage
 	done := make(chan error, 1)
 	go func() {
-		defer release() // if receive returns first, gRPC ends the call and recv returns
+		defer release() // if receive returns earlier, gRPC ends the call, and then recv returns
 		done <- recv(&received)
 	}()
 	timer := time.NewTimer(limit)
@@ -52,7 +52,8 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	}
 }
 
-// slots limits concurrent work by key. The zero slots is ready for use.
+// slots limits how many operations with the same key run concurrently. The zero value is
+// ready for use.
 type slots struct {
 	mu    sync.Mutex
 	byKey map[string]*slot
@@ -60,11 +61,11 @@ type slots struct {
 
 type slot struct {
 	*semaphore.Weighted
-	users int // callers that wait for the semaphore or hold it
+	users int // the number of callers that wait for the semaphore or have acquired it
 }
 
-// acquire waits for one of the n slots of a key. The caller must call release unless
-// acquire returns an error.
+// acquire waits for one of the n slots of a key. It returns an error if ctx is done.
+// Otherwise the caller must call release.
 func (s *slots) acquire(ctx context.Context, key string, n int64) (release func(), err error) {
 	s.mu.Lock()
 	if s.byKey == nil {

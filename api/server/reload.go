@@ -5,13 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// Certificates is the TLS of a running server. Its files can be read again.
+// Certificates is the TLS configuration of a running server. Reload reads its files
+// again.
 type Certificates struct {
 	files   TLS
 	current atomic.Pointer[tls.Config]
 }
 
-// Load reads the files. It returns nil for the zero TLS.
+// Load reads the files that t names. It returns nil for the zero TLS.
 func (t TLS) Load() (*Certificates, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -20,8 +21,8 @@ func (t TLS) Load() (*Certificates, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the files again. New connections then use them. If Reload returns an
-// error, the former files stay in use. Reload does nothing if c is nil.
+// Reload reads the files again. New connections then use the new configuration. If
+// Reload returns an error, they use the previous one. If c is nil, Reload does nothing.
 func (c *Certificates) Reload() error {
 	if c == nil {
 		return nil
@@ -30,7 +31,7 @@ func (c *Certificates) Reload() error {
 	if err != nil {
 		return err
 	}
-	config.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add them to the outer configuration only
+	config.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add the protocols only to the result of Config
 	c.current.Store(config)
 	return nil
 }

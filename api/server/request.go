@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// maxBodyBytes bounds a request's body or message. The largest result has 4 KiB of
-	// metadata, 3 KiB of attributes and 0.5 KiB of ids. JSON escapes make a text up to
-	// six times as long.
+	// maxBodyBytes bounds the body of a REST request, or the message of a gRPC call. The
+	// largest result has 4 KiB of metadata, 3 KiB of attributes and 0.5 KiB of ids. With
+	// JSON escapes, a text is up to six times as long.
 	maxBodyBytes = 64 << 10
-	// maxBatchBytes bounds the body or message of a batch. It allows 3 KiB for each
-	// of 5,000 results.
+	// maxBatchBytes bounds the body or message of a batch. It allows 3 KiB for each of
+	// the at most 5,000 results.
 	maxBatchBytes = 16 << 20
-	// maxLookupBytes bounds the body of a lookup. 5,000 ids of 128 bytes take
-	// 3.7 MiB if every byte is escaped.
+	// maxLookupBytes bounds the body or message of a lookup. The largest lookup, of 5,000
+	// ids of 128 bytes, takes 3.7 MiB if every byte is escaped.
 	maxLookupBytes = 4 << 20
 )
 
@@ -50,7 +50,7 @@ func maxMessageBytes(method string) int {
 // body is the body of a request, after the gateway has read and decoded it.
 type body struct {
 	bytes.Reader
-	message proto.Message // nil if the body is empty or the request is refused
+	message proto.Message // nil if the route has no body or the request is refused
 }
 
 func (*body) Close() error { return nil }
@@ -83,25 +83,25 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 
 var errBodyEndedEarly = &leaderboard.FieldError{Field: restjson.BodyField, Problem: "ended early; send it again"}
 
-// discardBody reads the body of a request whose route has none. The gateway then
-// removes the read deadline, and net/http would wait for an unread body without a
-// time limit.
+// discardBody reads and ignores the body of a request whose route uses no body. It must
+// run before the gateway removes the read deadline: net/http would later wait for the
+// unread body without a time limit.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
-		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "must be empty, because this request has none"}
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "must be empty, because this route uses no body"}
 	}
 	return nil
 }
 
-// checkQuery returns the query parameters. It returns an error unless each is known,
-// given once, and of the right kind.
+// checkQuery parses the query and returns its parameters. It returns an error unless
+// each parameter is known, is given once, and has a valid value.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, &leaderboard.FieldError{Field: "query", Problem: "is not a valid query string: percent-encode all but letters and digits"}
+		return nil, &leaderboard.FieldError{Field: "query", Problem: "is not a valid query string: percent-encode all characters except letters and digits"}
 	}
 	for name, given := range values {
 		fd := rt.query[name]
@@ -129,7 +129,7 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 			return "must be true or false"
 		}
 	default:
-		if _, err := strconv.ParseInt(value, 10, 64); err != nil { // 1e3 is accepted in JSON only
+		if _, err := strconv.ParseInt(value, 10, 64); err != nil { // in JSON, 1e3 is an integer too
 			return fmt.Sprintf("%.40q is not an integer", value)
 		}
 		return restjson.IntegerProblem(fd, value)
@@ -139,20 +139,20 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 
 func (rt *route) parameters() string {
 	if len(rt.query) == 0 {
-		return "it has none"
+		return "it has no parameters"
 	}
-	return "known are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
+	return "the known parameters are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
 }
 
-// checkBody compares the body with the path and the query. A field in the path must
-// not differ from the body. If the body is the whole request, checkBody sets its
-// fields from the query, which must not repeat a field of the body.
+// checkBody compares the body with the path and the query. A field that is in the path
+// and in the body must be the same in both. If the body is the whole request, checkBody
+// adds the fields in the query to it; a field must not be in both.
 func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
 	fields := m.Descriptor().Fields()
 	for param, value := range params {
 		fd := fields.ByName(protoreflect.Name(param[strings.LastIndexByte(param, '.')+1:]))
 		if fd != nil && m.Has(fd) && m.Get(fd).String() != value {
-			return &leaderboard.FieldError{Field: string(fd.Name()), Problem: "differs from the one in the path"}
+			return &leaderboard.FieldError{Field: string(fd.Name()), Problem: "differs from the value in the path"}
 		}
 	}
 	if !rt.all {

@@ -47,7 +47,7 @@ var needs = map[string]auth.Scope{
 	pb.AdminService_ListActs_FullMethodName:      auth.Admin,
 	pb.AdminService_ImportBans_FullMethodName:    auth.Admin,
 
-	// Health checks, and the description of the API, which /openapi.json shows too.
+	// Health checks and reflection. Reflection describes the API, as /openapi.json does.
 	"/grpc.health.v1.Health/Check":                                   auth.Public,
 	"/grpc.health.v1.Health/List":                                    auth.Public,
 	"/grpc.health.v1.Health/Watch":                                   auth.Public,
@@ -63,14 +63,14 @@ func scopeOf(method string) auth.Scope {
 	return auth.Nobody
 }
 
-// admission is the guard's decision about a call, which the guard bases on the
-// headers. The REST gateway also sets refusal if the request is invalid. The
-// interceptors then refuse the call, so it is counted and logged like any other call.
+// admission is the guard's decision about a call. If a REST request is invalid, the
+// gateway also sets refusal. The interceptors refuse a call with a refusal, so that the
+// call is counted and logged like any other call.
 type admission struct {
 	caller  auth.Caller
 	request string // the request's id
 	source  string // the caller's id, or the caller's address if the id is empty
-	refusal error
+	refusal error  // nil if the call may proceed
 }
 
 type admissionKey struct{}
@@ -84,7 +84,8 @@ func admissionFrom(ctx context.Context) *admission {
 
 func (a *admission) anonymous() bool { return a == nil || a.caller.ID == "" }
 
-// admit asks the guard about a call with the given Authorization header values.
+// admit lets the guard decide about a call. authorization has the values of the header
+// Authorization.
 func (s *Server) admit(ctx context.Context, authorization []string, method string) *admission {
 	var addr net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
@@ -94,8 +95,8 @@ func (s *Server) admit(ctx context.Context, authorization []string, method strin
 	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
 }
 
-// enter is the interceptor that asks the guard about a call and refuses the call if
-// the guard does. For calls of the gateway, the guard has already decided.
+// enter is the interceptor that lets the guard decide about a call, and refuses the call
+// if the guard does. For calls of the gateway, the guard has already decided.
 func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	a := admissionFrom(ctx)
 	if a == nil {
@@ -103,7 +104,7 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		a = s.admit(ctx, md.Get("authorization"), method)
 		a.request = requestID(md.Get(requestIDHeader))
-		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request)) // fails only if ctx is of no call
+		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request)) // fails only outside a call
 		ctx = context.WithValue(ctx, admissionKey{}, a)
 	}
 	if info := callInfoFrom(ctx); info != nil {

@@ -44,8 +44,8 @@ type Options struct {
 	// JWT describes the JSON web tokens that are accepted besides API keys. If its
 	// Algorithm is empty, no tokens are accepted.
 	JWT auth.JWT
-	// TLS secures both listeners. If it is nil, connections are not encrypted. See
-	// [TLS.Config].
+	// TLS is the configuration of both listeners; [TLS.Config] makes one. If it is nil,
+	// connections are not encrypted.
 	TLS    *tls.Config
 	Limits auth.Limits
 	// Timeout bounds a call, except for streams and methods that need the admin
@@ -55,7 +55,7 @@ type Options struct {
 	// 30 s.
 	ReceiveTimeout time.Duration
 	// MaxConnections bounds the connections of each listener. Further connections wait
-	// until others end. Default 20,000.
+	// until other connections end. Default 20,000.
 	MaxConnections int
 	// MaxStreams bounds the concurrent calls on one gRPC or HTTP/2 connection.
 	// Default 250.
@@ -72,10 +72,11 @@ type Options struct {
 	// SeparateProbes leaves /healthz, /readyz and /metrics to another listener: see
 	// [NewAdminServer].
 	SeparateProbes bool
-	// TrustedProxies are the addresses of proxies. Their X-Forwarded-For names the client
-	// whose calls are limited and logged; that of other callers is ignored.
+	// TrustedProxies are the addresses of proxies. For a call through such a proxy, the
+	// client in X-Forwarded-For is limited and logged. From other callers, the server
+	// ignores this header.
 	TrustedProxies []netip.Prefix
-	// CORSOrigins are the origins whose web pages may call the API. "*" is any origin.
+	// CORSOrigins are the origins whose web pages may call the API. "*" means any origin.
 	CORSOrigins []string
 	// FrameAncestors are the origins whose pages may show the web page in a frame.
 	FrameAncestors []string
@@ -85,12 +86,12 @@ type Options struct {
 	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
 	ShutdownGrace time.Duration
 
-	// Ready returns nil if the server can answer, and an error that states the reason
-	// otherwise. /readyz and the gRPC health service call it. If Ready is nil, the
-	// server is always ready.
+	// Ready must return nil if the server can answer, and otherwise an error with the
+	// reason. /readyz and the gRPC health service call Ready. If Ready is nil, the server
+	// is always ready.
 	Ready func() error
-	// Backup copies the store to a backup called name, which is a plain file name.
-	// If Backup is nil, the API method Backup is unimplemented.
+	// Backup copies the store to a backup with a name, which has no path separators. If
+	// Backup is nil, the API method Backup fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
 	// Log and Metrics may be nil.
 	Log     *slog.Logger
@@ -139,17 +140,17 @@ type Server struct {
 	watchersOf map[string]int64 // by key or address
 	// anonymous limits the concurrent receipt of messages from callers without a key.
 	anonymous slots
-	revoking  sync.Mutex // held while a key is revoked
-	// stopping ends streams at shutdown. They do not end by themselves.
+	revoking  sync.Mutex // locked while a key is revoked
+	// stopping is canceled at shutdown. This ends streams, which do not end by themselves.
 	stopping context.Context
-	// draining makes each answer over HTTP close its connection.
+	// draining is set by Drain.
 	draining atomic.Bool
 	stop     context.CancelFunc
 }
 
-// New returns a server for svc. keys holds the API keys of the callers. If o accepts
-// JSON web tokens, New reads the keys that verify them, and returns an error if it
-// cannot.
+// New returns a server for svc. keys stores the API keys of the callers. If o.JWT accepts
+// JSON web tokens, New reads the keys that verify the tokens, and returns an error if it
+// cannot read them.
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
 	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -189,8 +190,8 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	return s, nil
 }
 
-// The server pings a connection that is silent for keepaliveTime. It closes the
-// connection if no answer arrives within keepaliveTimeout.
+// If a connection is idle for keepaliveTime, the server sends a ping. If no answer
+// arrives within keepaliveTimeout, the server closes the connection.
 const (
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second
@@ -215,18 +216,17 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 	return options
 }
 
-// Drain makes each answer over HTTP close its connection, so that the clients' next
-// calls can reach another server.
+// Drain makes the server close each HTTP connection after its next answer, so that
+// clients then connect to another server.
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // Handler returns the HTTP handler of REST, the probes, the metrics and the web
 // page.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Serve answers REST on one listener and gRPC on the other until ctx is done or a
-// listener fails. It then tells
-// streams to reconnect, closes the listeners and waits for other running calls, at most
-// for ShutdownGrace.
+// Serve answers REST on the listener rest and gRPC on grpcListener, until ctx is done or
+// a listener fails. It then ends streams with an error that tells clients to reconnect,
+// closes the listeners, and waits for running calls, at most for ShutdownGrace.
 func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)
 	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)

@@ -46,7 +46,7 @@ func TestProbes(t *testing.T) {
 		return nil
 	}})
 	if a := h.do("", "GET", "/healthz", nil); a.status != http.StatusOK || a.raw != "ok\n" {
-		t.Errorf("/healthz: %d %s", a.status, a.raw)
+		t.Errorf("/healthz: %d %s, want 200 ok", a.status, a.raw)
 	}
 	health := func() healthpb.HealthCheckResponse_ServingStatus {
 		res, err := healthpb.NewHealthClient(h.conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
@@ -56,11 +56,11 @@ func TestProbes(t *testing.T) {
 		return res.GetStatus()
 	}
 	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusServiceUnavailable || a.raw != "not ready: still waking up\n" || health() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("not ready: %d %s, gRPC %v", a.status, a.raw, health())
+		t.Errorf("/readyz of a server that is not ready: %d %s, gRPC %v; want 503 with the reason and NOT_SERVING", a.status, a.raw, health())
 	}
 	ready.Store(true)
 	if a := h.do("", "GET", "/readyz", nil); a.status != http.StatusOK || health() != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("ready: %d, gRPC %v", a.status, health())
+		t.Errorf("/readyz of a ready server: %d, gRPC %v; want 200 and SERVING", a.status, health())
 	}
 	stream, err := reflectionpb.NewServerReflectionClient(h.conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -70,7 +70,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res, err := stream.Recv(); err != nil || !strings.Contains(res.String(), "leaderboard.v1.LeaderboardService") {
-		t.Errorf("reflection: %v, %v", res, err)
+		t.Errorf("reflection answers %v, %v; want LeaderboardService in the list", res, err)
 	}
 }
 
@@ -89,21 +89,21 @@ func TestMetrics(t *testing.T) {
 		`leaderboard_api_running_calls{method="SubmitScore"} 0`,
 	} {
 		if !strings.Contains(raw, line+"\n") {
-			t.Errorf("no line %s in\n%s", line, raw)
+			t.Errorf("/metrics has no line %s:\n%s", line, raw)
 		}
 	}
 	if strings.Contains(raw, "secret-user") || strings.Contains(raw, "default") {
-		t.Error("a metric names a user or a board")
+		t.Error("/metrics contains the id of a user or a board")
 	}
 }
 
-// openapi.json lists every route, has no integer of type string, and has no dangling
-// reference.
+// openapi.json describes every route. Integers are not described as strings, and every
+// reference has a target.
 func TestOpenAPI(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/openapi.json", nil)
 	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["swagger"] != "2.0" {
-		t.Fatalf("%d %v", a.status, a.header)
+		t.Fatalf("/openapi.json: %d %v, want 200 with JSON of OpenAPI 2.0", a.status, a.header)
 	}
 	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.admit, 0)
 	if err != nil {
@@ -121,11 +121,11 @@ func TestOpenAPI(t *testing.T) {
 		})
 		operation := get(a.body, "paths", path, strings.ToLower(verb))
 		if operation == nil {
-			t.Errorf("%s %s is not described", verb, path)
+			t.Errorf("openapi.json does not describe %s %s", verb, path)
 			continue
 		}
 		if get(operation, "responses", "default", "schema", "$ref") != "#/definitions/Error" {
-			t.Errorf("%s %s does not describe errors", verb, path)
+			t.Errorf("openapi.json does not describe the errors of %s %s", verb, path)
 		}
 	}
 	var walk func(path string, v any)
@@ -133,10 +133,10 @@ func TestOpenAPI(t *testing.T) {
 		switch v := v.(type) {
 		case map[string]any:
 			if ref, ok := v["$ref"].(string); ok && get(a.body, "definitions", strings.TrimPrefix(ref, "#/definitions/")) == nil {
-				t.Errorf("%s refers to %s, which is not there", path, ref)
+				t.Errorf("%s refers to %s, which openapi.json does not define", path, ref)
 			}
 			if v["type"] == "string" && v["format"] == "int64" {
-				t.Errorf("%s is an integer as a string", path)
+				t.Errorf("%s describes an integer as a string", path)
 			}
 			for k, child := range v {
 				walk(path+"/"+k, child)
@@ -150,39 +150,39 @@ func TestOpenAPI(t *testing.T) {
 	walk("", a.body)
 }
 
-// The web page loads nothing from other origins, and its headers forbid that.
+// The web page loads nothing from other origins, and its headers forbid such requests.
 func TestPage(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/", nil)
 	policy := a.header.Get("Content-Security-Policy")
 	if a.status != http.StatusOK || !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
-		t.Fatalf("%d %v", a.status, a.header)
+		t.Fatalf("GET /: %d %v, want 200 with HTML", a.status, a.header)
 	}
 	for _, part := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'", "base-uri 'none'"} {
 		if !strings.Contains(policy, part) {
-			t.Errorf("the policy lacks %s: %s", part, policy)
+			t.Errorf("the Content-Security-Policy has no %s: %s", part, policy)
 		}
 	}
 	if strings.Contains(policy, "unsafe") {
-		t.Errorf("the policy is %s", policy)
+		t.Errorf("the Content-Security-Policy is %s, want it without unsafe sources", policy)
 	}
 	outside := regexp.MustCompile(`(?i)(?:src|href|action|import|fetch|url)\s*[=(]\s*["']?(?:https?:)?//`)
 	if found := outside.FindString(a.raw); found != "" {
-		t.Errorf("the page refers to %s", found)
+		t.Errorf("the page loads %q from another origin", found)
 	}
 	for _, pattern := range []string{`(?i)\son[a-z]+\s*=\s*["']`, `style="`, `innerHTML|insertAdjacentHTML|document\.write|eval\(`} {
 		if found := regexp.MustCompile(pattern).FindString(a.raw); found != "" {
-			t.Errorf("the page has %q, which the policy forbids or which would let a user id be markup", found)
+			t.Errorf("the page contains %q; the policy forbids it, or it could insert a user id as markup", found)
 		}
 	}
 	if n := strings.Count(a.raw, "<script"); n != 1 || strings.Count(a.raw, "<style") != 1 {
-		t.Errorf("the policy knows one script and one style, the page has %d", n)
+		t.Errorf("the page has %d scripts and %d styles, want 1 of each, because the policy has one hash for each", n, strings.Count(a.raw, "<style"))
 	}
 	if a := h.do("", "GET", "/nope", nil); a.status != http.StatusNotFound {
-		t.Errorf("/nope: %d", a.status)
+		t.Errorf("GET /nope: %d, want 404", a.status)
 	}
 	if a := h.do("", "POST", "/", "x"); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("POST /: %d", a.status)
+		t.Errorf("POST /: %d, want 405", a.status)
 	}
 }
 
@@ -195,16 +195,16 @@ func TestSecurityHeaders(t *testing.T) {
 			"Access-Control-Allow-Origin": "", "Server": "",
 		} {
 			if got := header.Get(name); got != want {
-				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+				t.Errorf("GET %s: the header %s is %q, want %q", path, name, got, want)
 			}
 		}
 		if !strings.HasPrefix(header.Get("Content-Security-Policy"), "default-src 'none'") {
-			t.Errorf("%s: the policy is %q", path, header.Get("Content-Security-Policy"))
+			t.Errorf("GET %s: the policy is %q, want default-src 'none'", path, header.Get("Content-Security-Policy"))
 		}
 	}
 }
 
-// A page of another origin cannot make a browser submit to a server without keys.
+// A web page of another origin cannot make a browser submit to an insecure server.
 func TestCrossOriginRequests(t *testing.T) {
 	h := newHarness(t, Options{Insecure: true})
 	try := func(method string, headers map[string]string) int {
@@ -229,11 +229,11 @@ func TestCrossOriginRequests(t *testing.T) {
 		}
 	}
 	if got := try("GET", map[string]string{"Sec-Fetch-Site": "cross-site"}); got != http.StatusOK {
-		t.Errorf("GET of another site: %d", got)
+		t.Errorf("GET from a page of another site: %d, want 200", got)
 	}
 }
 
-// faulty is a service whose method Page may fail.
+// faulty is a service whose method Page first calls page, and fails if page does.
 type faulty struct {
 	*ranking.Service
 	page func(context.Context) error
@@ -258,28 +258,29 @@ func TestFaultsOfTheService(t *testing.T) {
 		{"a panic", func(context.Context) error { panic("password=hunter2") }, 500, codes.Internal, false},
 		{"an unknown error", func(context.Context) error { return errors.New("password=hunter2") }, 500, codes.Internal, false},
 		{"the store is down", func(context.Context) error { return fmt.Errorf("cql: hunter2: %w", leaderboard.ErrUnavailable) }, 503, codes.Unavailable, true},
-		{"no ranks", func(context.Context) error { return fmt.Errorf("redis: hunter2: %w", leaderboard.ErrRankUnavailable) }, 503, codes.Unavailable, true},
-		{"slow", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("hunter2: %w", ctx.Err()) }, 504, codes.DeadlineExceeded, false},
+		{"the index is down", func(context.Context) error { return fmt.Errorf("redis: hunter2: %w", leaderboard.ErrRankUnavailable) }, 503, codes.Unavailable, true},
+		{"the deadline passes", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("hunter2: %w", ctx.Err()) }, 504, codes.DeadlineExceeded, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := serve(t, faulty{base.service, tt.page}, base.store, Options{Timeout: 20 * time.Millisecond})
 			a := h.do("read", "GET", "/v1/scores", nil)
 			if a.status != tt.status || strings.Contains(a.raw, "hunter2") || (a.header.Get("Retry-After") != "") != tt.retry {
-				t.Errorf("REST: %d, Retry-After %q, %s", a.status, a.header.Get("Retry-After"), a.raw)
+				t.Errorf("REST: %d, Retry-After %q, %s; want %d, Retry-After %v and no cause", a.status, a.header.Get("Retry-After"), a.raw, tt.status, tt.retry)
 			}
 			_, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{})
 			if status.Code(err) != tt.code || strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("gRPC: %v", err)
+				t.Errorf("gRPC: %v, want %v and no cause", err, tt.code)
 			}
 			waitFor(t, "the cause in the log", func() bool { return strings.Count(h.log.String(), "hunter2") >= 2 })
 			if tt.code == codes.Internal && !strings.Contains(h.log.String(), `"level":"ERROR"`) {
-				t.Errorf("the log is %s", h.log.String())
+				t.Errorf("the log is %s, want a line with level ERROR", h.log.String())
 			}
 		})
 	}
 }
 
-// fixedOutcomes is a log that answers with fixed statuses and counts its calls.
+// fixedOutcomes is a result log whose methods return fixed statuses. It counts their
+// calls.
 type fixedOutcomes struct {
 	submit, accept    leaderboard.Status
 	submits, accepted atomic.Int64
@@ -304,17 +305,17 @@ func TestAccepted(t *testing.T) {
 	for path, body := range map[string]string{"/v1/scores": `{"user_id":"u","match_id":"m","points":1}`, "/v1/boards/default/results/u/m:retract": `{"revision":1}`} {
 		a := h.do("submit", "POST", path, body)
 		if a.status != http.StatusAccepted || a.body["success"] != false || a.body["status"] != "ACCEPTED" || a.body["new_score"] != nil || a.body["rank"] != nil || a.body["match_id"] != "m" {
-			t.Errorf("%s: %d %s", path, a.status, a.raw)
+			t.Errorf("POST %s: %d %s, want 202 with ACCEPTED and no score", path, a.status, a.raw)
 		}
 	}
 	a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`)
 	if a.status != http.StatusAccepted || get(a.body, "outcomes", 0, "status") != "ACCEPTED" {
-		t.Errorf("a batch: %d %s", a.status, a.raw)
+		t.Errorf("batch: %d %s, want 202 with ACCEPTED", a.status, a.raw)
 	}
 }
 
-// With no_wait, a submit is answered when the result is durable. Otherwise it is
-// answered when the result is applied.
+// With no_wait, the server answers a submit when the result is durable. Otherwise it
+// answers when the result is applied.
 func TestNoWait(t *testing.T) {
 	base := newHarness(t, Options{})
 	log := &fixedOutcomes{submit: leaderboard.Applied, accept: leaderboard.Accepted}
@@ -345,20 +346,20 @@ func TestNoWait(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d %s", tt.path, tt.body, a.status, a.raw, tt.status, want)
 		}
 		if tt.path2[0] == "outcomes" && get(a.body, "outcomes", 1, "status") != "REJECTED" {
-			t.Errorf("%s: the result that is wrong: %s", tt.path, a.raw)
+			t.Errorf("POST %s: %s, want REJECTED for the result without a user", tt.path, a.raw)
 		}
 	}
 	single, err := h.client().SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(1)}, NoWait: true})
 	if err != nil || single.GetStatus() != pb.Outcome_ACCEPTED || single.GetSuccess() || single.NewScore != nil || single.GetMatchId() == "" {
-		t.Errorf("gRPC: %v, %v", single, err)
+		t.Errorf("SubmitScore over gRPC: %v, %v; want ACCEPTED with a match id", single, err)
 	}
 	batch, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{{UserId: "u", Points: proto.Int64(1)}}, NoWait: true})
 	if err != nil || batch.GetOutcomes()[0].GetStatus() != pb.Outcome_ACCEPTED {
-		t.Errorf("gRPC: %v, %v", batch, err)
+		t.Errorf("BatchSubmitScores over gRPC: %v, %v; want ACCEPTED", batch, err)
 	}
 	// An embedded store makes a result durable by applying it.
 	if got := base.must("submit", "POST", "/v1/scores?no_wait=true", one); got["status"] != "APPLIED" || got["new_score"] != number(1) {
-		t.Errorf("embedded: %v", got)
+		t.Errorf("submit with no_wait to an embedded store: %v, want APPLIED with score 1", got)
 	}
 }
 
@@ -366,22 +367,22 @@ func TestBackup(t *testing.T) {
 	var names []string
 	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error { names = append(names, name); return nil }})
 	if got := h.must("admin", "POST", "/v1/admin/backup", `{"name":"before-2.0"}`); got["name"] != "before-2.0" {
-		t.Errorf("%v", got)
+		t.Errorf("backup answers %v, want the name before-2.0", got)
 	}
 	if got := h.must("admin", "POST", "/v1/admin/backup", nil); !regexp.MustCompile(`^\d{8}T\d{6}Z$`).MatchString(got["name"].(string)) {
-		t.Errorf("%v", got)
+		t.Errorf("backup without a name answers %v, want the time as the name", got)
 	}
 	for _, name := range []string{"../x", "/etc", "a/b", ".", "..", ".hidden", "a b", strings.Repeat("x", 129)} {
 		body, _ := json.Marshal(map[string]string{"name": name})
 		if a := h.do("admin", "POST", "/v1/admin/backup", string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"name"}) {
-			t.Errorf("%q: %d %s", name, a.status, a.raw)
+			t.Errorf("backup with the name %q: %d %s, want 400", name, a.status, a.raw)
 		}
 	}
 	if len(names) != 2 {
-		t.Errorf("backups were made as %q", names)
+		t.Errorf("the server made the backups %q, want 2", names)
 	}
 	if a := newHarness(t, Options{}).do("admin", "POST", "/v1/admin/backup", nil); a.status != http.StatusNotImplemented {
-		t.Errorf("without a way to back up: %d %s", a.status, a.raw)
+		t.Errorf("backup without Options.Backup: %d %s, want 501", a.status, a.raw)
 	}
 }
 
@@ -407,7 +408,8 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{key, cert, writeFile(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-// issue returns the files of a certificate for 127.0.0.1 and its key.
+// issue signs a certificate for 127.0.0.1. It returns the files of the certificate and
+// of its key.
 func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string) {
 	t.Helper()
 	key := mustEC(t)
@@ -424,7 +426,8 @@ func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string)
 		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// listening runs Serve on free ports, and returns their addresses.
+// listening runs Serve on free ports, and returns their addresses. stop stops the server
+// and returns the error of Serve.
 func listening(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
 	t.Helper()
 	var listeners [2]net.Listener
@@ -481,11 +484,11 @@ func TestTLS(t *testing.T) {
 	}
 	res, restErr, grpcErr := call(clients) //nolint:bodyclose // call closes it
 	if restErr != nil || grpcErr != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") == "" {
-		t.Errorf("with a client certificate: %v, %v, %v", res, restErr, grpcErr)
+		t.Errorf("calls with a client certificate: REST %v, %v, gRPC %v; want 200 over HTTP/2 with Strict-Transport-Security, and no errors", res, restErr, grpcErr)
 	}
 	for name, client := range map[string]*authority{"none": nil, "of another authority": servers} {
 		if res, restErr, grpcErr := call(client); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
-			t.Errorf("with a client certificate %s: %v, %v", name, res, grpcErr)
+			t.Errorf("calls with client certificate: %s: REST %v, gRPC %v; want errors", name, res, grpcErr)
 		}
 	}
 	// A renewed certificate is used without a restart.
@@ -515,15 +518,15 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	if got := serial(); got != 9 {
-		t.Errorf("the certificate is number %d, want 9", got)
+		t.Errorf("after the renewal, the certificate has the serial number %d, want 9", got)
 	}
 	if err := os.Remove(cert); err != nil {
 		t.Fatal(err)
 	}
 	if got := serial(); got != 9 {
-		t.Errorf("without its file the certificate is number %d, want 9", got)
+		t.Errorf("after its file was removed, the certificate has the serial number %d, want 9", got)
 	}
-	// So are other authorities of clients.
+	// New authorities of clients are also used without a restart.
 	if err := os.WriteFile(clients.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: servers.cert.Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -532,10 +535,10 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, restErr, grpcErr := call(servers); restErr != nil || grpcErr != nil { //nolint:bodyclose // call closes it
-		t.Errorf("with a client certificate of the new authority: %v, %v", restErr, grpcErr)
+		t.Errorf("calls with a client certificate of the new authority: REST %v, gRPC %v; want no errors", restErr, grpcErr)
 	}
 	if _, restErr, grpcErr := call(clients); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
-		t.Error("a client certificate of the old authority is accepted")
+		t.Error("calls with a client certificate of the old authority succeed, want errors")
 	}
 }
 
@@ -543,7 +546,7 @@ func TestTLSSettings(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert, key := ca.issue(t, 2)
 	if c, err := (TLS{}).Config(); c != nil || err != nil {
-		t.Errorf("no TLS is %v, %v", c, err)
+		t.Errorf("Config of the zero TLS returns %v, %v; want nil", c, err)
 	}
 	for name, settings := range map[string]TLS{
 		"no key":         {CertFile: cert},
@@ -554,7 +557,7 @@ func TestTLSSettings(t *testing.T) {
 		"missing CA":     {CertFile: cert, KeyFile: key, ClientCAFile: "missing.pem"},
 	} {
 		if _, err := settings.Config(); err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("%s: Config returns no error", name)
 		}
 	}
 }
@@ -598,28 +601,28 @@ func TestServeStops(t *testing.T) {
 	for {
 		if _, err := watch.Recv(); err != nil {
 			if status.Code(err) != codes.Unavailable {
-				t.Errorf("the watch ended with %v", err)
+				t.Errorf("the watch ended with %v, want UNAVAILABLE", err)
 			}
 			break
 		}
 	}
 	select {
 	case err := <-stopped:
-		t.Fatalf("stopped before the calls were answered: %v", err)
+		t.Fatalf("Serve returned %v before the running calls were answered", err)
 	default:
 	}
 	close(finish)
 	got := []string{<-answers, <-answers}
 	slices.Sort(got)
 	if want := []string{"REST 200 OK", "gRPC OK"}; !slices.Equal(got, want) {
-		t.Errorf("the running calls were answered %q", got)
+		t.Errorf("the running calls were answered with %q, want %q", got, want)
 	}
 	if err := <-stopped; err != nil {
-		t.Errorf("Serve returned %v", err)
+		t.Errorf("Serve returned %v, want nil", err)
 	}
 }
 
-// The server cuts off a call that still runs after ShutdownGrace.
+// The server ends calls that are still running after ShutdownGrace.
 func TestServeStopsAfterItsGrace(t *testing.T) {
 	base := newHarness(t, Options{})
 	running := make(chan struct{})
@@ -637,10 +640,10 @@ func TestServeStopsAfterItsGrace(t *testing.T) {
 	}()
 	<-running
 	if err := stop(); err != nil {
-		t.Errorf("Serve returned %v", err)
+		t.Errorf("Serve returned %v, want nil", err)
 	}
 	if err := <-answer; status.Code(err) != codes.Unavailable {
-		t.Errorf("the call ended with %v", err)
+		t.Errorf("the running call ended with %v, want UNAVAILABLE", err)
 	}
 }
 
@@ -650,7 +653,7 @@ func TestServeFailsWithItsListener(t *testing.T) {
 	grpcListener, _ := net.Listen("tcp", "127.0.0.1:0")
 	rest.Close()
 	if err := h.Serve(t.Context(), rest, grpcListener); err == nil || !strings.Contains(err.Error(), "http") {
-		t.Errorf("Serve on a closed listener returned %v", err)
+		t.Errorf("Serve on a closed listener returned %v, want an error of http", err)
 	}
 }
 

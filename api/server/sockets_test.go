@@ -64,8 +64,8 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// The health service knows a fixed set of names, so that a caller without a key can
-// neither fill its memory nor make List fail.
+// The health service accepts only a fixed set of names. So callers without a key can
+// neither fill the server's memory nor make List fail.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	var notReady error
 	h := newHarness(t, Options{Ready: func() error { return notReady }})
@@ -77,12 +77,12 @@ func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	}
 	for _, service := range []string{"", "leaderboard.v1.LeaderboardService", "leaderboard.v1.AdminService"} {
 		if got, code := check(service); got != healthpb.HealthCheckResponse_SERVING || code != codes.OK {
-			t.Errorf("Check(%q) = %v, %v, want SERVING", service, got, code)
+			t.Errorf("Check(%q) = %v, %v; want SERVING", service, got, code)
 		}
 	}
 	for _, service := range []string{"made-up", "leaderboard.v1", "grpc.health.v1.Health"} {
 		if got, code := check(service); code != codes.NotFound {
-			t.Errorf("Check(%q) = %v, %v, want NotFound", service, got, code)
+			t.Errorf("Check(%q) = %v, %v; want NotFound", service, got, code)
 		}
 		stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 		if err == nil {
@@ -94,14 +94,14 @@ func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	}
 	list, err := client.List(t.Context(), &healthpb.HealthListRequest{})
 	if err != nil || len(list.GetStatuses()) != 3 {
-		t.Errorf("List = %v, %v, want 3 services", list, err)
+		t.Errorf("List = %v, %v; want 3 services", list, err)
 	}
 	watch, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := watch.Recv(); err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("Watch of a ready server sent %v, %v", got, err)
+		t.Errorf("Watch of a ready server sent %v, %v; want SERVING", got, err)
 	}
 }
 
@@ -111,21 +111,21 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	client := healthpb.NewHealthClient(dial(t, address))
 	res, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("Check before the server is ready = %v, %v", res, err)
+		t.Errorf("Check before the server is ready = %v, %v; want NOT_SERVING", res, err)
 	}
 	list, err := client.List(t.Context(), &healthpb.HealthListRequest{})
 	if err != nil || len(list.GetStatuses()) != 3 {
-		t.Errorf("List before the server is ready = %v, %v", list, err)
+		t.Errorf("List before the server is ready = %v, %v; want 3 services", list, err)
 	}
 	for service, s := range list.GetStatuses() {
 		if s.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-			t.Errorf("List before the server is ready has %q %v", service, s.GetStatus())
+			t.Errorf("List before the server is ready: service %q is %v, want NOT_SERVING", service, s.GetStatus())
 		}
 	}
 }
 
-// Calls of health and reflection are limited like other calls: by the rate per address
-// and by the size of a message. An invalid key is refused.
+// Calls of health and reflection have the limits of other calls: the rate per address
+// and the size of a message. A call with an invalid key is refused.
 func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 	h := newHarness(t, Options{Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 4}}})
 	_, address := h.onSockets()
@@ -133,14 +133,14 @@ func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 	client := healthpb.NewHealthClient(conn)
 	guess := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer guess")
 	if _, err := client.Check(guess, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("with a wrong key: %v", err)
+		t.Errorf("Check with an invalid key: %v, want UNAUTHENTICATED", err)
 	}
 	large := &healthpb.HealthCheckRequest{Service: string(make([]byte, maxBodyBytes+1))}
 	if _, err := client.Check(t.Context(), large); status.Code(err) != codes.OutOfRange {
-		t.Errorf("a message of 64 KiB: %v", err)
+		t.Errorf("Check with a message of more than 64 KiB: %v, want OUT_OF_RANGE", err)
 	}
 	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
-		t.Errorf("within the rate: %v", err)
+		t.Errorf("Check within the rate: %v, want nil", err)
 	}
 	reflect := func() error {
 		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
@@ -152,13 +152,13 @@ func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 		return err
 	}
 	if err := reflect(); err != nil {
-		t.Errorf("reflection within the rate: %v", err)
+		t.Errorf("reflection within the rate: %v, want nil", err)
 	}
 	if err := reflect(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("reflection over the rate: %v", err)
+		t.Errorf("reflection over the rate: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a check over the rate: %v", err)
+		t.Errorf("Check over the rate: %v, want RESOURCE_EXHAUSTED", err)
 	}
 }
 
@@ -170,12 +170,13 @@ func TestReflectionIsASetting(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	if status.Code(err) != codes.Unimplemented {
-		t.Errorf("reflection that is switched off answers %v, want Unimplemented", err)
+		t.Errorf("reflection with NoReflection: %v, want UNIMPLEMENTED", err)
 	}
 }
 
-// answers sends raw bytes to a socket and reads until the server closes the
-// connection. It returns the bytes read and the time until the end.
+// answers sends a raw request to a socket, and reads until the server closes the
+// connection. It returns the answers as raw text, and the time until the connection was
+// closed.
 func answers(t testing.TB, address, request string) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -190,13 +191,13 @@ func answers(t testing.TB, address, request string) (string, time.Duration) {
 	}
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%.60q: the connection is still open", request)
+		t.Errorf("%.60q: the connection is still open after 15 s, want it closed", request)
 	}
 	return string(got), time.Since(began)
 }
 
-// A client may announce a body and not send it. On routes that read no body, it still
-// gets an answer, and the server closes the connection.
+// A client may announce a body and not send it. Within seconds, the server then answers
+// and closes the connection.
 func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	rest, _ := h.onSockets()
@@ -227,14 +228,14 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 				t.Parallel()
 				got, took := answers(t, tt.address, tt.line+" HTTP/1.1\r\nHost: localhost\r\n"+tt.header+header+"\r\n")
 				if !strings.HasPrefix(got, "HTTP/1.1 "+tt.status) || took > 8*time.Second {
-					t.Errorf("after %v: %.100q, want status %s within 8 s", took, got, tt.status)
+					t.Errorf("the server answered %.100q and closed the connection after %v, want status %s within 8 s", got, took, tt.status)
 				}
 			})
 		}
 	}
 }
 
-// If the body arrives, the connection stays usable.
+// If a client sends a body to a route that uses no body, the connection remains usable.
 func TestBodiesOfRoutesWithoutOne(t *testing.T) {
 	h := newHarness(t, Options{})
 	rest, _ := h.onSockets()
@@ -242,11 +243,11 @@ func TestBodiesOfRoutesWithoutOne(t *testing.T) {
 		"GET /v1/scores HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+h.keys["read"]+"\r\nContent-Length: 2\r\n\r\n{}"+
 		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	if n := strings.Count(got, "HTTP/1.1 200"); n != 4 {
-		t.Errorf("%d answers of 4: %q", n, got)
+		t.Errorf("%d of 4 requests on one connection were answered with 200, want 4: %q", n, got)
 	}
 }
 
-// h2 is a raw HTTP/2 connection.
+// h2 is an HTTP/2 connection whose frames a test sends and reads itself.
 type h2 struct {
 	t testing.TB
 	net.Conn
@@ -270,7 +271,8 @@ func dialH2(t testing.TB, address string) *h2 {
 	return c
 }
 
-// open begins a gRPC call and announces a message of the given length.
+// open begins a gRPC call and announces a message of length bytes, but sends only 1,000
+// of them.
 func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	c.t.Helper()
 	var block bytes.Buffer
@@ -296,7 +298,7 @@ func (c *h2) ends(n int) map[uint32]string {
 	for len(codes) < n {
 		f, err := c.ReadFrame()
 		if err != nil {
-			c.t.Fatalf("%d of %d streams ended: %v", len(codes), n, err)
+			c.t.Fatalf("only %d of %d streams ended: %v", len(codes), n, err)
 		}
 		if f, ok := f.(*http2.HeadersFrame); ok {
 			fields, err := c.headers.DecodeFull(f.HeaderBlockFragment())
@@ -313,8 +315,8 @@ func (c *h2) ends(n int) map[uint32]string {
 	return codes
 }
 
-// On every method, a call ends if the caller does not send its message in time. A call
-// that the guard refuses ends at once.
+// A call of any method ends with DEADLINE_EXCEEDED (4) if the caller does not send its
+// message in time. A call with an invalid key ends immediately, with UNAUTHENTICATED (16).
 func TestMessagesHaveADeadline(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	_, address := h.onSockets()
@@ -322,7 +324,7 @@ func TestMessagesHaveADeadline(t *testing.T) {
 	began := time.Now()
 	c.open(1, pb.LeaderboardService_SubmitScore_FullMethodName, "guess", 15<<20)
 	if got := c.ends(1); got[1] != "16" || time.Since(began) > time.Second/2 {
-		t.Errorf("a wrong key: %v after %v, want 16 at once", got, time.Since(began))
+		t.Errorf("a call with an invalid key ended with %v after %v, want 16 within 0.5 s", got, time.Since(began))
 	}
 	stream := uint32(1)
 	var methods []string
@@ -333,16 +335,17 @@ func TestMessagesHaveADeadline(t *testing.T) {
 	}
 	for s, code := range c.ends(len(methods)) {
 		if code != "4" {
-			t.Errorf("%s: code %s, want 4", methods[(s-3)/2], code)
+			t.Errorf("%s without its message ended with code %s, want 4", methods[(s-3)/2], code)
 		}
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the calls ended after %v", took)
+		t.Errorf("the calls ended after %v, want at most 5 s", took)
 	}
 }
 
-// Without a key, an address can send only four messages concurrently, and each must
-// arrive within a few seconds.
+// Without a key, an address can send only four messages concurrently. Calls whose
+// message does not arrive in time end with DEADLINE_EXCEEDED (4), and further calls with
+// RESOURCE_EXHAUSTED (8).
 func TestBytesHeldWithoutAKey(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	_, address := h.onSockets()
@@ -355,7 +358,7 @@ func TestBytesHeldWithoutAKey(t *testing.T) {
 		codes[code]++
 	}
 	if codes["4"]+codes["8"] != 10 || codes["8"] == 0 {
-		t.Errorf("ten streams end with %v, want 4 and 8 only", codes)
+		t.Errorf("numbers of ten calls by code: %v, want only the codes 4 and 8, and 8 at least once", codes)
 	}
 	waitFor(t, "the slots to be free", func() bool {
 		h.anonymous.mu.Lock()
@@ -363,21 +366,21 @@ func TestBytesHeldWithoutAKey(t *testing.T) {
 		return len(h.anonymous.byKey) == 0
 	})
 	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("Check after the calls have ended: %v, want nil", err)
 	}
 }
 
-// gRPC advertises and enforces the same bound on headers as REST.
+// REST and gRPC refuse headers that are longer than maxHeaderBytes.
 func TestHeadersAreBounded(t *testing.T) {
 	h := newHarness(t, Options{})
 	rest, address := h.onSockets()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", maxHeaderBytes))
 	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(ctx, &healthpb.HealthCheckRequest{}); err == nil {
-		t.Error("headers of more than 32 KiB were accepted over gRPC")
+		t.Error("a gRPC call with headers of more than 32 KiB succeeds, want an error")
 	}
 	got, _ := answers(t, rest, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", maxHeaderBytes+4096)+"\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 431") {
-		t.Errorf("headers of 36 KiB over REST: %.60q", got)
+		t.Errorf("a REST request with headers of 36 KiB: %.60q, want status 431", got)
 	}
 }
 
@@ -405,17 +408,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 			return n > 0
 		}
 		if !answered(conns[0], 10*time.Second) || !answered(conns[1], 10*time.Second) || answered(conns[2], 200*time.Millisecond) {
-			t.Errorf("%.10q: the first two of three connections should have an answer, the third should not", request)
+			t.Errorf("%.10q on three connections: want answers on the first and the second, and none on the third", request)
 		}
 		conns[0].Close()
 		if !answered(conns[2], 10*time.Second) {
-			t.Errorf("%.10q: no answer after another connection ended", request)
+			t.Errorf("%.10q: no answer on the third connection after the first was closed", request)
 		}
 	}
 }
 
-// A stream ends within seconds after its key is revoked or expires, over REST and
-// gRPC, on every node.
+// If a key is revoked or expires, its streams end within seconds, over REST and gRPC, on
+// the node that revoked it and on others.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	node := newHarness(t, Options{})
@@ -471,10 +474,10 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the streams ended after %v", took)
+		t.Errorf("the streams ended %v after the revocation, want at most 10 s", took)
 	}
 	node.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	if _, err := staying.Recv(); err != nil {
-		t.Errorf("the stream of another key: %v", err)
+		t.Errorf("the stream of a valid key: %v, want it to continue", err)
 	}
 }

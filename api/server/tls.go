@@ -13,8 +13,8 @@ type TLS struct {
 	CertFile string // PEM, with intermediates
 	KeyFile  string // PEM
 	// ClientCAFile is a PEM file of certificate authorities. If it is set, every client
-	// must present a certificate that one of them has signed (mTLS). The client still
-	// needs an API key.
+	// must present a certificate that one of these authorities has signed (mTLS). The
+	// client still needs an API key.
 	ClientCAFile string
 }
 
@@ -37,9 +37,9 @@ func (t TLS) Config() (*tls.Config, error) {
 		return nil, fmt.Errorf("server: clients: %w", err)
 	}
 	c.ClientCAs, c.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
-	c.SessionTicketsDisabled = true // a resumed session would not be checked against new authorities
+	c.SessionTicketsDisabled = true // a resumed session would skip the check of the client's certificate
 	withClientCAs := c.Clone()
-	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add them to c only
+	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add the protocols to c only
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		current := withClientCAs.Clone()
 		current.ClientCAs = pool.Current()

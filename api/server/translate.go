@@ -17,7 +17,7 @@ func boardID(id string) leaderboard.BoardID {
 }
 
 // toQuery returns the query for the parameters that all reads have. An empty parameter
-// takes its default. The ranking service checks the limits.
+// means its default. The ranking service checks limits.
 func toQuery(board, season, division, method string) (ranking.Query, error) {
 	q := ranking.Query{Board: boardID(board), Season: leaderboard.SeasonID(season)}
 	var err error
@@ -30,7 +30,7 @@ func toQuery(board, season, division, method string) (ranking.Query, error) {
 	return q, err
 }
 
-// known returns nil if rank is 0, which stands for an unknown rank.
+// known returns a pointer to rank, or nil if rank is 0. A rank of 0 is unknown.
 func known(rank int64) *int64 {
 	if rank == 0 {
 		return nil
@@ -58,8 +58,8 @@ func total(a *ranking.About) *int64 {
 	return &a.Total
 }
 
-// scoredAt returns the time for which scores are computed, or nil if scores do not
-// change with time.
+// scoredAt returns the time for which the scores are computed. It returns nil on boards
+// whose scores do not change with time.
 func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	if a.Board.Policy != leaderboard.Decay {
 		return nil

@@ -45,12 +45,12 @@ func (h *harness) watch(path string) *events {
 	}
 	h.t.Cleanup(func() { res.Body.Close() })
 	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("Cache-Control") != "no-store" {
-		h.t.Fatalf("watch: %d %v", res.StatusCode, res.Header)
+		h.t.Fatalf("watch: %d %v, want 200 with an event stream that is not cached", res.StatusCode, res.Header)
 	}
 	return &events{h.t, res.Body, bufio.NewReader(res.Body)}
 }
 
-// next returns the next event, and false at the end of the stream.
+// next returns the next event. It returns false at the end of the stream.
 func (e *events) next() (event, bool) {
 	e.t.Helper()
 	var ev event
@@ -81,7 +81,7 @@ func (e *events) next() (event, bool) {
 				e.t.Fatalf("data %q: %v", value, err)
 			}
 		default:
-			e.t.Fatalf("line %q", line)
+			e.t.Fatalf("the stream has the unexpected line %q", line)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestWatchOverREST(t *testing.T) {
 	watch := h.watch("/v1/boards/default/watch?limit=3")
 	first, ok := watch.next()
 	if !ok || first.name != "" || first.id != "0" || first.data["count"] != number(0) || first.data["season"] == "" || first.data["method"] != "competition" {
-		t.Fatalf("the first event is %+v", first)
+		t.Fatalf("the first event is %+v, want the id 0 and no entries", first)
 	}
 	last := ""
 	for i := 1; i <= 5; i++ {
@@ -99,29 +99,28 @@ func TestWatchOverREST(t *testing.T) {
 		ev, ok := watch.next()
 		leader := get(ev.data, "leaderboard", 0)
 		if !ok || get(leader, "user_id") != fmt.Sprintf("u%d", i) || get(leader, "score") != number(int64(i)) || get(leader, "rank") != number(1) || ev.data["count"] != number(int64(min(i, 3))) || ev.data["total"] != number(int64(i)) {
-			t.Fatalf("event %d is %+v", i, ev)
+			t.Fatalf("event %d is %+v, want u%d as the leader and the total %d", i, ev, i, i)
 		}
 		if len(ev.id) < len(last) || len(ev.id) == len(last) && ev.id <= last {
-			t.Errorf("id %s after %s", ev.id, last)
+			t.Errorf("the event id %s follows %s, want increasing numbers", ev.id, last)
 		}
 		last = ev.id
 	}
-	// A change that does not affect the top sends no event. The next event is for a
-	// change of the top.
+	// A change of another board sends no event. The next event is for the ban.
 	h.createBoard(`{"board_id":"other","season":{"schedule":"NONE"}}`)
 	h.must("submit", "POST", "/v1/boards/other/scores", `{"user_id":"x","score":1}`)
 	h.must("admin", "POST", "/v1/users/u5:ban", nil)
 	if ev, _ := watch.next(); get(ev.data, "leaderboard", 0, "user_id") != "u4" || ev.data["total"] != number(4) {
-		t.Errorf("after the ban: %+v", ev)
+		t.Errorf("the event after the ban: %+v, want u4 as the leader and the total 4", ev)
 	}
-	// A stopping server ends the stream with the time after which to reconnect.
+	// When the server stops, the last event states when to reconnect.
 	h.Server.stop()
 	ev, ok := watch.next()
 	if !ok || ev.name != "reconnect" || ev.retry == "" || get(ev.data, "error", "status") != "UNAVAILABLE" {
-		t.Errorf("when the server stops: %+v", ev)
+		t.Errorf("the event when the server stops: %+v, want reconnect with a retry time and UNAVAILABLE", ev)
 	}
 	if ev, ok := watch.next(); ok {
-		t.Errorf("after the end: %+v", ev)
+		t.Errorf("event after the last one: %+v, want the end of the stream", ev)
 	}
 }
 
@@ -133,23 +132,23 @@ func TestWatchOfADivision(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/marathon/scores", `{"user_id":"m","score":1,"attributes":{"gender":"M"}}`)
 	h.must("submit", "POST", "/v1/boards/marathon/scores", `{"user_id":"f","score":2,"attributes":{"gender":"F"}}`)
 	if ev, _ := watch.next(); ev.data["division"] != "gender:F" || ev.data["count"] != number(1) || get(ev.data, "leaderboard", 0, "user_id") != "f" || ev.data["method"] != "dense" {
-		t.Errorf("%+v", ev)
+		t.Errorf("event of division gender:F: %+v, want only f, with the method dense", ev)
 	}
 }
 
-// An error before the first event has the status and the form of any other error.
+// An error before the first event has the same form as errors of other calls.
 func TestWatchErrors(t *testing.T) {
 	h := newHarness(t, Options{MaxWatchers: 1})
 	a := h.do("read", "GET", "/v1/boards/nowhere/watch", nil)
 	if a.status != http.StatusNotFound || a.reason() != "BOARD_NOT_FOUND" || a.header.Get("Content-Type") != "application/json" {
-		t.Errorf("an unknown board: %d %v %s", a.status, a.header, a.raw)
+		t.Errorf("watch of an unknown board: %d %v %s, want 404 with BOARD_NOT_FOUND as JSON", a.status, a.header, a.raw)
 	}
 	watch := h.watch("/v1/boards/default/watch")
 	watch.next()
 	if a := h.do("read", "GET", "/v1/boards/default/watch", nil); a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
-		t.Errorf("one watcher too many: %d %s", a.status, a.raw)
+		t.Errorf("second watch with MaxWatchers 1: %d %s, want 429 with TOO_MANY_WATCHERS", a.status, a.raw)
 	}
-	// When a watcher disconnects, another may watch.
+	// When a watcher disconnects, it no longer counts.
 	watch.body.Close()
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
@@ -162,16 +161,16 @@ func TestWatchOverGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, err := stream.Recv(); err != nil || m.GetData().GetCount() != 0 {
-		t.Fatalf("the first message is %v, %v", m, err)
+		t.Fatalf("the first message is %v, %v; want no entries", m, err)
 	}
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	m, err := stream.Recv()
 	if err != nil || m.GetData().GetLeaderboard()[0].GetUserId() != "u" || m.GetEventId() == "0" {
-		t.Errorf("the second message is %v, %v", m, err)
+		t.Errorf("the second message is %v, %v; want the entry of u and an event id other than 0", m, err)
 	}
 	cancel()
 	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-		t.Errorf("after leaving: %v", err)
+		t.Errorf("Recv after the cancellation: %v, want CANCELED", err)
 	}
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
@@ -188,21 +187,21 @@ func TestAdminStreams(t *testing.T) {
 	lines := jsonLines(t, a)
 	summary := lines[len(lines)-1]
 	if a.header.Get("Content-Type") != "application/x-ndjson" || get(summary, "summary", "users") != number(5) || get(summary, "summary", "results") != number(5) || get(summary, "summary", "differences") != number(0) {
-		t.Errorf("verify: %v %s", a.header, a.raw)
+		t.Errorf("verify: %v %s, want a summary of 5 users, 5 results and no differences", a.header, a.raw)
 	}
 	if got := get(lines[0], "progress", "board"); got != "b" {
-		t.Errorf("progress: %s", a.raw)
+		t.Errorf("verify: %s, want the progress of board b first", a.raw)
 	}
 	lines = jsonLines(t, h.do("admin", "POST", "/v1/admin/rebuild", nil))
 	if got := get(lines[len(lines)-1], "summary", "users"); got != number(5) {
-		t.Errorf("rebuild: %v", lines)
+		t.Errorf("rebuild: %v, want a summary of 5 users", lines)
 	}
 	lines = jsonLines(t, h.do("admin", "GET", "/v1/boards/b/results?season=all", nil))
 	if len(lines) != 5 || get(lines[1], "result", "metadata", "i") != number(1) || get(lines[4], "retracted") != true || get(lines[4], "result", "score") != nil || get(lines[0], "season") != "all" {
-		t.Errorf("export: %v", lines)
+		t.Errorf("export: %v, want 4 results and a retraction of season all", lines)
 	}
 	if a := h.do("admin", "GET", "/v1/boards/default/results", nil); a.status != http.StatusOK || a.raw != "" || a.header.Get("Content-Type") != "application/x-ndjson" {
-		t.Errorf("an export of nothing: %d %v %q", a.status, a.header, a.raw)
+		t.Errorf("export of a board without results: %d %v %q, want 200 with an empty body", a.status, a.header, a.raw)
 	}
 	for _, tt := range []struct {
 		method, path, body string
@@ -222,7 +221,7 @@ func TestAdminStreams(t *testing.T) {
 func jsonLines(t *testing.T, a answer) []map[string]any {
 	t.Helper()
 	if a.status != http.StatusOK {
-		t.Fatalf("%d %s", a.status, a.raw)
+		t.Fatalf("the answer is %d %s, want 200", a.status, a.raw)
 	}
 	var lines []map[string]any
 	dec := json.NewDecoder(strings.NewReader(a.raw))
@@ -235,7 +234,7 @@ func jsonLines(t *testing.T, a answer) []map[string]any {
 		lines = append(lines, line)
 	}
 	if len(lines) == 0 || strings.Count(a.raw, "\n") != len(lines) {
-		t.Fatalf("not a message a line: %s", a.raw)
+		t.Fatalf("the answer is %s, want one JSON object on each line", a.raw)
 	}
 	return lines
 }
@@ -247,10 +246,11 @@ func TestExportThatBreaks(t *testing.T) {
 	a := broken.do("admin", "GET", "/v1/boards/default/results", nil)
 	lines := jsonLines(t, a)
 	if len(lines) != 2 || get(lines[1], "error", "status") != "UNAVAILABLE" || strings.Contains(a.raw, "node 7") {
-		t.Errorf("%s", a.raw)
+		t.Errorf("the export is %s, want a result and then an UNAVAILABLE error without its cause", a.raw)
 	}
 }
 
+// breaking is a service whose Export fails after the first result.
 type breaking struct{ *ranking.Service }
 
 func (breaking) Export(_ context.Context, _ ranking.Selection, send func(leaderboard.MatchResult) error) error {
