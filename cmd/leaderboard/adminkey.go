@@ -13,14 +13,14 @@ import (
 const (
 	configuredKeyName = "admin_key of the configuration"
 
-	insecureKeysWarning  = "keys that a server without keys created are refused: create others with `leaderboard key create`, and revoke these"
-	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to end it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
+	insecureKeysWarning  = "this server refuses the keys that an insecure server created: create others with `leaderboard key create`, and revoke these"
+	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to revoke it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
 )
 
-// ensureAdminKey makes sure that the store holds an admin key. If a key is configured,
-// that key replaces the one that was configured before. Otherwise, if the store has no
+// ensureAdminKey makes sure that the store has an admin key. If the setting admin_key is
+// set, its key replaces the key of an earlier setting. Otherwise, if the store has no
 // valid admin key, ensureAdminKey creates one. With --insecure it creates none, because
-// no call needs a key. It logs which stored keys the operator may not expect.
+// no call needs a key. It logs stored keys that may surprise the operator.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {
@@ -64,9 +64,10 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	return s.store.PutAPIKey(ctx, key)
 }
 
-// replaceConfiguredKey stores the configured admin key under the id that marks it. It
-// deletes other rows of the same secret, and rows of versions that had no mark: those
-// have the name of a configured key, and an id that follows from their secret.
+// replaceConfiguredKey stores the configured admin key under auth.ConfiguredKeyID. It
+// deletes other keys with the same secret. It also deletes configured keys that earlier
+// versions of the program stored: these have the name of a configured key, but an id
+// that is derived from their secret.
 func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.APIKey) error {
 	admin := []string{auth.Admin.String()}
 	key := auth.KeyFrom(s.config.AdminKey, configuredKeyName, admin, time.Now())
@@ -79,8 +80,8 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 	}
 	for i := range keys {
 		k := &keys[i]
-		unmarked := k.Name == configuredKeyName && slices.Equal(k.Scopes, admin) && k.ExpiresAt.IsZero()
-		if k.ID == key.ID || k.Hash != key.Hash && !unmarked {
+		earlierVersion := k.Name == configuredKeyName && slices.Equal(k.Scopes, admin) && k.ExpiresAt.IsZero()
+		if k.ID == key.ID || k.Hash != key.Hash && !earlierVersion {
 			continue
 		}
 		err := s.store.DeleteAPIKey(ctx, k.ID)
@@ -90,7 +91,7 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 		if err != nil {
 			return err
 		}
-		s.log.InfoContext(ctx, "deleted the row of an earlier configured admin key", "key_id", k.ID, "name", k.Name)
+		s.log.InfoContext(ctx, "deleted an earlier configured admin key", "key_id", k.ID, "name", k.Name)
 	}
 	return nil
 }

@@ -15,19 +15,20 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// with runs a command with a key against s.
+// with runs a command that calls s with a key.
 func (s *testServer) with(t *testing.T, key string, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
 }
 
-// firstKey returns the admin key that a start wrote to a file.
+// firstKey returns the admin key that the server created and wrote to a file when it
+// started.
 func (s *testServer) firstKey(t *testing.T) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(s.stdout.String(), "admin key is in ")
 	path, _, ok := strings.Cut(rest, "; ")
 	if !ok {
-		t.Fatalf("the start names no file of a key: %q", s.stdout)
+		t.Fatalf("the output of the start is %q, want the name of the key file", s.stdout)
 	}
 	return keyIn(t, s, path)
 }
@@ -49,8 +50,8 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	}
 }
 
-// A changed admin_key replaces the earlier one. Rows of versions without a mark are
-// replaced too, and so is a row that has the same secret.
+// A changed admin_key replaces the key of the earlier setting. It also replaces keys of
+// the setting that earlier versions stored, and keys with the same secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
@@ -63,7 +64,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		s = startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + key})
 		list := s.with(t, key, "key", "list")
 		if list.code != exitOK || strings.Count(list.stdout, "admin") < 1 || len(strings.Split(strings.TrimSpace(list.stdout), "\n")) != 2 {
-			t.Errorf("start %d: %+v, want one key", i, list)
+			t.Errorf("key list after start %d: %+v, want only the configured key", i+1, list)
 		}
 		for _, other := range []string{"an-admin-key-before-marks", first, second, third} {
 			if other != key {
@@ -73,28 +74,28 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		s.stop()
 	}
 
-	// Without the setting, the key stays valid until it is revoked, and the start says so.
+	// If the setting is removed, its key remains valid until it is revoked. The log says so.
 	s = startServer(t, data, nil)
 	contains(t, s.stderr.String(), "leaderboard key revoke admin-key")
 	s.with(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
 	made := s.with(t, third, "key", "create", "--name", "next", "--scope", "admin")
 	next := strings.TrimSpace(made.stdout)
 	if r := s.with(t, third, "key", "revoke", "admin-key"); r.code != exitOK {
-		t.Errorf("revoke: %s", r.stderr)
+		t.Errorf("revoke the configured key, with another admin key in the store: %s, want success", r.stderr)
 	}
 	s.with(t, third, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
 	s.stop()
 	s = startServer(t, data, nil)
 	if s.stdout.String() != "" || strings.Contains(s.stderr.String(), "admin-key") {
-		t.Errorf("a start with an admin key made one or warned: %s%s", s.stdout, s.stderr)
+		t.Errorf("a start with an admin key in the store: output %s, log %s; want no new key and no warning", s.stdout, s.stderr)
 	}
 	if r := s.with(t, next, "key", "list"); r.code != exitOK {
-		t.Errorf("the next key: %s", r.stderr)
+		t.Errorf("key list with the key next: %s, want success", r.stderr)
 	}
 }
 
-// The last admin key is revoked only with --force. A start without an admin key makes
-// one, although the store has other keys.
+// The command revokes the last admin key only with --force. A server that starts without
+// an admin key creates one, even if the store has other keys.
 func TestAStartWithoutAnAdminKeyMakesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())
@@ -124,33 +125,33 @@ func TestAStartWithoutAnAdminKeyMakesOne(t *testing.T) {
 	s.stop()
 	s = startServer(t, data, nil)
 	if r := s.with(t, s.firstKey(t), "key", "list"); r.code != exitOK {
-		t.Errorf("the new admin key: %s", r.stderr)
+		t.Errorf("key list with the new admin key: %s, want success", r.stderr)
 	}
 }
 
-// A key that was made without credentials is refused where they are needed, and the
-// start says so.
+// Servers that require keys refuse a key that an insecure server created. Their log says
+// so at the start.
 func TestKeysMadeInsecurelyAreRefused(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	made := s.do(t, "key", "create", "--name", "backdoor", "--scope", "admin")
 	key := strings.TrimSpace(made.stdout)
-	contains(t, made.stderr, "servers that require keys refuse it")
+	contains(t, made.stderr, "servers that require keys refuse the new key")
 	contains(t, s.ok(t, "key", "list"), "refused")
 	if r := s.with(t, key, "top"); r.code != exitOK {
-		t.Errorf("the server that made the key: %s", r.stderr)
+		t.Errorf("call of the insecure server with the key that it created: %s, want success", r.stderr)
 	}
 	s.stop()
 	s = startServer(t, data, nil)
-	contains(t, s.stderr.String(), "keys that a server without keys created are refused", `"backdoor"`)
+	contains(t, s.stderr.String(), "this server refuses the keys that an insecure server created", `"backdoor"`)
 	s.with(t, key, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
 	if r := s.with(t, s.firstKey(t), "key", "list"); r.code != exitOK {
-		t.Errorf("the admin key of the first start that needs keys: %s", r.stderr)
+		t.Errorf("key list with the key that the server created when it first required keys: %s, want success", r.stderr)
 	}
 }
 
-// The command line makes keys for some boards and private boards. The JSON of a private
-// board makes a private board again, and an update makes it public.
+// The command line creates keys for some boards, and private boards. A board that is
+// created from the JSON of a private board is also private. An update can make it public.
 func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--public-read")
 	admin := s.firstKey(t)
@@ -195,11 +196,12 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	ok("", "top", "--board", "copy")
 	ok(admin, "board", "update", "copy", "--title", "Copy")
 	if got := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)["private"]; got != true {
-		t.Errorf("private is %v", got)
+		t.Errorf("board finals has private = %v, want true", got)
 	}
 }
 
-// Two API nodes that start together both replace an earlier row.
+// If two API nodes start at the same time, both replace the earlier admin key without an
+// error.
 func TestNodesReplaceTheAdminKeyTogether(t *testing.T) {
 	store := embedded.Store(t)
 	c := &config.Config{AdminKey: "the-same-admin-key-of-both"}
@@ -207,18 +209,18 @@ func TestNodesReplaceTheAdminKeyTogether(t *testing.T) {
 	if err := store.PutAPIKey(t.Context(), earlier); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := store.APIKeys(t.Context()) // by both nodes, before either writes
+	seen, err := store.APIKeys(t.Context()) // both nodes read the keys before one writes
 	if err != nil {
 		t.Fatal(err)
 	}
 	for node := range 2 {
 		s := &server{config: c, store: store, log: slog.New(slog.DiscardHandler)}
 		if err := s.replaceConfiguredKey(t.Context(), seen); err != nil {
-			t.Errorf("node %d: %v", node, err)
+			t.Errorf("replaceConfiguredKey of node %d: %v", node+1, err)
 		}
 	}
 	keys, err := store.APIKeys(t.Context())
 	if err != nil || len(keys) != 1 || keys[0].ID != auth.ConfiguredKeyID {
-		t.Errorf("keys %v, %v, want one with the id %s", keys, err, auth.ConfiguredKeyID)
+		t.Errorf("stored keys: %v, error %v; want one key with the id %s", keys, err, auth.ConfiguredKeyID)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// handshake returns the function that begins TLS, or nil if the settings do not enable
-// TLS. setting is the name of the group of settings.
+// handshake returns the function that begins TLS on a connection, or nil if t does not
+// enable TLS. setting is the prefix of the settings in t, for errors.
 func handshake(setting string, t *config.ClientTLS) (certs.Handshake, error) {
 	if !t.Enabled {
 		return nil, nil
@@ -61,13 +61,14 @@ func kafkaOptions(c *config.Kafka) (kafka.Options, error) {
 
 func topicsOf(c *config.Kafka) kafka.Topics { return kafka.Topics{Prefix: c.TopicPrefix} }
 
-// warnOfPasswords warns of each kind of server to which passwords go unencrypted.
+// warnOfPasswords logs a warning for each of Cassandra, Redis and Kafka if the server
+// sends it a password over an unencrypted connection to another machine.
 func (s *server) warnOfPasswords(ctx context.Context) {
 	c := s.config
 	for _, b := range []struct {
 		group     string
 		addresses []string
-		sent      bool // with SCRAM, the password is not sent
+		sent      bool // whether the password itself is sent; with SCRAM it is not
 		encrypted bool
 	}{
 		{"cassandra", c.Cassandra.Hosts, c.Cassandra.Password != "", c.Cassandra.TLS.Enabled},
@@ -75,12 +76,13 @@ func (s *server) warnOfPasswords(ctx context.Context) {
 		{"kafka", c.Kafka.Brokers, c.Kafka.Password != "" && c.Kafka.Mechanism == "PLAIN", c.Kafka.TLS.Enabled},
 	} {
 		if b.sent && !b.encrypted && !onLoopback(b.addresses) {
-			s.log.WarnContext(ctx, "a password crosses the network unencrypted", "addresses", b.addresses, "set", b.group+".tls.enabled")
+			s.log.WarnContext(ctx, "a password crosses the network unencrypted: enable TLS with the setting", "addresses", b.addresses, "setting", b.group+".tls.enabled")
 		}
 	}
 }
 
-// onLoopback reports whether all addresses, host or host:port, are of this machine.
+// onLoopback reports whether all addresses, in the form host or host:port, are loopback
+// addresses.
 func onLoopback(addresses []string) bool {
 	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)
@@ -94,8 +96,8 @@ func onLoopback(addresses []string) bool {
 	return true
 }
 
-// warnOfTopics warns of settings of the topics with which Kafka could lose results. It
-// waits until Kafka answers.
+// warnOfTopics logs a warning for each setting of a topic with which Kafka could lose
+// results. It retries until Kafka answers.
 func (s *server) warnOfTopics(ctx context.Context) {
 	c := &s.config.Kafka
 	var risks []string

@@ -11,8 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// topics refuses settings with which Kafka could lose results, and creates nothing. With
-// --force it warns of them. serve warns of the same topics.
+// The command topics refuses settings with which Kafka could lose results, and then
+// creates no topic. With --force it creates the topics and prints warnings. serve logs
+// warnings about the same topics.
 func TestTopicsRefuseRisks(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {
@@ -32,20 +33,20 @@ func TestTopicsRefuseRisks(t *testing.T) {
 		stderr []string
 	}{
 		{"one replica", []string{"--replication-factor=1"}, exitFailure, "", []string{`topic "match-results" would have 1 replica`, "accept it with --force"}},
-		{"and nothing was created", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
-		{"again", nil, exitOK, "all topics exist", nil},
+		{"three replicas; the first step created no topic", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
+		{"all topics exist", nil, exitOK, "all topics exist", nil},
 		{"a longer retention", []string{"--retention=2000h"}, exitFailure, "", []string{"keeps messages for 336h0m0s, less than the required 2000h0m0s"}},
 		{"a longer retention as a setting", []string{"--kafka-retention=2000h"}, exitFailure, "", []string{"less than the required 2000h0m0s"}},
-		{"a longer retention, accepted", []string{"--retention=2000h", "--force"}, exitOK, "all topics exist", []string{`warning: topic "match-results.dlq" keeps messages for 336h0m0s`}},
-		{"one replica, accepted", []string{"--kafka-topic-prefix=test-", "--replication-factor=1", "--force"}, exitOK, "created test-match-results", []string{`warning: topic "test-match-results" would have 1 replica`}},
+		{"a longer retention with --force", []string{"--retention=2000h", "--force"}, exitOK, "all topics exist", []string{`warning: topic "match-results.dlq" keeps messages for 336h0m0s`}},
+		{"one replica with --force", []string{"--kafka-topic-prefix=test-", "--replication-factor=1", "--force"}, exitOK, "created test-match-results", []string{`warning: topic "test-match-results" would have 1 replica`}},
 	} {
 		r := topics(step.args...)
 		if r.code != step.code || !strings.HasPrefix(r.stdout, step.stdout) || step.stdout == "" && r.stdout != "" || len(step.stderr) == 0 && r.stderr != "" {
-			t.Errorf("%s: exit code %d, stdout %q, stderr %q", step.name, r.code, r.stdout, r.stderr)
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q; want exit code %d and stdout beginning with %q", step.name, r.code, r.stdout, r.stderr, step.code, step.stdout)
 		}
 		for _, want := range step.stderr {
 			if !strings.Contains(r.stderr, want) {
-				t.Errorf("%s: stderr %q, want %q", step.name, r.stderr, want)
+				t.Errorf("%s: stderr is %q, want it to contain %q", step.name, r.stderr, want)
 			}
 		}
 	}
@@ -56,7 +57,7 @@ func TestTopicsRefuseRisks(t *testing.T) {
 		s := &server{config: &c, log: slog.New(slog.NewJSONHandler(&log, nil))}
 		s.warnOfTopics(t.Context())
 		if got := strings.Count(log.String(), "has 1 replica, and the loss of its broker loses results"); got != want || strings.Count(log.String(), "\n") != want {
-			t.Errorf("topics with prefix %q: %d warnings, want %d: %s", prefix, got, want, log.String())
+			t.Errorf("serve with the topic prefix %q logs %d warnings, want %d: %s", prefix, got, want, log.String())
 		}
 	}
 }
@@ -86,23 +87,23 @@ func TestPasswordsWithoutTLSAreWarnedOf(t *testing.T) {
 		s.warnOfPasswords(t.Context())
 		lines := slices.Collect(strings.Lines(log.String()))
 		if len(lines) != len(tt.want) {
-			t.Errorf("%s: logged %q, want %q", tt.name, lines, tt.want)
+			t.Errorf("%s: logged %q, want one warning for each of %q", tt.name, lines, tt.want)
 			continue
 		}
 		for i, want := range tt.want {
 			if !strings.Contains(lines[i], want) {
-				t.Errorf("%s: logged %q, want %q", tt.name, lines[i], want)
+				t.Errorf("%s: logged %q, want a warning with %q", tt.name, lines[i], want)
 			}
 		}
 	}
 }
 
-// A file of certificates that cannot be read ends the start with one line, before the
-// server connects.
+// If a file of certificates is invalid, serve ends with one line of error before it
+// connects to a server.
 func TestUnreadableCertificatesEndTheStart(t *testing.T) {
 	r := command(t, "", nil, "serve", "--cassandra-hosts=127.0.0.1:1", "--cassandra-data-center=dc1", "--redis-addresses=127.0.0.1:1", "--kafka-brokers=127.0.0.1:1",
 		"--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--kafka-tls-enabled", "--kafka-tls-ca=backends_test.go")
 	if r.code != exitFailure || !strings.Contains(r.stderr, "kafka.tls.ca: certificate authorities: backends_test.go contains no PEM certificate") || strings.Count(r.stderr, "\n") != 1 {
-		t.Errorf("exit code %d: %s", r.code, r.stderr)
+		t.Errorf("serve with an invalid kafka.tls.ca: exit code %d, stderr %s; want exit code 1 and one line about the file", r.code, r.stderr)
 	}
 }

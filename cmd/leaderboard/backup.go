@@ -21,7 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// backups makes the backups of an embedded store, and measures them.
+// backups makes backups of an embedded store, and updates their metrics.
 type backups struct {
 	folder   *backup.Folder
 	last     prometheus.Gauge
@@ -34,7 +34,7 @@ func newBackups(store *pebble.Store, folder string, reg prometheus.Registerer) *
 		folder: &backup.Folder{Path: folder, Copy: store.Backup, Check: checkStore, Now: time.Now},
 		last: f.NewGauge(prometheus.GaugeOpts{
 			Namespace: "leaderboard", Subsystem: "backup", Name: "last_success_timestamp_seconds",
-			Help: "Time of the last backup since the start, or of the last scheduled one, in Unix seconds. 0 if there is none.",
+			Help: "Time of the last successful backup, in Unix seconds. At startup, that of the last scheduled backup in the folder. 0 if there is none.",
 		}),
 		failures: f.NewCounter(prometheus.CounterOpts{
 			Namespace: "leaderboard", Subsystem: "backup", Name: "failures_total",
@@ -52,10 +52,10 @@ func checkStore(ctx context.Context, dir string) error {
 	return err
 }
 
-// make makes a backup for a caller of the API.
+// make makes a backup with a name that a caller of the API chose.
 func (b *backups) make(ctx context.Context, name string) error {
 	if backup.Reserved(name) {
-		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is a name of scheduled backups; choose another name", name)}
+		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is reserved for scheduled backups; choose another name", name)}
 	}
 	err := b.folder.Make(ctx, name)
 	if errors.Is(err, backup.ErrExists) {
@@ -81,7 +81,7 @@ func (b *backups) run(ctx context.Context, c *config.Config, log *slog.Logger) {
 		case o.Err != nil:
 			log.ErrorContext(ctx, "backup failed", "name", o.Name, "err", o.Err)
 		case o.PruneErr != nil:
-			log.ErrorContext(ctx, "old backup not deleted", "name", o.Name, "err", o.PruneErr)
+			log.ErrorContext(ctx, "backup complete, but old backups were not deleted", "name", o.Name, "err", o.PruneErr)
 		default:
 			log.InfoContext(ctx, "backup complete", "name", o.Name, "deleted", len(o.Pruned))
 		}
@@ -91,18 +91,19 @@ func (b *backups) run(ctx context.Context, c *config.Config, log *slog.Logger) {
 func restoreCommand(app *cli.App) *cobra.Command {
 	var replace bool
 	cmd := &cobra.Command{
-		Use: "restore BACKUP", Short: "Replace the embedded store by a backup", Args: cli.Exactly("BACKUP"),
-		Long: `Restore a backup to the folder of the setting data, while no server uses the folder.
-BACKUP is the name of a backup in backup_dir, or the path of a copy of one.
+		Use: "restore BACKUP", Short: "Replace the embedded store with a backup", Args: cli.Exactly("BACKUP"),
+		Long: `Restore a backup to the folder that the setting data names. No server may use this
+folder meanwhile. BACKUP is the name of a backup in backup_dir, or the path of a backup.
 
-The command copies the backup, reads the whole copy and compares its checksums. Only
-then does it swap the copy with the folder. With --replace the folder may have content,
-which is kept beside it. The command has the flags of "leaderboard serve".`,
+The command copies the backup and checks the copy against its checksums. If the copy is
+intact, the command puts it in place of the folder. If the folder is not empty, add
+--replace: the command then keeps the former content in another folder beside it. The
+command has the flags of "leaderboard serve".`,
 		Example: `  leaderboard restore before-upgrade
   leaderboard restore /mnt/backups/auto-20261120T040000Z --data /var/lib/leaderboard --replace`,
 	}
 	config.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&replace, "replace", false, "replace a folder that is not empty, and keep its content beside it")
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace a folder that is not empty, and keep its former content in a folder beside it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := loadConfig(app, cmd)
 		if err != nil {
@@ -122,7 +123,7 @@ func restore(ctx context.Context, app *cli.App, c *config.Config, name string, r
 		from = filepath.Join(c.BackupFolder(), name)
 	}
 	if _, err := os.Stat(from); err != nil {
-		return cli.Usagef("there is no backup %s; name one of backup_dir, or the path of one", from)
+		return cli.Usagef("there is no backup %s; give the name of a backup in backup_dir, or the path of a backup", from)
 	}
 	var rows int64
 	r := backup.Restoration{
@@ -132,7 +133,7 @@ func restore(ctx context.Context, app *cli.App, c *config.Config, name string, r
 	former, err := r.Restore(ctx)
 	switch {
 	case errors.Is(err, backup.ErrNotEmpty):
-		return cli.Usagef("%s is not empty; add --replace, which keeps its content beside it, or name another folder with --data", c.Data)
+		return cli.Usagef("%s is not empty; add --replace, which keeps its content in a folder beside it, or name another folder with --data", c.Data)
 	case errors.Is(err, backup.ErrInUse):
 		return fmt.Errorf("a server uses %s; stop it first: %w", c.Data, err)
 	case err != nil:

@@ -28,7 +28,7 @@ func TestRestoreReplacesTheStore(t *testing.T) {
 	restored("by-hand", "--replace", "--cassandra-hosts", "h", "--cassandra-data-center", "d", "--redis-addresses", "h", "--kafka-brokers", "h").
 		mustFail(t, exitUsage, []string{"snapshot of Cassandra"}, nil)
 	if r := restored("by-hand", "--replace"); r.code != exitOK || !strings.Contains(r.stdout, "former content") {
-		t.Fatalf("restore: %d\n%s%s", r.code, r.stdout, r.stderr)
+		t.Fatalf("restore --replace: exit code %d\n%s%s\nwant success and the folder of the former content", r.code, r.stdout, r.stderr)
 	}
 	s = startServer(t, data, nil, "--insecure")
 	s.ok(t, "rank", "ada")
@@ -37,21 +37,21 @@ func TestRestoreReplacesTheStore(t *testing.T) {
 	s.stop()
 	former, err := filepath.Glob(data + ".replaced-*")
 	if err != nil || len(former) != 1 {
-		t.Fatalf("the former content is in %v (%v)", former, err)
+		t.Fatalf("folders with former content: %v (%v), want one", former, err)
 	}
 	startServer(t, former[0], nil, "--insecure").ok(t, "rank", "bob")
 	if _, err := pebble.Check(t.Context(), filepath.Join(data, "backups", "by-hand")); err != nil {
-		t.Errorf("the backup is gone or damaged: %v", err)
+		t.Errorf("check of the backup after the restore: %v, want it unchanged", err)
 	}
 }
 
-// Whichever file of a backup is damaged, restore replaces nothing.
+// If any file of a backup is damaged, restore replaces nothing.
 func TestRestoreRefusesDamagedBackups(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
 	s.stop()
-	s = startServer(t, data, nil, "--insecure") // moves the rows from the log to a table
+	s = startServer(t, data, nil, "--insecure") // the restart moves the rows from the write-ahead log to a table file
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m")
 	s.ok(t, "backup", "good")
 	s.stop()
@@ -61,8 +61,8 @@ func TestRestoreRefusesDamagedBackups(t *testing.T) {
 		t.Fatal(err)
 	}
 	damages := map[string]func([]byte) []byte{
-		"a flipped bit": func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
-		"a lost end":    func(b []byte) []byte { return b[:len(b)/2] },
+		"a flipped bit":         func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+		"a missing second half": func(b []byte) []byte { return b[:len(b)/2] },
 	}
 	tables := 0
 	for _, f := range files {
@@ -84,15 +84,15 @@ func TestRestoreRefusesDamagedBackups(t *testing.T) {
 			}
 			into := filepath.Join(t.TempDir(), "into")
 			if r := command(t, "", nil, "restore", bad, "--data", into); r.code != exitFailure || !strings.Contains(r.stderr, "nothing was replaced") {
-				t.Errorf("%s in %s: exit code %d\n%s%s", name, f.Name(), r.code, r.stdout, r.stderr)
+				t.Errorf("restore with %s in %s: exit code %d\n%s%s\nwant a failure that replaces nothing", name, f.Name(), r.code, r.stdout, r.stderr)
 			}
 			if _, err := os.Stat(into); err == nil {
-				t.Errorf("%s in %s: the damaged backup is in place", name, f.Name())
+				t.Errorf("restore with %s in %s created the data folder, want nothing", name, f.Name())
 			}
 		}
 	}
 	if tables == 0 {
-		t.Error("the backup has no table")
+		t.Error("the backup has no table file, so the test damaged none")
 	}
 }
 
@@ -111,15 +111,15 @@ func TestScheduledBackups(t *testing.T) {
 	}
 	last := regexp.MustCompile(`(?m)^leaderboard_backup_last_success_timestamp_seconds [1-9]`)
 	if body := done(s); !last.MatchString(body) || !strings.Contains(body, "leaderboard_backup_failures_total 0") {
-		t.Errorf("the metrics do not show the backup:\n%s", s.stderr)
+		t.Errorf("the metrics do not show the time of the backup; log:\n%s", s.stderr)
 	}
 	s.stop()
 	made, err := filepath.Glob(filepath.Join(dir, "auto-*"))
 	if err != nil || len(made) != 1 {
-		t.Fatalf("the folder has %v (%v)", made, err)
+		t.Fatalf("the backup folder has %v (%v), want one scheduled backup", made, err)
 	}
 	if r := command(t, "", nil, "restore", made[0], "--data", filepath.Join(t.TempDir(), "new")); r.code != exitOK {
-		t.Errorf("restore: %s", r.stderr)
+		t.Errorf("restore of the scheduled backup: %s, want success", r.stderr)
 	}
 	broken := filepath.Join(dir, "file")
 	if err := os.WriteFile(broken, nil, 0o600); err != nil {
@@ -127,9 +127,9 @@ func TestScheduledBackups(t *testing.T) {
 	}
 	s = startServer(t, data, nil, "--insecure", "--backup-every", "1h", "--backup-dir", broken)
 	if body := done(s); !strings.Contains(body, "leaderboard_backup_failures_total 1") || last.MatchString(body) {
-		t.Errorf("the metrics do not show the failure:\n%s", s.stderr)
+		t.Errorf("the metrics do not show the failed backup; log:\n%s", s.stderr)
 	}
 	if _, failed := logged(s.stderr.String(), "backup failed"); !failed {
-		t.Errorf("the failure is not logged: %s", s.stderr)
+		t.Errorf("the log has no line \"backup failed\": %s", s.stderr)
 	}
 }

@@ -61,13 +61,13 @@ func TestSubmitAndRead(t *testing.T) {
 	s.ok(t, "submit", "eve", "--points", "5", "--match", "m1")
 	answer := parsed(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--json"))
 	if answer["success"] != true || answer["new_score"] != 7.0 || answer["rank"] != 1.0 || answer["status"] != "APPLIED" {
-		t.Errorf("submit --json = %v", answer)
+		t.Errorf("submit --json prints %v, want APPLIED with score 7 and rank 1", answer)
 	}
 
 	top := s.ok(t, "top")
 	contains(t, top, "RANK", "POINTS", "3 entries", "competition ranks", "board default")
 	if lines := strings.Split(top, "\n"); !strings.Contains(lines[1], "ada") || !strings.Contains(lines[2], "bob") || !strings.Contains(lines[3], "eve") {
-		t.Errorf("top is not ada, bob, eve:\n%s", top)
+		t.Errorf("top prints the users in another order than ada, bob, eve:\n%s", top)
 	}
 	contains(t, s.ok(t, "top", "--limit", "2"), "next page: --page-token ")
 	page := parsed(t, s.ok(t, "top", "--limit", "2", "--json"))["data"].(map[string]any)
@@ -85,7 +85,7 @@ func TestSubmitAndRead(t *testing.T) {
 	contains(t, s.ok(t, "result", "ada", "m2"), "retracted")
 	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "2"), "ada has 7 points, rank 1")
 	s.ok(t, "retract", "eve", "m1")
-	contains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no result left")
+	contains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no results any more")
 
 	s.fails(t, exitFailure, []string{"entry not found", "leaderboard user"}, "rank", "nobody")
 	s.fails(t, exitFailure, []string{"board not found", "leaderboard board list"}, "top", "--board", "nope")
@@ -110,7 +110,7 @@ func TestBoards(t *testing.T) {
 		"DECAY", "24h0m0s", "Europe/Berlin")
 	contains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
 
-	// create reads the JSON that show prints, and YAML.
+	// board create reads YAML, and the JSON that board show prints.
 	shown := s.ok(t, "board", "show", "cup", "--json")
 	cup := parsed(t, shown)
 	delete(cup, "created_at")
@@ -131,7 +131,7 @@ func TestBoards(t *testing.T) {
 	again := parsed(t, s.ok(t, "board", "show", "cup2", "--json"))
 	delete(again, "created_at")
 	if diff := cmp.Diff(cup, again); diff != "" {
-		t.Errorf("a board created from the JSON of another (-want +got):\n%s", diff)
+		t.Errorf("a board that was created from the JSON of another board (-want +got):\n%s", diff)
 	}
 	yaml := write("y.yaml", `
 policy: SUM
@@ -149,7 +149,7 @@ divisions: [country]
 	contains(t, shown, "Marathon", "100000", "gender") // the other fields are unchanged
 	contains(t, s.ok(t, "board", "update", "from-yaml", "-f", write("u.yaml", "title: Spring cup\nunit: points\n")), "Spring cup", "spring")
 
-	s.fails(t, exitFailure, []string{"window"}, "board", "update", "cup", "--window", "2027=2027-01-01/2028-01-01") // would remove 2026
+	s.fails(t, exitFailure, []string{"window"}, "board", "update", "cup", "--window", "2027=2027-01-01/2028-01-01") // the new list lacks the window 2026
 	s.fails(t, exitFailure, []string{"half_life"}, "board", "create", "bad", "--policy", "decay")
 	s.fails(t, exitFailure, []string{"policyy", "is unknown"}, "board", "create", "bad", "-f", write("bad.yaml", "policyy: SUM\n"))
 	s.fails(t, exitFailure, []string{"bad2.yaml", "yaml"}, "board", "create", "bad", "-f", write("bad2.yaml", "a: [\n"))
@@ -168,7 +168,7 @@ func TestTopShowsTimesAndTieBreakers(t *testing.T) {
 	top := s.ok(t, "top", "--board", "run")
 	contains(t, top, "TIME", "SHOTS", "2:08:37", "2026-04-20 00:00:00")
 	if strings.Index(top, "bob") > strings.Index(top, "ann") {
-		t.Errorf("bob has more shots, but ranks below ann:\n%s", top)
+		t.Errorf("bob ranks below ann, want above, because bob has more shots:\n%s", top)
 	}
 	contains(t, s.ok(t, "top", "--board", "run", "--division", "gender:F"), "gender:F", "1 entry")
 	s.fails(t, exitFailure, []string{"division"}, "top", "--board", "run", "--division", "age:7")
@@ -180,7 +180,7 @@ func TestModeration(t *testing.T) {
 	s.ok(t, "submit", "bob", "--points", "1", "--match", "m1")
 	contains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")
 	if got := s.ok(t, "top"); strings.Contains(got, "ada") {
-		t.Errorf("a banned user is on the board:\n%s", got)
+		t.Errorf("top shows the banned user ada:\n%s", got)
 	}
 	contains(t, s.ok(t, "user", "ada"), "ada is banned")
 	contains(t, s.ok(t, "unban", "ada"), "ada is not banned on every board")
@@ -190,7 +190,7 @@ func TestModeration(t *testing.T) {
 	contains(t, s.ok(t, "ban", "list", "--board", "default"), "ada", "aimbot")
 	contains(t, s.ok(t, "ban", "search", "AD", "--json"), `"reason"`, "aimbot")
 	if got := s.ok(t, "ban", "search", "bob"); strings.Contains(got, "ada") {
-		t.Errorf("search of another user:\n%s", got)
+		t.Errorf("ban search bob lists a ban of ada:\n%s", got)
 	}
 	contains(t, s.ok(t, "user", "ada"), "ada is banned on board default")
 	contains(t, s.ok(t, "unban", "ada", "--board", "default"), "ada is not banned on board default")
@@ -204,7 +204,7 @@ func TestModeration(t *testing.T) {
 	audit := s.ok(t, "audit")
 	contains(t, audit, "user.erase", "(erased)", "ban")
 	if strings.Contains(audit, "aimbot") || strings.Contains(s.ok(t, "audit", "--json"), "ada") {
-		t.Errorf("the audit log names an erased user:\n%s", audit)
+		t.Errorf("the audit log contains the erased user ada, or the reason of the ban:\n%s", audit)
 	}
 	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "ada")
 }
@@ -231,7 +231,7 @@ func TestVerifyRebuildAndBackup(t *testing.T) {
 
 	restored := startServer(t, filepath.Join(data, "backups", "first"), nil, "--insecure")
 	if diff := cmp.Diff(before, standings(t, restored)); diff != "" {
-		t.Errorf("the board of the restored backup (-want +got):\n%s", diff)
+		t.Errorf("entries of a server on the backup (-want +got):\n%s", diff)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestKeys(t *testing.T) {
 		return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
 	}
 	if r := with(key, "submit", "ada", "--points", "1"); r.code != exitOK {
-		t.Errorf("the first key may not submit: %s", r.stderr)
+		t.Errorf("submit with the first admin key: %s, want success", r.stderr)
 	}
 	with("", "top").mustFail(t, exitFailure, []string{"valid key", "LEADERBOARD_KEY"}, []string{"top"})
 	with("lbk_wrong", "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
@@ -255,7 +255,7 @@ func TestKeys(t *testing.T) {
 	}
 	contains(t, reader.stderr, "scope read", "not shown again")
 	if r := with(readKey, "top"); r.code != exitOK {
-		t.Errorf("the read key may not read: %s", r.stderr)
+		t.Errorf("top with the read key: %s, want success", r.stderr)
 	}
 	with(readKey, "submit", "ada", "--points", "1").mustFail(t, exitFailure, []string{"submit scope is required", "key create --scope"}, []string{"submit"})
 	with(key, "key", "create", "--name", "x", "--scope", "write").mustFail(t, exitFailure, []string{"read, submit and admin"}, []string{"key", "create"})
@@ -269,22 +269,23 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if r := with(key, "key", "revoke", id); r.code != exitOK {
-		t.Errorf("key revoke: %s", r.stderr)
+		t.Errorf("key revoke: %s, want success", r.stderr)
 	}
 	with(readKey, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
 	with(key, "key", "revoke", id).mustFail(t, exitFailure, []string{"api key not found", "key list"}, []string{"key", "revoke"})
 	s.stop()
 
-	// Apart from the file that the operator deletes, neither the log nor the folder holds a key.
+	// After the operator deletes the key file, neither the log nor the data folder contains
+	// a key.
 	if err := os.Remove(filepath.Join(data, "admin-key")); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(s.stderr.String(), key) || strings.Contains(s.stderr.String(), readKey) {
-		t.Error("the log holds a key")
+		t.Error("the log contains a key, want none")
 	}
 	for _, secret := range []string{key, readKey} {
 		if path := fileWith(t, data, secret); path != "" {
-			t.Errorf("%s holds a key", path)
+			t.Errorf("%s contains a key, want no file with one", path)
 		}
 	}
 	const chosen = "an-admin-key-of-my-own"
@@ -294,12 +295,12 @@ func TestKeys(t *testing.T) {
 	}
 	for _, k := range []string{key, chosen} {
 		if r := command(t, "", []string{"LEADERBOARD_SERVER=" + second.grpc, "LEADERBOARD_KEY=" + k}, "key", "list"); r.code != exitOK {
-			t.Errorf("after the second start: %s", r.stderr)
+			t.Errorf("key list after the second start: %s, want success with both keys", r.stderr)
 		}
 	}
 	second.stop()
 	if strings.Contains(second.stderr.String(), chosen) || fileWith(t, data, chosen) != "" {
-		t.Error("the chosen key is in the log or the folder")
+		t.Error("the log or the data folder contains the configured key, want neither")
 	}
 }
 
@@ -369,7 +370,7 @@ func TestWatchShowsChangesAndReconnects(t *testing.T) {
 	})
 	cancel()
 	if a, b := <-humanDone, <-linesDone; a != exitOK || b != exitOK {
-		t.Errorf("interrupted watches exited with %d and %d, want 0", a, b)
+		t.Errorf("the interrupted watches exited with %d and %d, want 0", a, b)
 	}
 	s.fails(t, exitFailure, []string{"board not found"}, "watch", "--board", "nope")
 }
@@ -393,7 +394,7 @@ func TestExportEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.ndjson.gz")
 	s.ok(t, "export", "entries", "--board", "cup", "-o", path)
 	if files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); err != nil || !slices.Equal(files, []string{path}) {
-		t.Errorf("files after the export: %v, %v", files, err)
+		t.Errorf("files after the export: %v, %v; want only %s", files, err, path)
 	}
 	s.fails(t, exitFailure, []string{"board not found"}, "export", "results", "--board", "nope")
 	s.fails(t, exitFailure, []string{"no such file or directory"}, "export", "entries", "-o", "/no/such/dir/x")
@@ -413,7 +414,7 @@ func TestStatsAndFriends(t *testing.T) {
 	contains(t, stats, "best", "1:56:40", "worst", "2:01:40", "not worse than 50 %", "█", "position 3 has 2:00:00", "1:59:10 would have rank 3", "gender:F")
 	contains(t, s.ok(t, "stats", "--board", "run", "--rank", "9"), "no entry is at position 9")
 	if answer := parsed(t, s.ok(t, "stats", "--board", "run", "--json")); answer["status"] != "success" {
-		t.Errorf("stats --json = %v", answer)
+		t.Errorf("stats --json prints %v, want the status success", answer)
 	}
 	s.fails(t, exitUsage, []string{"USER is missing"}, "friends")
 }
@@ -449,10 +450,10 @@ func TestShellsCompleteWhatTheServerKnows(t *testing.T) {
 			}
 		}
 	}
-	// Without a server there is nothing to complete, and no error.
+	// If no server answers, there are no completions and no error.
 	r := command(t, "", []string{"LEADERBOARD_SERVER=127.0.0.1:1"}, "__complete", "top", "--board", "")
 	if r.code != exitOK || strings.Contains(r.stdout, "run") {
-		t.Errorf("completion without a server exited with %d: %s%s", r.code, r.stdout, r.stderr)
+		t.Errorf("completion without a server: exit code %d, output %s%s; want 0 and no boards", r.code, r.stdout, r.stderr)
 	}
 }
 
@@ -473,13 +474,13 @@ func TestExportDefusesFormulas(t *testing.T) {
 	s.ok(t, "board", "create", "b", "--policy", "best")
 	s.ok(t, "submit", "=HYPERLINK(0)", "--board", "b", "--score", "-5", "--match", "@m")
 	if got := s.ok(t, "export", "results", "--board", "b", "--format", "csv"); !strings.Contains(got, "\n=HYPERLINK(0),@m,-5,") {
-		t.Errorf("without the option, the file must hold the ids as they are:\n%s", got)
+		t.Errorf("without --defuse-formulas, the export must contain the unchanged ids:\n%s", got)
 	}
 	for _, what := range []string{"results", "entries"} {
 		got := s.ok(t, "export", what, "--board", "b", "--format", "csv", "--defuse-formulas")
 		for _, want := range []string{"'=HYPERLINK(0),", ",'@m,", ",-5,"} {
 			if !strings.Contains(got, want) {
-				t.Errorf("export %s lacks %q:\n%s", what, want, got)
+				t.Errorf("export %s --defuse-formulas does not contain %q:\n%s", what, want, got)
 			}
 		}
 	}

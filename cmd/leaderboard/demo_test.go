@@ -48,7 +48,7 @@ func TestDemo(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	out, stop := startDemo(t, data, matches)
 
-	// The boards equal an independent recount.
+	// The boards have the same scores as a recount of the matches in this test.
 	points, wins, december, ever := map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range matches {
 		for _, side := range []struct {
@@ -72,7 +72,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	if points["Japan"] != 48 || len(points) != 255 {
-		t.Fatalf("the recount of 2019 gives Japan %d points, and has %d teams", points["Japan"], len(points))
+		t.Fatalf("the recount of 2019 gives Japan %d points, and has %d teams; want 48 and 255", points["Japan"], len(points))
 	}
 	text := out.String()
 	for line := range strings.Lines(text) {
@@ -91,7 +91,7 @@ func TestDemo(t *testing.T) {
 			got[e["user_id"].(string)] = int64(e["score"].(float64))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", args, diff)
+			t.Errorf("scores of the board %v (-want +got):\n%s", args, diff)
 		}
 	}
 	same(points, "--board", "football-yearly", "--season", "2019")
@@ -102,12 +102,12 @@ func TestDemo(t *testing.T) {
 	// The first URL that the demo prints shows the default board.
 	_, rest, _ = strings.Cut(text, "curl ")
 	if code, body := get(t, http.DefaultClient, strings.Fields(rest)[0]); code != http.StatusOK || strings.Count(body, `"user_id"`) != 10 {
-		t.Errorf("GET /v1/scores = %d %s", code, body)
+		t.Errorf("GET of the first printed URL: %d %s, want 200 with 10 entries", code, body)
 	}
 	_, rest, _ = strings.Cut(text, "curl '")
 	link, _, _ := strings.Cut(rest, "'")
 	if code, body := get(t, http.DefaultClient, link); code != http.StatusOK || !strings.Contains(body, `"season":"2019"`) || strings.Count(body, `"user_id"`) != 10 {
-		t.Errorf("GET %s = %d %s", link, code, body)
+		t.Errorf("GET %s: %d %s, want 200 with 10 entries of 2019", link, code, body)
 	}
 	before := s.ok(t, "export", "results", "--board", "football-yearly")
 	if err := stop(); err != nil {
@@ -131,13 +131,13 @@ func TestDemo(t *testing.T) {
 func TestDemoUsesAFreePortIfTheDefaultIsInUse(t *testing.T) {
 	s := startInsecure(t)
 	if got := freeAddress(false, s.http); got != "127.0.0.1:0" {
-		t.Errorf("freeAddress of a default in use = %q", got)
+		t.Errorf("freeAddress of a default address in use = %q, want port 0", got)
 	}
 	if got := freeAddress(true, s.http); got != s.http {
-		t.Errorf("freeAddress of a chosen address = %q", got)
+		t.Errorf("freeAddress of a chosen address in use = %q, want %q", got, s.http)
 	}
 	s.stop()
 	if got := freeAddress(false, s.http); got != s.http {
-		t.Errorf("freeAddress of a free address = %q", got)
+		t.Errorf("freeAddress of a free address = %q, want %q", got, s.http)
 	}
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// clientID is the client name that the program gives to Redis and Kafka.
+// clientID is the name with which the program identifies itself to Redis and Kafka.
 const clientID = "leaderboard"
 
-// openDistributed connects to Cassandra, Redis and Kafka. A submit is written to
-// Kafka, and a consumer of this process or of another one applies it. Kafka may be
-// down: submits fail until Kafka is available, and reads do not need it.
+// openDistributed connects to Cassandra, Redis and Kafka. The server writes submitted
+// results to Kafka, and a consumer in this or another process applies them. If Kafka is
+// unavailable, openDistributed succeeds: submits fail until Kafka is available, and reads
+// do not need Kafka.
 func (s *server) openDistributed(ctx context.Context) error {
 	c := s.config
 	options, err := cqlOptions(&c.Cassandra)
@@ -52,8 +53,8 @@ func (s *server) openDistributed(ctx context.Context) error {
 	return s.openLog(observe.Index(index, s.metrics))
 }
 
-// openLog connects to Kafka, and opens the service, which writes to Kafka or consumes
-// it, as the roles say.
+// openLog connects to Kafka and opens the service. With the API role, the service writes
+// results to Kafka. With the consumer role, a consumer applies results from Kafka.
 func (s *server) openLog(index leaderboard.Index) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	p, err := producer.New(c.Kafka.Brokers, s.kafka.Config(clientID))
@@ -85,8 +86,9 @@ func (s *server) openLog(index leaderboard.Index) error {
 	return err
 }
 
-// followUpdates follows the topic leaderboard-updates. It passes the outcomes of
-// submitted results to submitter, and notifies the watchers of changed seasons.
+// followUpdates reads the topic leaderboard-updates in the background. It passes the
+// outcomes of submitted results to submitter, and notifies the watchers of changed
+// seasons.
 func (s *server) followUpdates(submitter *producer.Submitter) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {

@@ -15,21 +15,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// healthTimeout is how long to wait for the server's answer.
+// healthTimeout bounds the wait for the server's answer.
 const healthTimeout = 5 * time.Second
 
 func healthCommand(app *cli.App) *cobra.Command {
 	var ready bool
 	cmd := &cobra.Command{
 		Use: "health", Short: "Check the server on this machine", Args: cli.Exactly(),
-		Long: `Check whether the server on this machine runs. The exit code is 0 if it does, so the
-command can be the health check of a container. Give the command the settings of the
-server: it calls the address of admin, or of http if admin is empty. It needs no key.`,
+		Long: `Check whether the server on this machine runs. If it runs, the exit code is 0, so a
+container can use the command as its health check. The command needs the same settings
+as the server: it calls the address in the setting admin, or in http if admin is empty.
+It needs no key.`,
 		Example: `  leaderboard health
   leaderboard health --ready --http 127.0.0.1:9000`,
 	}
 	config.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&ready, "ready", false, "check also that the rank index is filled and that a consumer has joined its consumer group")
+	cmd.Flags().BoolVar(&ready, "ready", false, "also check that the rank index is filled and that a consumer has joined its consumer group")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(app, cmd)
 		if err != nil {
@@ -48,7 +49,8 @@ server: it calls the address of admin, or of http if admin is empty. It needs no
 	return cmd
 }
 
-// probe calls a health probe of the server on this machine and returns the answer.
+// probe sends a GET request for path to the server on this machine, and returns the text
+// of the answer.
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	scheme, transport := "http", &http.Transport{}
 	address, setting := c.HTTP, "http"
@@ -56,8 +58,8 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 		address, setting = c.Admin, "admin"
 	}
 	if c.TLS.Cert != "" && c.ServesAPI() && c.Admin == "" {
-		// The certificate has the server's name on other machines, so it need not match
-		// this address. The request holds no secret.
+		// The certificate is for the server's public name, and need not match this
+		// address. So it is not verified: the request contains no secret.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
 		if c.TLS.ClientCA != "" {
 			pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)

@@ -20,17 +20,18 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// hostileText renames the window, clears the screen, forges a line, reverses the text
-// after it.
+// hostileText has control characters that make a terminal change its title, clear the
+// screen, begin a new line and reverse the following text.
 const hostileText = "x\x1b]0;owned\x07\x1b[2J\r\nforged: 0 differences\u202e\u2066\u009b31m\x7f\u2028"
 
-// hostileServer answers every call of the API with messages whose texts are hostile.
+// hostileServer answers every call of the API with messages whose strings are
+// hostileText.
 type hostileServer struct {
 	flags bool  // the value of every field of type bool
 	err   error // if not nil, every call fails with it
 }
 
-// start listens on a free port until the test ends, and returns the address.
+// start serves h on a free port until the test ends. It returns the address.
 func (h *hostileServer) start(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,7 +61,7 @@ func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
 	}
 	token := m.Input().Fields().ByName("page_token")
 	lastPage := token != nil && req.Get(token).String() != ""
-	// A stream gets one message per member of a oneof, so that the client sees each.
+	// A stream gets four messages, so that the client receives each member of a oneof.
 	for choice := range 4 {
 		res := dynamicpb.NewMessage(m.Output())
 		h.fill(res, choice, 0)
@@ -139,8 +140,8 @@ func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Val
 	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
 }
 
-// obeyed returns the first character that a terminal would obey, other than the end of
-// a line.
+// obeyed returns the first control character in text that a terminal would execute. It
+// ignores line feeds.
 func obeyed(text string) (string, bool) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
@@ -152,7 +153,7 @@ func obeyed(text string) (string, bool) {
 	return "", false
 }
 
-// hostileArguments holds the arguments of every command that calls a server.
+// hostileArguments returns the arguments of each command that calls a server, by command.
 func hostileArguments(t *testing.T) map[string][]string {
 	input := filepath.Join(t.TempDir(), "in.csv")
 	if err := os.WriteFile(input, []byte("user_id,match_id,score\nada,m,1\n"), 0o600); err != nil {
@@ -185,11 +186,11 @@ func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
 		name := strings.TrimPrefix(cmd.CommandPath(), "leaderboard ")
 		args, ok := arguments[name]
 		if !ok {
-			t.Errorf("give arguments for %q in hostileArguments", name)
+			t.Errorf("hostileArguments has no arguments for the command %q: add them", name)
 			return
 		}
 		called := maps.Clone(servers)
-		if name == "top" || name == "import" || name == "verify" { // the others report errors in the same way
+		if name == "top" || name == "import" || name == "verify" { // the other commands report errors in the same way
 			maps.Copy(called, failing)
 		}
 		for server, address := range called {
@@ -200,10 +201,10 @@ func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
 				t.Run(strings.Join(append([]string{name, server}, more...), " "), func(t *testing.T) {
 					r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, append(append(strings.Fields(name), args...), more...)...)
 					if found, ok := obeyed(r.stdout + r.stderr); ok {
-						t.Errorf("printed %s", found)
+						t.Errorf("the output contains the control character %s", found)
 					}
 					if strings.Contains(r.stdout, "\nforged") || strings.Contains(r.stderr, "\nforged") {
-						t.Errorf("the server forged a line:\n%s%s", r.stdout, r.stderr)
+						t.Errorf("the output has a line that the server forged:\n%s%s", r.stdout, r.stderr)
 					}
 				})
 			}
@@ -223,6 +224,6 @@ func TestCompletionsAreHarmless(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, "__complete", "top", "--board", "")
 	if found, ok := obeyed(strings.ReplaceAll(r.stdout, "\t", " ")); ok || strings.Contains(r.stdout, "forged") {
-		t.Errorf("completed %q: %s", r.stdout, found)
+		t.Errorf("completion prints %q, with the control character %s; want no hostile text", r.stdout, found)
 	}
 }

@@ -51,7 +51,7 @@ func zipped(t *testing.T, content string) string {
 	return b.String()
 }
 
-// importCounts is what import --json prints.
+// importCounts is the summary of an import.
 type importCounts struct {
 	Rows, Filtered, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
 }
@@ -124,7 +124,7 @@ func TestImportFormats(t *testing.T) {
 		s.ok(t, "board", "create", board, "--policy", "sum")
 		s.ok(t, append([]string{"import", writeFile(t, tt.name, tt.content), "--board", board}, tt.args...)...)
 		if top := s.ok(t, "top", "--board", board); !hasRow(top, "1", "ada", "3") || !hasRow(top, "2", "bob", "2") {
-			t.Errorf("%s:\n%s", tt.name, top)
+			t.Errorf("after the import of %s, top prints:\n%s\nwant ada with 3 points and bob with 2", tt.name, top)
 		}
 	}
 	in := func(stdin string, args ...string) commandResult {
@@ -132,16 +132,16 @@ func TestImportFormats(t *testing.T) {
 	}
 	for _, stdin := range []string{commas, lines, zipped(t, lines)} {
 		if r := in(stdin); r.code != exitOK {
-			t.Errorf("import of standard input: %s", r.stderr)
+			t.Errorf("import of standard input: %s, want success", r.stderr)
 		}
 	}
 	if top := s.ok(t, "top"); !hasRow(top, "1", "ada", "3") || !hasRow(top, "2", "bob", "2") {
-		t.Errorf("standard input, three times:\n%s", top)
+		t.Errorf("after three imports of the same results, top prints:\n%s\nwant ada with 3 points and bob with 2", top)
 	}
 	in("user_id,points\nada,3\n").mustFail(t, exitUsage, []string{"--match-prefix"}, []string{"import", "-"})
 	in(`{"user_id":"ada","points":3}`).mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import", "-"})
 	if r := in("user_id,points\neve,9\n", "--match-prefix", "day-7"); r.code != exitOK {
-		t.Errorf("import with --match-prefix: %s", r.stderr)
+		t.Errorf("import with --match-prefix: %s, want success", r.stderr)
 	}
 	contains(t, s.ok(t, "result", "eve", "day-7:2"), "applied")
 }
@@ -195,11 +195,11 @@ func TestImportReportsRejectedRows(t *testing.T) {
 		"18": "200 bytes long", "19": "bare", "20": "is longer than", "21": "CONFLICT",
 	}
 	if len(rows) != 1+len(want) || !slices.Equal(rows[0], []string{"line", "reason", "row"}) {
-		t.Errorf("the report has %d rows, header %q", len(rows), rows[0])
+		t.Errorf("the file of rejected rows has %d rows and the header %q, want %d rows with line, reason, row", len(rows), rows[0], 1+len(want))
 	}
 	for _, row := range rows[1:] {
 		if w, ok := want[row[0]]; !ok || !strings.Contains(row[1], w) {
-			t.Errorf("line %s is rejected because %q, want %q", row[0], row[1], w)
+			t.Errorf("line %s is rejected with the reason %q, want one that contains %q", row[0], row[1], w)
 		}
 	}
 	contains(t, s.ok(t, "result", "ada", "gone", "--board", "b"), "retracted")
@@ -210,7 +210,8 @@ func TestImportReportsRejectedRows(t *testing.T) {
 		t.Errorf("import of times outside the years 1 to 9999 = %+v, want %+v", got, want)
 	}
 
-	// A wrong mapping fails before the first row, or after 1000 rows.
+	// With a wrong mapping, the import fails before the first row, or after 1000 rejected
+	// rows.
 	s.fails(t, exitUsage, []string{`no column "score"; its columns are user_id, points`}, "import", file, "--board", "b", "--score", "score")
 	s.fails(t, exitUsage, []string{`--tie-breaker goals`}, "import", file, "--board", "b", "--tie-breaker", "goals=points")
 	allRejected := writeFile(t, "all_rejected.ndjson", strings.Repeat(`{"user":"ada","points":1}`+"\n", 200_000))
@@ -240,13 +241,13 @@ func TestImportDryRunSendsNothing(t *testing.T) {
 	contains(t, s.ok(t, "top"), "no entries yet")
 }
 
-// forward is a server that forwards calls. It can fail a batch before or after it
-// forwards the batch.
+// forward is a server that forwards calls to another server. The call of a batch fails if
+// before or after returns an error.
 type forward struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores pb.LeaderboardServiceClient
-	before func(*pb.BatchSubmitScoresRequest) error
-	after  func(*pb.BatchSubmitScoresResponse) error
+	before func(*pb.BatchSubmitScoresRequest) error  // is called before a batch is forwarded
+	after  func(*pb.BatchSubmitScoresResponse) error // is called after a batch was forwarded; may be nil
 }
 
 func (f *forward) GetBoard(ctx context.Context, r *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
@@ -293,8 +294,8 @@ func manyRows(users, rows int) string {
 	return b.String()
 }
 
-// An import can be interrupted at any call. The same command continues it, and the
-// board at the end equals that of an import without interruption.
+// An import can be interrupted at any call, and the same command continues it. At the
+// end, the board is equal to the board of an import without interruptions.
 func TestImportContinuesAfterInterruptions(t *testing.T) {
 	const rows = 3000
 	s := startInsecure(t)
@@ -303,7 +304,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	file := writeFile(t, "x.csv", manyRows(100, rows)+"user-1,bad,m\n")
 	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", file, "--board", "whole")
 
-	var sent, allowed atomic.Int64 // calls of a stopped import may still be in flight
+	var sent, allowed atomic.Int64 // atomic, because calls of a stopped import may still be running
 	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
 		if sent.Add(1) > allowed.Load() {
 			return status.Error(codes.PermissionDenied, "the submit scope is required")
@@ -322,17 +323,17 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 		}
 		r.mustFail(t, exitFailure, []string{"stopped after", "submit scope is required", "run the same command again to continue"}, []string{"import"})
 		if interruptions++; interruptions > 2*rows/100 {
-			t.Fatal("the import does not finish")
+			t.Fatalf("the import is not complete after %d interruptions", interruptions)
 		}
 		if interruptions > 1 {
 			contains(t, r.stderr, "continuing after")
 		}
 	}
 	if interruptions < 3 {
-		t.Errorf("only %d interruptions", interruptions)
+		t.Errorf("the import was interrupted %d times, want at least 3", interruptions)
 	}
 	if got.Rows != rows+1 || got.Rejected != 1 || got.Applied+got.Duplicate != rows {
-		t.Errorf("import in %d parts = %+v", interruptions+1, got)
+		t.Errorf("summary of the import in %d parts: %+v, want %d rows, 1 of them rejected", interruptions+1, got, rows+1)
 	}
 	if diff := cmp.Diff(scoresOf(t, s, "whole"), scoresOf(t, s, "parts")); diff != "" {
 		t.Errorf("the board of the import in parts (-want +got):\n%s", diff)
@@ -345,7 +346,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--filter", "points!=6", "--json")
 	contains(t, r.stderr, "belongs to another import; starting at the first row")
 	if c := counted(t, r); c.Rows != rows+1 {
-		t.Errorf("an import with another mapping = %+v", c)
+		t.Errorf("summary of the import with another mapping: %+v, want %d rows", c, rows+1)
 	}
 }
 
@@ -359,8 +360,8 @@ func scoresOf(t *testing.T, s *testServer, board string) map[string]float64 {
 	return scores
 }
 
-// The import retries calls that fail temporarily. Of a batch it retries only the
-// results that the server could not apply.
+// The import retries calls that fail temporarily. If the server could not apply some
+// results of a batch, the import retries these results only.
 func TestImportRetries(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -389,16 +390,16 @@ func TestImportRetries(t *testing.T) {
 		})
 	got := counted(t, p.do(t, "import", writeFile(t, "x.csv", manyRows(10, 200)), "--batch", "50", "--json"))
 	if want := int64(200); got.Rows != want || got.Applied+got.Duplicate != want {
-		t.Errorf("import = %+v", got)
+		t.Errorf("summary of the import: %+v, want 200 rows, all applied or duplicate", got)
 	}
 	if calls < 8 || answers < 3 {
-		t.Errorf("only %d calls and %d answers", calls, answers)
+		t.Errorf("the import made %d calls with %d answers, want at least 8 and 3", calls, answers)
 	}
 	contains(t, s.ok(t, "verify"), "with 200 results: 0 differences")
 }
 
-// The results of one user arrive in the order of the file, even if several calls are
-// in flight.
+// The results of one user arrive in the order of the file, even if the import makes
+// several calls concurrently.
 func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -425,15 +426,15 @@ func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	})
 	p.ok(t, "import", writeFile(t, "x.csv", manyRows(50, 5000)), "--batch", "50", "--in-flight", "8")
 	if bad > 0 {
-		t.Errorf("%d results arrived before an earlier one of their user", bad)
+		t.Errorf("%d results arrived after a later result of the same user, want 0", bad)
 	}
 	if most < 2 || most > 8 {
-		t.Errorf("%d concurrent calls at most, want 2 to 8", most)
+		t.Errorf("the import made at most %d concurrent calls, want 2 to 8", most)
 	}
 }
 
-// import reads the file that export results writes. The boards are then equal, for
-// every policy, with corrections, retractions, metadata and bans.
+// The command import reads the file that export results writes. Afterwards the boards of
+// both servers are equal, for every policy, also with corrections, retractions and bans.
 func TestExportAndImportAreInverse(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -9,10 +9,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// keepNewKey writes the new admin key to a file that only this user can read, unless the
-// key will be printed on a terminal. Standard output that is no terminal often ends in a
-// log that others can read. It must be called before the key is stored: a key that is
-// stored and not shown would be lost.
+// keepNewKey writes the new admin key to a file that only this user can read. If standard
+// output is a terminal, keepNewKey does nothing, because the key is then printed. Other
+// outputs often become logs that more users can read. keepNewKey must be called before
+// the key is stored: if the file cannot be written, a stored key would be lost.
 func (s *server) keepNewKey() error {
 	if s.terminal {
 		return nil
@@ -25,12 +25,13 @@ func (s *server) keepNewKey() error {
 	return nil
 }
 
-// writePrivate replaces a file by one that only this user can read.
+// writePrivate replaces the content of a file with text. Only this user can read the new
+// file.
 func writePrivate(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // with mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // CreateTemp sets the mode 0600
 	if err != nil {
 		return err
 	}
@@ -46,5 +47,6 @@ func writePrivate(path, text string) error {
 	return nil
 }
 
-// carried names what is in the folder of the data and is no part of the store.
+// carried has the names in the data folder that are not part of the store. A restore
+// moves them to the new data folder.
 var carried = []string{config.DefaultBackups, config.DefaultKeyFile}

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTerminal returns the two ends of a pseudo-terminal.
+// newTerminal returns the two ends of a pseudo-terminal: screen shows what a command
+// writes to process.
 func newTerminal(t *testing.T) (screen, process *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -48,7 +49,7 @@ func onTerminal(t *testing.T, environ []string, done func(shown string) bool, ar
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	process.Close() // the screen ends with the command
+	process.Close() // so that reading from screen ends when the command ends
 	shown := &output{}
 	ended := make(chan struct{})
 	go func() {
@@ -69,19 +70,19 @@ func TestFirstKeyIsShownOnATerminal(t *testing.T) {
 	shown := onTerminal(t, nil, func(shown string) bool { return strings.Contains(shown, "export LEADERBOARD_KEY=lbk_") },
 		"serve", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 	if _, err := os.Stat(filepath.Join(data, "admin-key")); err == nil {
-		t.Errorf("the key is in a file too; the terminal shows %s", shown)
+		t.Errorf("the key is also in a file, want it only on the terminal, which shows %s", shown)
 	}
 }
 
-// CSV stays exact in files and pipes. On a terminal, nothing may be obeyed.
+// CSV in files and pipes is exact. On a terminal, control characters are escaped.
 func TestCSVOnATerminalIsEscaped(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	server := "LEADERBOARD_SERVER=" + address
 	shown := onTerminal(t, []string{server}, nil, "export", "entries", "--format", "csv")
 	if found, ok := obeyed(strings.ReplaceAll(shown, "\r\n", "\n")); ok || !strings.Contains(shown, "forged") {
-		t.Errorf("the terminal shows %s", found)
+		t.Errorf("the terminal shows %q, with the control character %s; want it escaped", shown, found)
 	}
 	if r := command(t, "", []string{server}, "export", "entries", "--format", "csv"); !strings.Contains(r.stdout, "\x1b") {
-		t.Errorf("a pipe gets %q", r.stdout)
+		t.Errorf("a pipe gets %q, want the unescaped text", r.stdout)
 	}
 }

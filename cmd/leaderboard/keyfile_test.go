@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// keyIn returns the key that the first start of a server wrote to a file.
+// keyIn returns the key that a server wrote to a file at its first start.
 func keyIn(t *testing.T, s *testServer, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -35,7 +35,7 @@ func TestFirstKeyGoesToAPrivateFile(t *testing.T) {
 				t.Errorf("the server printed %q, want the path and not the key", out)
 			}
 			if r := command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, "key", "list"); r.code != exitOK {
-				t.Errorf("the key does not work: %s", r.stderr)
+				t.Errorf("key list with the key in the file: %s, want success", r.stderr)
 			}
 			s.stop()
 			if err := os.Remove(path); err != nil {
@@ -43,13 +43,13 @@ func TestFirstKeyGoesToAPrivateFile(t *testing.T) {
 			}
 			s = startServer(t, data, nil, args...)
 			if _, err := os.Stat(path); err == nil || strings.Contains(s.stdout.String(), path) {
-				t.Errorf("the second start writes a key again: %q", s.stdout)
+				t.Errorf("the second start writes a key to a file again: %q", s.stdout)
 			}
 		})
 	}
 }
 
-// A key that cannot be written must not be stored, or nobody would have it.
+// If the first key cannot be written to its file, the server must not store the key.
 func TestFirstKeyIsNotLost(t *testing.T) {
 	dir := t.TempDir()
 	data, blocked := filepath.Join(dir, "data"), filepath.Join(dir, "file")
@@ -60,6 +60,6 @@ func TestFirstKeyIsNotLost(t *testing.T) {
 		mustFail(t, exitFailure, []string{"--first-key-file", "LEADERBOARD_ADMIN_KEY"}, []string{"serve"})
 	s := startServer(t, data, nil)
 	if key := keyIn(t, s, filepath.Join(data, "admin-key")); !strings.HasPrefix(key, "lbk_") {
-		t.Errorf("the next start writes %q", key)
+		t.Errorf("the next start writes the key %q, want one that begins with lbk_", key)
 	}
 }

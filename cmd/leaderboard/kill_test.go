@@ -25,7 +25,7 @@ const (
 	killUsers   = 50
 )
 
-// child is a server in a process of its own, which a test can kill.
+// child is a server in a separate process, which a test can kill.
 type child struct {
 	cmd               *exec.Cmd
 	stderr            *output
@@ -34,7 +34,8 @@ type child struct {
 
 func startChild(t *testing.T, data string) *child { return startChildWith(t, data) }
 
-// startChildWith starts the command serve with more arguments, in a process of its own.
+// startChildWith starts the command serve in a separate process, with additional
+// arguments, and waits until the server is ready.
 func startChildWith(t *testing.T, data string, args ...string) *child {
 	t.Helper()
 	c := &child{stderr: &output{}}
@@ -58,7 +59,7 @@ func startChildWith(t *testing.T, data string, args ...string) *child {
 	return c
 }
 
-// kill kills the process, as kill -9 does.
+// kill ends the process with SIGKILL.
 func (c *child) kill() {
 	if c.cmd.ProcessState == nil {
 		_ = c.cmd.Process.Kill()
@@ -118,9 +119,9 @@ func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int,
 	}
 }
 
-// The test kills a server twenty times under load. After each restart the server has
-// every acknowledged result, complete, and no result that was not sent. The ranks
-// equal a recount.
+// The test kills a server twenty times under load. After each restart, the server must
+// have every acknowledged result and no result that was not sent. The ranks must be equal
+// to those of a recount.
 func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -147,7 +148,7 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 				known.write(t.Context(), c, round, i, rand.New(rand.NewPCG(seed, uint64(round*killWriters+i))))
 			})
 		}
-		// The number varies, so that each kill comes at a different moment.
+		// The number of results is random, so that each kill occurs at a different moment.
 		enough := before + 50 + rand.New(rand.NewPCG(seed, uint64(round))).IntN(400)
 		eventually(t, "enough results are acknowledged", func() bool {
 			known.mu.Lock()
@@ -167,7 +168,7 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	known.check(t, c)
 	t.Logf("%d kills, %d results sent, %d acknowledged", kills, len(known.sent), len(known.acked))
 	if r := command(t, "", []string{"LEADERBOARD_SERVER=" + last.grpc}, "verify"); !strings.Contains(r.stdout, " 0 differences") {
-		t.Errorf("verify: %s%s", r.stdout, r.stderr)
+		t.Errorf("verify after the last restart: %s%s, want 0 differences", r.stdout, r.stderr)
 	}
 }
 
@@ -184,7 +185,7 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 			have[r.GetUserId()+"/"+r.GetMatchId()] = r.GetPoints()
 			sums[r.GetUserId()] += r.GetPoints()
 			if r.GetAttributes()["team"] == "" {
-				t.Errorf("%v is incomplete", r)
+				t.Errorf("the stored result %v has no attribute team", r)
 			}
 		}
 	}
@@ -222,17 +223,17 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 		}
 		if e.GetScore() != sums[e.GetUserId()] || e.GetRank() != better+1 {
 			b, _ := json.Marshal(e)
-			t.Errorf("%s, want score %d and rank %d", b, sums[e.GetUserId()], better+1)
+			t.Errorf("entry %s, want score %d and rank %d", b, sums[e.GetUserId()], better+1)
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for key := range have { // a result that is stored must stay, even if it was not acknowledged
+	for key := range have { // from now on, every stored result must remain, even if it was not acknowledged
 		k.acked[key] = true
 	}
 }
 
-// A server that is stopped under load finishes the calls under way.
+// If a server is stopped under load, it finishes its running calls.
 func TestStoppedServerFinishesCalls(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	server := startChild(t, data)
@@ -262,7 +263,7 @@ func TestStoppedServerFinishesCalls(t *testing.T) {
 		t.Errorf("serve ended with %v: %s", err, server.stderr)
 	}
 	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("stopping took %v", took)
+		t.Errorf("stopping the server took %v, want at most 10 s", took)
 	}
 	writers.Wait()
 	closeConn()

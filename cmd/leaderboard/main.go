@@ -26,8 +26,8 @@ func main() {
 	os.Exit(code)
 }
 
-// quiet discards the messages of Redis's client, which are not of the form of this
-// program's log. The errors that they report are returned too.
+// quiet discards the log messages of the Redis client, because their format differs from
+// this program's log. The client also returns the errors that it logs.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
@@ -40,8 +40,8 @@ const (
 	exitDifferences = 3 // verify found differences that remain
 )
 
-// run executes a command line and returns the exit code. It writes a failure to
-// stderr. The last line of it states what to do next.
+// run executes a command line and returns the exit code. If the command fails, run
+// writes the error to stderr.
 func run(ctx context.Context, app *cli.App, args []string) int {
 	root := newRoot(app)
 	root.SetArgs(args)

@@ -20,8 +20,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// childEnv makes the test binary run as the command leaderboard, for tests that kill
-// a server process.
+// childEnv is an environment variable. If it is set, the test binary runs the command
+// leaderboard instead of tests, for tests that need a separate process.
 const childEnv = "LEADERBOARD_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(waitLimit); !condition(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", waitLimit, what)
+			t.Fatalf("waited %v for the condition: %s", waitLimit, what)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// logged returns the first entry of a JSON log with a message.
+// logged returns the first entry with a message in a JSON log.
 func logged(log, message string) (map[string]any, bool) {
 	for line := range strings.Lines(log) {
 		var entry map[string]any
@@ -87,8 +87,8 @@ type testServer struct {
 	metrics        *prometheus.Registry
 }
 
-// startServer runs the command serve on a data folder, until the test ends or the
-// test calls stop.
+// startServer runs the command serve with a data folder, and waits until the server is
+// ready. The server runs until the test ends or calls stop.
 func startServer(t *testing.T, data string, environ []string, args ...string) *testServer {
 	t.Helper()
 	s := &testServer{stdout: &output{}, stderr: &output{}}
@@ -115,7 +115,7 @@ func startServer(t *testing.T, data string, environ []string, args ...string) *t
 	return s
 }
 
-// startInsecure starts a server without keys on a new folder.
+// startInsecure starts a server with --insecure and a new data folder.
 func startInsecure(t *testing.T) *testServer {
 	t.Helper()
 	return startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure")
@@ -143,8 +143,8 @@ func (s *testServer) ok(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// fails runs a command that must fail with an exit code and write every text of want
-// to stderr.
+// fails runs a command that must fail with an exit code. Its stderr must contain every
+// text in want.
 func (s *testServer) fails(t *testing.T, code int, want []string, args ...string) {
 	t.Helper()
 	s.do(t, args...).mustFail(t, code, want, args)
@@ -163,7 +163,7 @@ func (r commandResult) mustFail(t *testing.T, code int, want []string, args []st
 	}
 	for _, w := range want {
 		if !strings.Contains(r.stderr, w) {
-			t.Errorf("%v writes %q to stderr, which lacks %q", args, r.stderr, w)
+			t.Errorf("%v writes %q to stderr, want it to contain %q", args, r.stderr, w)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func command(t *testing.T, stdin string, environ []string, args ...string) comma
 	return commandResult{stdout.String(), stderr.String(), code}
 }
 
-// commands calls each for every command below cmd, except those of cobra.
+// commands calls each for every command below cmd, except help and completion.
 func commands(cmd *cobra.Command, each func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {
@@ -198,13 +198,13 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		path := strings.Fields(c.CommandPath())[1:]
 		r := command(t, "", nil, append(slices.Clone(path), "--help")...)
 		if r.code != exitOK || !strings.Contains(r.stdout, "Examples:\n  leaderboard") || !strings.Contains(r.stdout, "Usage:") {
-			t.Errorf("%s --help exited with %d and shows no example:\n%s", c.CommandPath(), r.code, r.stdout)
+			t.Errorf("%s --help exited with %d and prints:\n%s\nwant 0, an example and the usage", c.CommandPath(), r.code, r.stdout)
 		}
 		if strings.Contains(r.stdout, "(default )") {
 			t.Errorf("%s --help shows an empty default:\n%s", c.CommandPath(), r.stdout)
 		}
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
-			t.Errorf("%s has the short help %q", c.CommandPath(), c.Short)
+			t.Errorf("%s has the short help %q, want a text without a period at its end", c.CommandPath(), c.Short)
 		}
 		for line := range strings.Lines(c.Example) {
 			if args := strings.Fields(line); args[0] == "leaderboard" {
@@ -217,7 +217,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 			mustFail(t, exitUsage, []string{"no-such-flag", "--help"}, append(slices.Clone(path), "--no-such-flag"))
 	})
 	if n < 25 {
-		t.Errorf("only %d commands", n)
+		t.Errorf("found %d commands, want at least 25", n)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestConfigShowsSourcesAndHidesSecrets(t *testing.T) {
 			}
 		}
 		if strings.Contains(r.stdout+r.stderr, secret) {
-			t.Errorf("%v shows the secret", args)
+			t.Errorf("%v prints the secret admin key", args)
 		}
 	}
 	command(t, "", []string{"LEADERBOARD_HTPP=x"}, "config").
@@ -298,11 +298,11 @@ func TestConfigShowsSourcesAndHidesSecrets(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	if r := command(t, "", nil, "version"); r.code != exitOK || !strings.HasPrefix(r.stdout, "leaderboard ") {
-		t.Errorf("version = %+v", r)
+		t.Errorf("version: %+v, want success and a line that begins with leaderboard", r)
 	}
 	var v struct{ Version, Go string }
 	if err := json.Unmarshal([]byte(command(t, "", nil, "version", "--json").stdout), &v); err != nil || v.Version == "" || v.Go == "" {
-		t.Errorf("version --json = %+v, %v", v, err)
+		t.Errorf("version --json: %+v, %v; want the versions of the program and of Go", v, err)
 	}
 }
 

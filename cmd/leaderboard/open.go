@@ -42,28 +42,28 @@ type server struct {
 	// a server without the consumer role.
 	consumer *consumer.Consumer
 	kafka    kafka.Options // of a distributed server
-	// backup copies the embedded store under a name. It and backups are nil in a
-	// distributed server.
+	// backup copies the embedded store to a backup with a name. backup and backups are nil
+	// in a distributed server.
 	backup  func(ctx context.Context, name string) error
 	backups *backups
 	closers []func() error // called from last to first
 
-	rest         net.Listener            // nil if the server has neither the API role nor probes there
+	rest         net.Listener            // of REST and probes; nil if the server has no API role, and its probes use admin
 	grpc         net.Listener            // nil if the server has no API role
-	admin        net.Listener            // nil unless it is configured
+	admin        net.Listener            // nil unless the setting admin is set
 	certificates *apiserver.Certificates // nil without TLS
 	draining     atomic.Bool             // whether the server is about to stop
 
-	// newKey is the admin key that the first start created. It is printed once, or written
-	// to newKeyFile.
+	// newKey is the admin key that this start created, or empty. It is printed once, or
+	// written to newKeyFile.
 	newKey     secret.Text
-	newKeyFile string // the file of newKey; empty if the key is to be printed
+	newKeyFile string // the file that contains newKey; empty if newKey is printed instead
 	terminal   bool   // whether standard output is a terminal
 }
 
-// openServer returns a server that listens but does not answer yet: see
-// [server.serve]. terminal states whether standard output is a terminal. The caller must
-// close the server.
+// openServer returns a server that listens, but answers only while [server.serve] runs.
+// terminal states whether standard output is a terminal. The caller must close the
+// server.
 func openServer(ctx context.Context, c *config.Config, log *slog.Logger, terminal bool) (s *server, err error) {
 	s = &server{config: c, log: log, terminal: terminal}
 	defer func() {
@@ -120,8 +120,8 @@ func (s *server) openEmbedded() error {
 }
 
 // warnOfWide logs a warning for each folder that users other than its owner may enter.
-// It does not refuse such a folder, because some platforms share mounted folders with
-// a group.
+// The server still uses such a folder, because on some platforms a group must have access
+// to mounted folders.
 func (s *server) warnOfWide(folders ...string) {
 	for _, folder := range folders {
 		if mode, wide := cli.Wide(folder); wide {
@@ -132,15 +132,14 @@ func (s *server) warnOfWide(folders ...string) {
 
 const wideWarning = "other users of this machine may read the data: make the folder private with chmod 700"
 
-// finishWrites waits for the writes that continue after their callers have stopped
-// waiting.
+// finishWrites waits for writes that are still running although their callers have
+// disconnected.
 func (s *server) finishWrites() error {
 	s.service.Close()
 	return nil
 }
 
-// closeLater registers f for close, which calls the registered functions from
-// last to first.
+// closeLater registers f. close calls the registered functions in reverse order.
 func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
 func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
@@ -182,8 +181,8 @@ func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 	})
 }
 
-// listen opens the listeners that the server needs. A server without the API role
-// answers probes only, at the admin address if there is one.
+// listen opens the listeners that the server needs. A server without the API role only
+// answers probes, at the admin address if it is set, and otherwise at the http address.
 func (s *server) listen() (err error) {
 	c := s.config
 	if c.Admin != "" {
@@ -216,10 +215,11 @@ func listen(setting, address string) (net.Listener, error) {
 }
 
 // serve answers calls until ctx is done, a listener fails, or the index cannot be
-// filled. After ctx, it answers for DrainTime without being ready. Before it returns, it
-// waits for the calls under way. From the start, serve
-// also fills the index. It reports the progress of that to progress, and calls loaded
-// when the filling has succeeded or failed.
+// filled. After ctx is done, serve still answers for DrainTime, but reports that the
+// server is not ready. It then waits for running calls and returns.
+//
+// serve also fills the index, while it answers calls. It passes the progress to progress,
+// and calls loaded when the index is filled or has failed to fill.
 func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
 	ctx, cancel := s.untilDrained(ctx)
 	defer cancel(nil)
@@ -265,9 +265,9 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 	return err
 }
 
-// ready returns nil if the server is ready, and otherwise an error with the reason. A
-// server with both roles is ready without a consumer group while Kafka is unreachable,
-// because reads do not need Kafka.
+// ready returns nil if the server is ready, and otherwise an error with the reason. The
+// consumer must have joined its consumer group. If Kafka is unreachable, this is not
+// required of a server with both roles, because its reads do not need Kafka.
 func (s *server) ready() error {
 	if s.draining.Load() {
 		return errors.New("the server is stopping")

@@ -49,17 +49,17 @@ func TestOperationsCommandsAreKnown(t *testing.T) {
 			}
 			n++
 			if r := command(t, "", nil, append(slices.Clone(args[1:]), "--help")...); r.code != exitOK || !strings.Contains(r.stdout, "Usage:") {
-				t.Errorf("%s: %d %s", strings.TrimSpace(line), r.code, r.stderr)
+				t.Errorf("%s --help: exit code %d, stderr %s; want the usage", strings.TrimSpace(line), r.code, r.stderr)
 			}
 		}
 	}
 	if n < 15 {
-		t.Errorf("found only %d commands", n)
+		t.Errorf("found %d commands in %s, want at least 15", n, operations)
 	}
 }
 
-// The configuration in docs/operations.md is that of a distributed server, and every
-// environment variable in it is a setting.
+// The configuration in docs/operations.md is valid for a distributed server. Every
+// environment variable on the page is a setting.
 func TestOperationsConfiguration(t *testing.T) {
 	yamls := blocks(t, operations, "yaml")
 	path := filepath.Join(t.TempDir(), "leaderboard.yaml")
@@ -68,7 +68,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 	r := command(t, "", nil, "config", "--config", path, "--json")
 	if r.code != exitOK || !strings.Contains(r.stdout, `"value":"cassandra-1,cassandra-2,cassandra-3"`) {
-		t.Errorf("%d %s%s", r.code, r.stdout, r.stderr)
+		t.Errorf("config with the file of the page: exit code %d, output %s%s; want 0 and the Cassandra hosts", r.code, r.stdout, r.stderr)
 	}
 	text, err := os.ReadFile(operations)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(`LEADERBOARD_[A-Z_]+`).FindAllString(string(text), -1) {
 		if !slices.Contains(known, name) {
-			t.Errorf("%s is not a setting", name)
+			t.Errorf("%s names %s, which is not a setting", operations, name)
 		}
 	}
 }
@@ -130,13 +130,13 @@ func TestOperationsAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(rules.Groups[0].Rules); n < 8 {
-		t.Errorf("found only %d alerts", n)
+		t.Errorf("found %d alerts in %s, want at least 8", n, operations)
 	}
 	metric := regexp.MustCompile(`(leaderboard_[a-z_]+?)(?:_count|_bucket)?(?:\{([a-z_]+)[!=~])?[\[){} ]`)
 	for _, rule := range rules.Groups[0].Rules {
 		if !strings.Contains(rule.Expr, "leaderboard_") {
 			if !strings.HasPrefix(rule.Expr, "up{") {
-				t.Errorf("%s uses no metric of this service: %s", rule.Alert, rule.Expr)
+				t.Errorf("the alert %s uses no metric of this service: %s", rule.Alert, rule.Expr)
 			}
 			continue
 		}
@@ -144,15 +144,15 @@ func TestOperationsAlerts(t *testing.T) {
 		for _, m := range metric.FindAllStringSubmatch(rule.Expr+" ", -1) {
 			have, ok := labels[m[1]]
 			if !ok {
-				t.Errorf("%s uses %s, which is not a metric", rule.Alert, m[1])
+				t.Errorf("the alert %s uses %s, which is not a metric", rule.Alert, m[1])
 			}
 			all = append(all, strings.Split(have, ",")...)
 			if m[2] != "" && !slices.Contains(all, m[2]) {
-				t.Errorf("%s uses the label %s of %s, whose labels are %s", rule.Alert, m[2], m[1], have)
+				t.Errorf("the alert %s uses the label %s of %s, but the labels of this metric are %s", rule.Alert, m[2], m[1], have)
 			}
 		}
 		if by := regexp.MustCompile(`by \(([a-z]+)\)`).FindStringSubmatch(rule.Expr); by != nil && by[1] != "le" && !slices.Contains(all, by[1]) {
-			t.Errorf("%s groups by %s, but the labels of its metrics are %v", rule.Alert, by[1], all)
+			t.Errorf("the alert %s groups by %s, but the labels of its metrics are %v", rule.Alert, by[1], all)
 		}
 	}
 	text, err := os.ReadFile(operations)
@@ -162,7 +162,7 @@ func TestOperationsAlerts(t *testing.T) {
 	_, watch, _ := strings.Cut(string(text), "In the log,")
 	messages := regexp.MustCompile("`([a-z ]+)`").FindAllStringSubmatch(watch, -1)
 	if len(messages) < 4 {
-		t.Errorf("found only %d messages", len(messages))
+		t.Errorf("found %d log messages in %s, want at least 4", len(messages), operations)
 	}
 	var code strings.Builder
 	for _, dir := range []string{"../../internal/ranking", "../../consumer"} {
@@ -183,7 +183,7 @@ func TestOperationsAlerts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(code.String(), string(quoted)) {
-			t.Errorf("the code logs no message %q", m[1])
+			t.Errorf("%s names the log message %q, which the code does not log", operations, m[1])
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// openUmask makes the process create files with the permissions that it asks for,
-// until the test ends.
+// openUmask sets the umask to 0 until the test ends, so that new files get exactly the
+// permissions that the code requests.
 func openUmask(t *testing.T) {
 	t.Helper()
 	old := syscall.Umask(0)
@@ -57,10 +57,10 @@ func TestFilesArePrivate(t *testing.T) {
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
 	s.ok(t, "backup", "first")
 	if n := checkPrivate(t, data); n < 10 {
-		t.Errorf("%d files: the folder was not walked", n)
+		t.Errorf("checked %d files in the data folder, want at least 10", n)
 	}
 	if log := s.stderr.String(); strings.Contains(log, wideWarning) {
-		t.Errorf("a new folder is warned of: %s", log)
+		t.Errorf("the log has a warning about a new data folder: %s", log)
 	}
 	out := filepath.Join(dir, "out.csv")
 	target := filepath.Join(dir, "target")
@@ -69,17 +69,18 @@ func TestFilesArePrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(target, out+".part"); err != nil { // as another user might, to receive the export
+	if err := os.Symlink(target, out+".part"); err != nil { // another user could create such a link to read the export
 		t.Fatal(err)
 	}
 	s.ok(t, "export", "results", "-o", out)
 	checkPrivate(t, out)
 	if kept, err := os.ReadFile(target); string(kept) != "keep" {
-		t.Errorf("the export followed a link: %q, %v", kept, err)
+		t.Errorf("the target of the link contains %q (%v), want it unchanged", kept, err)
 	}
 }
 
-// A data folder or backup folder that others may enter is warned of, and used.
+// If other users may enter the data folder or the backup folder, the server logs a
+// warning and still uses the folder.
 func TestWideFoldersAreWarnedOf(t *testing.T) {
 	openUmask(t)
 	dir := t.TempDir()
@@ -96,8 +97,8 @@ func TestWideFoldersAreWarnedOf(t *testing.T) {
 	checkPrivate(t, filepath.Join(backups, "first"))
 }
 
-// An import does not continue from a state file that another user may have changed, and
-// says so if others may read its rejected rows.
+// The command import refuses a state file to which other users have access. It prints a
+// warning if other users may read the file of rejected rows.
 func TestWideImportFiles(t *testing.T) {
 	openUmask(t)
 	s := startInsecure(t)
@@ -121,7 +122,7 @@ func TestWideImportFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.do(t, "import", file); strings.Contains(r.stderr, "other users") {
-		t.Errorf("a new file of rejected rows is warned of: %s", r.stderr)
+		t.Errorf("import prints a warning about a new file of rejected rows: %s", r.stderr)
 	}
 	checkPrivate(t, rejects)
 }

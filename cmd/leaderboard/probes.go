@@ -10,9 +10,10 @@ import (
 	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 )
 
-// serveProbes answers probes, and more at the admin address, unless the API's own
-// listener answers them. It calls fail if the listener fails. The caller must call stop,
-// which closes the listener. The probes thus answer until the server has stopped.
+// serveProbes answers probes in the background: at the admin address if it is set, or at
+// the http address of a server without the API role. In other servers, the API answers
+// probes, and serveProbes does nothing. If the listener fails, serveProbes calls fail.
+// The caller must call stop after the server has stopped. It closes the listener.
 func (s *server) serveProbes(fail func(error)) (stop func()) {
 	var server *http.Server
 	listener := s.admin
@@ -41,7 +42,7 @@ func (s *server) serveProbes(fail func(error)) (stop func()) {
 	}
 }
 
-// probesURL returns the URL of the probes, as seen from this machine.
+// probesURL returns the URL at which this machine can reach the probes.
 func (s *server) probesURL() string {
 	if s.admin != nil {
 		return "http://" + reachable(s.admin.Addr().String())

@@ -14,20 +14,20 @@ func TestAdminListener(t *testing.T) {
 	admin := "http://" + entry["admin"].(string)
 	for _, path := range []string{"/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol"} {
 		if status, body := get(t, http.DefaultClient, "http://"+s.http+path); status != http.StatusNotFound {
-			t.Errorf("the public port answers %s with %d: %.100s", path, status, body)
+			t.Errorf("the public port answers %s with %d: %.100s; want 404", path, status, body)
 		}
 		if status, body := get(t, http.DefaultClient, admin+path); status != http.StatusOK {
-			t.Errorf("the admin port answers %s with %d: %.100s", path, status, body)
+			t.Errorf("the admin port answers %s with %d: %.100s; want 200", path, status, body)
 		}
 	}
 	if status, _ := get(t, http.DefaultClient, admin+"/v1/scores"); status != http.StatusNotFound {
-		t.Errorf("the admin port answers the API with %d", status)
+		t.Errorf("the admin port answers /v1/scores with %d, want 404", status)
 	}
 	if r := command(t, "", nil, "health", "--ready", "--admin", strings.TrimPrefix(admin, "http://"), "--http", "127.0.0.1:1"); r.code != exitOK {
-		t.Errorf("health does not ask the admin port: %s", r.stderr)
+		t.Errorf("health with the setting admin: %s, want success", r.stderr)
 	}
 	if code := s.stop(); code != exitOK {
-		t.Errorf("the server exited with %d", code)
+		t.Errorf("the server exited with %d, want 0", code)
 	}
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(admin, "http://")); err == nil {
 		conn.Close()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The curl commands in README.md succeed in their order on a new server, with the
-// answers that the page describes.
+// The curl commands in README.md succeed on a new server, in their order. The server
+// gives the answers that the page describes.
 func TestREADMECommands(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
@@ -46,11 +46,11 @@ func TestREADMECommands(t *testing.T) {
 		`{"user_id":"bob","score":2405,"rank":2`, // shares ann's rank
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("no answer has %s in:\n%s", want, all)
+			t.Errorf("no answer contains %s; the answers are:\n%s", want, all)
 		}
 	}
 	last := answers[len(answers)-1]
 	if strings.Contains(last, `"eve"`) || !strings.Contains(last, `"user_id":"ann","score":2405,"rank":1`) {
-		t.Errorf("after the retraction: %s", last)
+		t.Errorf("the answer after the retraction is %s, want ann with rank 1 and not eve", last)
 	}
 }

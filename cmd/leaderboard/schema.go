@@ -16,15 +16,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// clusterConfig returns the settings, for a command of the distributed service. It
-// is a usage error if they name no servers.
+// clusterConfig returns the settings for a command of the distributed engine. It returns
+// a usage error if the settings name no servers of Cassandra, Redis and Kafka.
 func clusterConfig(app *cli.App, cmd *cobra.Command) (*config.Config, error) {
 	c, err := loadConfig(app, cmd)
 	if err != nil {
 		return nil, err
 	}
 	if !c.Distributed() {
-		return nil, cli.Usagef("no servers are configured; name them with --cassandra-hosts, --redis-addresses and --kafka-brokers, in the environment, or in a file")
+		return nil, cli.Usagef("no servers are configured; set --cassandra-hosts, --redis-addresses and --kafka-brokers, or the same settings in the environment or in a file")
 	}
 	return &c.Config, nil
 }
@@ -105,8 +105,9 @@ func topicsCommand(app *cli.App) *cobra.Command {
 		Use: "topics", Short: "Create missing topics in Kafka, and check existing ones", Args: cli.Exactly(),
 		Long: `Create the topics match-results, match-results.dlq and leaderboard-updates if they are
 missing, and check those that exist. The command refuses settings with which Kafka could
-lose results: one replica, fewer replicas than asked, one acknowledgement, a cleanup
-policy other than delete, a retention shorter than asked. It changes no existing topic.
+lose results: one replica, fewer replicas than the flag requires, one acknowledgement, a
+cleanup policy other than delete, or a retention shorter than the flag requires. It
+changes no existing topic.
 The command has the flags of "leaderboard serve".`,
 		Example: `  leaderboard topics --config leaderboard.yaml
   leaderboard topics --config leaderboard.yaml --partitions 48 --replication-factor 3`,
@@ -125,15 +126,16 @@ The command has the flags of "leaderboard serve".`,
 		},
 	}
 	config.AddFlags(cmd.Flags())
-	cmd.Flags().IntVar(&o.Partitions, "partitions", 48, "partitions of each topic; choose enough for all time, because more partitions would move users to other partitions")
+	cmd.Flags().IntVar(&o.Partitions, "partitions", 48, "partitions of each topic; they cannot be added later, because users would move to other partitions")
 	cmd.Flags().IntVar(&o.ReplicationFactor, "replication-factor", 3, "replicas of each topic")
-	cmd.Flags().DurationVar(&o.Retention, "retention", 0, "how long Kafka keeps messages (default the setting kafka.retention)")
+	cmd.Flags().DurationVar(&o.Retention, "retention", 0, "how long Kafka keeps messages (default: the setting kafka.retention)")
 	cmd.Flags().BoolVar(&force, "force", false, "accept settings with which Kafka could lose results, for example on a test system")
 	return cmd
 }
 
-// ensureTopics checks the topics and creates missing ones. If settings could lose
-// results, it does nothing and fails, unless force is set.
+// ensureTopics checks the topics and creates missing ones. If Kafka could lose results
+// with some settings, ensureTopics creates no topic and returns an error. With force, it
+// prints warnings instead.
 func ensureTopics(ctx context.Context, app *cli.App, c *config.Kafka, o kafka.TopicOptions, force bool) error {
 	connection, err := kafkaOptions(c)
 	if err != nil {

@@ -21,22 +21,23 @@ import (
 func serveCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cli.Exactly(),
-		Long: `Run the server on its embedded store, which keeps all data in one folder. The
-first start creates an admin key and prints it once on a terminal; elsewhere it writes
-the key to the file admin-key in that folder, or to first_key_file. With --insecure no call needs
-a key; use that only to try the server on one machine.
+		Long: `Run the server with its embedded store, which keeps all data in one folder. The first
+start creates an admin key. If standard output is a terminal, the server prints the key
+once. Otherwise it writes the key to the file admin-key in the data folder, or to the
+file in the setting first_key_file. With --insecure, no call needs a key; use this flag
+only to try the server on one machine.
 
-With --cassandra-hosts, --redis-addresses and --kafka-brokers the server is part of
-a distributed service: it stores nothing itself and does the work that --roles
-names. First run "leaderboard schema apply" and "leaderboard topics".
+With --cassandra-hosts, --redis-addresses and --kafka-brokers, the server is part of a
+distributed service. It then stores nothing itself, and has the roles in --roles. First
+run "leaderboard schema apply" and "leaderboard topics".
 
-Every flag is a setting. The environment and a file can give it too: --http is
+Every flag is a setting, and can also be set in the environment or in a file: --http is
 LEADERBOARD_HTTP in the environment and http in the file. Secrets have no flag.
 docs/configuration.md describes every setting.
 
-SIGTERM stops the server: /readyz turns to 503, and after drain_time the server tells
-watching clients to reconnect, closes its listeners and finishes running calls. SIGHUP
-reads the log level and the certificates again.`,
+SIGTERM stops the server: /readyz answers 503, and after drain_time the server tells
+watching clients to reconnect, closes its listeners and finishes running calls. At
+SIGHUP, the server reads the log level and the certificates again.`,
 		Example: `  leaderboard serve
   leaderboard serve --insecure --data /tmp/try
   leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
@@ -53,7 +54,8 @@ reads the log level and the certificates again.`,
 	return cmd
 }
 
-// runServer runs a server until ctx is done. At SIGHUP it calls load for the settings.
+// runServer runs a server until ctx is done. At SIGHUP, it calls load to read the
+// settings again.
 func runServer(ctx context.Context, app *cli.App, c *config.Config, load func() (config.Effective, error)) error {
 	level := &slog.LevelVar{}
 	level.Set(c.Log.SlogLevel())
@@ -84,8 +86,9 @@ func newLog(w io.Writer, l config.Log, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// welcome prints the server's addresses on a terminal, and logs them. It prints a
-// new admin key to stdout, never to the log.
+// welcome logs the server's addresses. If standard output is a terminal, it also prints
+// them, and a new admin key. Otherwise it prints the name of the file with the new key.
+// The key is never in the log.
 func welcome(app *cli.App, s *server) {
 	keeps, where := "data", s.config.Data
 	if s.config.Distributed() {
@@ -101,7 +104,7 @@ func welcome(app *cli.App, s *server) {
 		}
 		fmt.Fprintf(app.Stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", s.probesURL(), keeps, where)
 		if s.config.Insecure {
-			fmt.Fprint(app.Stdout, "  Calls need no key: every user of this machine may do everything.\n\n")
+			fmt.Fprint(app.Stdout, "  Calls need no key: every user of this machine has full access.\n\n")
 		}
 	}
 	if s.newKeyFile != "" {
@@ -127,7 +130,7 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// url returns the URL of the HTTP listener, as seen from this machine.
+// url returns the URL at which this machine can reach the HTTP listener.
 func (s *server) url() string {
 	scheme := "http"
 	if s.config.TLS.Cert != "" {
@@ -136,8 +139,8 @@ func (s *server) url() string {
 	return scheme + "://" + reachable(s.rest.Addr().String())
 }
 
-// reachable returns the address at which this machine reaches a listener. For a
-// listener on all addresses that is localhost.
+// reachable returns the address at which this machine can reach a listener. If the
+// listener listens on all addresses, the host is localhost.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -149,9 +152,9 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loadProgress returns functions that show the progress of filling the index.
-// On a terminal, show draws a progress bar and end removes it. Elsewhere, show logs
-// every five seconds.
+// loadProgress returns functions that show the progress of filling the index. If stderr
+// is a terminal, show draws a progress bar and end removes it. Otherwise, show logs the
+// progress every five seconds.
 func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
 	if !cli.IsTerminal(app.Stderr) {
 		const every = 5 * time.Second

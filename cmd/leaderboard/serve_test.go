@@ -100,10 +100,10 @@ func TestPlaintextAddressesAreWarnedAbout(t *testing.T) {
 	} {
 		s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, tt.args...)
 		if got := strings.Count(s.stderr.String(), "cross the network unencrypted"); got != tt.want {
-			t.Errorf("%v: %d warnings, want %d: %s", tt.args, got, tt.want, s.stderr)
+			t.Errorf("serve %v logs %d warnings about unencrypted keys, want %d: %s", tt.args, got, tt.want, s.stderr)
 		}
 		if entry, ok := logged(s.stderr.String(), plainWarning); ok && entry["level"] != "WARN" {
-			t.Errorf("%v: %v", tt.args, entry)
+			t.Errorf("serve %v logs %v, want the level WARN", tt.args, entry)
 		}
 		s.stop()
 	}
@@ -111,7 +111,7 @@ func TestPlaintextAddressesAreWarnedAbout(t *testing.T) {
 	a.issue("server", a)
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--http", "0.0.0.0:0", "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem"))
 	if strings.Contains(s.stderr.String(), "cross the network unencrypted") {
-		t.Errorf("with TLS: %s", s.stderr)
+		t.Errorf("serve with TLS logs a warning about unencrypted keys: %s", s.stderr)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	command(t, "", nil, "health", "--ready", "--http", atURL).
 		mustFail(t, exitFailure, []string{"503", "the rank index is being filled"}, []string{"health", "--ready"})
 	if r := command(t, "", nil, "health", "--http", atURL); r.code != exitOK {
-		t.Errorf("health while the index is filled: %s", r.stderr)
+		t.Errorf("health while the index is filled: %s, want success", r.stderr)
 	}
 	if code, _ := get(t, http.DefaultClient, url+"/healthz"); code != http.StatusOK {
 		t.Errorf("GET /healthz while the index is filled = %d, want 200", code)
@@ -222,7 +222,7 @@ func TestStoppingEndsStreams(t *testing.T) {
 		t.Errorf("serve exited with %d: %s", code, s.stderr)
 	}
 	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("stopping took %v while a client watched", took)
+		t.Errorf("stopping took %v while a client watched, want at most 5 s", took)
 	}
 	_, _ = io.ReadAll(res.Body)
 }
@@ -241,8 +241,9 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes the certificate name.pem and its key name-key.pem. Without a parent,
-// the certificate is that of an authority.
+// issue writes the certificate name.pem and its key name-key.pem. The authority parent
+// signs the certificate. If parent is nil, it is the self-signed certificate of an
+// authority.
 func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -296,7 +297,7 @@ func TestTLS(t *testing.T) {
 	}
 	s := start()
 	if r := top(s, "--ca", a.file("ca.pem")); r.code != exitOK {
-		t.Errorf("top over TLS: %s", r.stderr)
+		t.Errorf("top over TLS: %s, want success", r.stderr)
 	}
 	top(s, "--tls").mustFail(t, exitFailure, []string{"TLS with", "--ca"}, []string{"top", "--tls"})
 	top(s).mustFail(t, exitFailure, []string{"use --tls"}, []string{"top"})
@@ -304,13 +305,13 @@ func TestTLS(t *testing.T) {
 	pool.AddCert(a.cert)
 	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	if code, _ := get(t, web, "https://"+s.http+"/healthz"); code != http.StatusOK {
-		t.Errorf("GET https://…/healthz = %d", code)
+		t.Errorf("GET /healthz over TLS: %d, want 200", code)
 	}
 	web.CloseIdleConnections()
 
 	mutual := start("--tls-client-ca", a.file("ca.pem"))
 	if r := top(mutual, "--ca", a.file("ca.pem"), "--cert", a.file("client.pem"), "--cert-key", a.file("client-key.pem")); r.code != exitOK {
-		t.Errorf("top with a client certificate: %s", r.stderr)
+		t.Errorf("top with a client certificate: %s, want success", r.stderr)
 	}
 	top(mutual, "--ca", a.file("ca.pem")).mustFail(t, exitFailure, []string{"--cert"}, []string{"top"})
 
@@ -320,7 +321,7 @@ func TestTLS(t *testing.T) {
 	}{{s, nil}, {mutual, []string{"--tls-client-ca", a.file("ca.pem")}}} {
 		args := append([]string{"health", "--http", of.server.http, "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem")}, of.args...)
 		if r := command(t, "", nil, args...); r.code != exitOK {
-			t.Errorf("%v: %s", args, r.stderr)
+			t.Errorf("%v: %s, want success", args, r.stderr)
 		}
 	}
 
@@ -340,8 +341,8 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// A server retries the filling of its index while the store or the index is down. While
-// only the index is down, the server is ready. While the store is down, it is not.
+// While the store or the index is down, a server retries to fill its index. If only the
+// index is down, the server is ready. If the store is down, the server is not ready.
 func TestLoadingWaitsForServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, innerIndex := embedded.Open(t)
@@ -367,20 +368,20 @@ func TestLoadingWaitsForServers(t *testing.T) {
 			go func() { done <- s.load(t.Context(), nil) }()
 			time.Sleep(time.Hour) // on the fake clock
 			if ready := s.service.Ready(); ready != (down == &index.Switch) {
-				t.Errorf("Ready = %v while a dependency is down", ready)
+				t.Errorf("Ready returns %v, want true if the index is down and false if the store is down", ready)
 			}
 			select {
 			case err := <-done:
-				t.Fatalf("load = %v while a dependency is down", err)
+				t.Fatalf("load returned %v while a dependency is down, want it to retry", err)
 			default:
 			}
 			down.Set(faults.Up)
 			if err := <-done; err != nil {
-				t.Errorf("load = %v", err)
+				t.Errorf("load returned %v after the dependency is up again, want nil", err)
 			}
 		}
 		if !s.service.Ready() {
-			t.Error("not ready after load")
+			t.Error("Ready returns false after load, want true")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		store.Set(faults.Refuse)
@@ -388,7 +389,7 @@ func TestLoadingWaitsForServers(t *testing.T) {
 		time.Sleep(time.Minute)
 		cancel()
 		if err := <-done; err == nil {
-			t.Error("load = nil after it was canceled while the store was down")
+			t.Error("load returned nil after it was canceled while the store was down, want an error")
 		}
 	})
 }
@@ -412,7 +413,7 @@ func TestReadyWithoutKafka(t *testing.T) {
 	}
 	both := &server{service: s.service, consumer: s.consumer, api: &apiserver.Server{}}
 	if both.ready() == nil {
-		t.Error("ready before the consumer has tried to reach Kafka")
+		t.Error("a server with both roles is ready before the consumer has tried to reach Kafka, want not ready")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -423,7 +424,7 @@ func TestReadyWithoutKafka(t *testing.T) {
 		}
 	}
 	if s.ready() == nil {
-		t.Error("a server with the consumer role only is ready without Kafka")
+		t.Error("a server with only the consumer role is ready without Kafka, want not ready")
 	}
 	cancel()
 	if err := <-done; err != nil {

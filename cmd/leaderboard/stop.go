@@ -11,10 +11,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// untilDrained returns a context that is done when the server has to stop: DrainTime
-// after ctx is done. In between the server is not ready, so that load balancers choose
-// other servers, but still answers. A server without the API role stops at once. The
-// caller must call cancel, which ends the context early.
+// untilDrained returns a context that is done DrainTime after ctx is done. During
+// DrainTime the server still answers, but is not ready, so that load balancers choose
+// other servers. For a server without the API role, the context is done immediately after
+// ctx. The caller must call cancel, which also ends the context early.
 func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -37,8 +37,8 @@ func (s *server) untilDrained(ctx context.Context) (running context.Context, can
 	}
 }
 
-// reloadOnHangup reads the settings and the certificates again at each SIGHUP, until
-// stop is called. load returns the settings.
+// reloadOnHangup calls reload at each SIGHUP, until stop is called. load must read and
+// return the settings.
 func (s *server) reloadOnHangup(load func() (config.Effective, error), level *slog.LevelVar) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -55,8 +55,9 @@ func (s *server) reloadOnHangup(load func() (config.Effective, error), level *sl
 	}
 }
 
-// reload applies the log level and the certificates. It names the other settings that
-// have changed in the log. If something cannot be read, nothing changes.
+// reload reads the settings and the certificates again. It applies the log level and the
+// certificates. If other settings have changed, it logs that they need a restart. If the
+// settings or the certificates cannot be read, reload changes nothing.
 func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
 	next, err := load()
 	if err == nil {
@@ -76,6 +77,6 @@ func (s *server) reload(load func() (config.Effective, error), level *slog.Level
 		}
 	}
 	if len(changed) > 0 {
-		s.log.Warn("settings changed that need a restart", "settings", changed)
+		s.log.Warn("changed settings need a restart", "settings", changed)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// During the drain time the process is not ready, and answers every call. Then it tells
-// streams to reconnect, and closes its listeners.
+// During the drain time, the server is not ready, but still answers calls. Then it ends
+// streams with an error that tells clients to reconnect, and closes its listeners.
 func TestSIGTERMDrains(t *testing.T) {
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "3s", "--admin", "127.0.0.1:0")
 	base := "http://" + c.http
@@ -53,7 +53,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		return code == http.StatusServiceUnavailable
 	})
 	if res, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("gRPC health = %v, %v", res, err)
+		t.Errorf("gRPC health while draining: %v, %v; want NOT_SERVING", res, err)
 	}
 	res, err := http.Post(base+"/v1/scores", "application/json", strings.NewReader(`{"user_id":"late","points":1}`))
 	if err != nil {
@@ -61,12 +61,12 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	res.Body.Close()
 	if res.StatusCode != http.StatusOK || !res.Close {
-		t.Errorf("a submit while draining is answered with %s and closes the connection: %t", res.Status, res.Close)
+		t.Errorf("submit while draining: status %s, connection closed: %t; want 200 and true", res.Status, res.Close)
 	}
 
 	text := readEvents(t, events.Body)
 	if !strings.Contains(text, "\nevent: reconnect\nretry: ") || strings.Contains(text, "event: error") {
-		t.Errorf("the events end with %.300q", text[max(0, len(text)-300):])
+		t.Errorf("the events end with %.300q, want the event reconnect and no event error", text[max(0, len(text)-300):])
 	}
 	for {
 		if _, err = stream.Recv(); err != nil {
@@ -84,13 +84,13 @@ func TestSIGTERMDrains(t *testing.T) {
 		}
 	}
 	if status.Code(err) != codes.Unavailable || info.GetReason() != "SERVER_STOPPING" || retry.GetRetryDelay().AsDuration() <= 0 {
-		t.Errorf("the stream ends with %v, %v, %v", err, info, retry)
+		t.Errorf("the gRPC stream ends with %v, %v, %v; want UNAVAILABLE, SERVER_STOPPING and a delay", err, info, retry)
 	}
 	if err := c.cmd.Wait(); err != nil {
 		t.Errorf("serve ended with %v: %s", err, c.stderr)
 	}
 	if took := time.Since(begun); took < 3*time.Second {
-		t.Errorf("the process stopped after %v", took)
+		t.Errorf("the process stopped %v after SIGTERM, want at least 3 s", took)
 	}
 }
 
@@ -99,7 +99,7 @@ func readEvents(t *testing.T, r io.Reader) string {
 	t.Helper()
 	text, err := io.ReadAll(bufio.NewReader(r))
 	if err != nil {
-		t.Errorf("the events break off: %v", err)
+		t.Errorf("the stream of events ends with %v, want io.EOF", err)
 	}
 	return string(text)
 }
@@ -117,7 +117,7 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.cmd.Wait(); err == nil {
-		t.Error("the second signal did not end the process at once")
+		t.Error("the process ended with success after the second signal, want it killed by the signal")
 	}
 }
 
@@ -131,7 +131,7 @@ func TestSIGHUPReloads(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(to, text, 0o600)
 			}
-			// The time of the file does not change, as when a volume is swapped.
+			// The files keep their modification time, as when a mounted volume is replaced.
 			if err == nil {
 				err = os.Chtimes(to, time.Unix(1e9, 0), time.Unix(1e9, 0))
 			}
@@ -156,11 +156,11 @@ func TestSIGHUPReloads(t *testing.T) {
 		return r.code == exitOK
 	}
 	if !trusts(first) || trusts(second) {
-		t.Fatal("the server does not begin with its first certificate")
+		t.Fatal("want the server to start with its first certificate")
 	}
 	debug := func() bool { return strings.Contains(c.stderr.String(), `"level":"DEBUG"`) }
 	if debug() {
-		t.Fatal("the log begins at level debug")
+		t.Fatal("the log has lines of level debug, want level info")
 	}
 	hangUp := func() int {
 		before := strings.Count(c.stderr.String(), `"msg":"settings reloaded"`) + strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`)
@@ -175,36 +175,36 @@ func TestSIGHUPReloads(t *testing.T) {
 	install(second)
 	settings("log: {level: debug, format: json}\nlimits: {key_rate: 7}\n")
 	if failed := hangUp(); failed != 0 {
-		t.Errorf("the settings were not reloaded: %s", c.stderr)
+		t.Errorf("after SIGHUP with valid settings, the log says that they were not reloaded: %s", c.stderr)
 	}
 	if trusts(first) || !trusts(second) {
-		t.Error("the server still shows its first certificate")
+		t.Error("after SIGHUP, the server does not use its second certificate")
 	}
 	if !debug() {
-		t.Error("the log is still at level info")
+		t.Error("after SIGHUP, the log has no lines of level debug")
 	}
-	if entry, ok := logged(c.stderr.String(), "settings changed that need a restart"); !ok || !strings.Contains(strings.Join(strs(entry["settings"]), " "), "limits.key_rate") {
+	if entry, ok := logged(c.stderr.String(), "changed settings need a restart"); !ok || !strings.Contains(strings.Join(strs(entry["settings"]), " "), "limits.key_rate") {
 		t.Errorf("the log does not name the settings that need a restart: %v", entry)
 	}
 
-	// What cannot be read changes nothing.
+	// If the settings or the certificates cannot be read, nothing changes.
 	settings("log: {level: loud}\n")
 	if failed := hangUp(); failed != 1 {
-		t.Errorf("an invalid file was loaded: %s", c.stderr)
+		t.Errorf("SIGHUP with an invalid settings file: %d failed reloads, want 1: %s", failed, c.stderr)
 	}
 	settings("log: {level: debug, format: json}\n")
 	if err := os.WriteFile(key, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if failed := hangUp(); failed != 2 {
-		t.Errorf("a broken key was loaded: %s", c.stderr)
+		t.Errorf("SIGHUP with an invalid key file: %d failed reloads, want 2: %s", failed, c.stderr)
 	}
 	if !trusts(second) {
-		t.Error("after a failed reload, the certificate is gone")
+		t.Error("after a failed reload, the server does not use its former certificate")
 	}
 }
 
-// strs returns a list of a JSON log as texts.
+// strs returns the strings in a list from a JSON log.
 func strs(v any) (texts []string) {
 	list, _ := v.([]any)
 	for _, e := range list {

@@ -18,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// startOver starts a server and returns its store and its index too, so that a test
-// can change them behind the server.
+// startOver starts a server. It also returns the server's store and index, so that a test
+// can change them without the server.
 func startOver(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index) {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -60,8 +60,8 @@ func startOver(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index)
 	return ts, store, index
 }
 
-// verify reports every difference and exits with 3 while differences remain; with
-// --repair none remain.
+// verify reports every difference. If differences remain, it exits with 3. With --repair,
+// no differences remain.
 func TestVerifyReportsAndRepairs(t *testing.T) {
 	s, store, index := startOver(t)
 	for user, points := range map[string]string{"ada": "3", "bob": "5", "eve": "4"} {
@@ -103,7 +103,7 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 		}
 		contains(t, r.stdout, tt.want...)
 		if advises := strings.Contains(r.stderr, "verify --repair repairs them"); advises != (tt.code == exitDifferences) {
-			t.Errorf("%v writes %q to stderr", tt.args, r.stderr)
+			t.Errorf("%v writes %q to stderr, want the advice to repair: %v", tt.args, r.stderr, tt.code == exitDifferences)
 		}
 	}
 	contains(t, s.ok(t, "top"), "bob", "5")
@@ -111,11 +111,11 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 	contains(t, s.ok(t, "rebuild"), "rebuilt 3 entries")
 	contains(t, s.ok(t, "verify"), "0 differences")
 
-	// With --json each line is one difference or the summary; progress is not printed.
+	// With --json, each line is a difference or the summary. Progress is not printed.
 	plant()
 	r := s.do(t, "verify", "--json")
 	if r.code != exitDifferences {
-		t.Errorf("verify --json exited with %d", r.code)
+		t.Errorf("verify --json exited with %d, want 3", r.code)
 	}
 	differences, summaries := 0, 0
 	for line := range strings.Lines(r.stdout) {
@@ -134,11 +134,11 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 		}
 	}
 	if summaries != 1 {
-		t.Errorf("%d summaries in %s", summaries, r.stdout)
+		t.Errorf("verify --json prints %d summaries, want 1: %s", summaries, r.stdout)
 	}
 }
 
-// The first message of verify and of rebuild is their progress.
+// The first message of the streams Verify and Rebuild is their progress.
 func TestVerifyAndRebuildReportProgress(t *testing.T) {
 	s, _, _ := startOver(t)
 	s.ok(t, "submit", "ada", "--points", "3")
@@ -152,13 +152,13 @@ func TestVerifyAndRebuildReportProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first, err := verify.Recv(); err != nil || first.GetProgress().GetDone() != 1 || first.GetProgress().GetBoard() != "default" {
-		t.Errorf("the first message of verify is %v, %v", first, err)
+		t.Errorf("the first message of Verify is %v, %v; want the progress of board default with 1 user", first, err)
 	}
 	rebuild, err := conn.Admin.Rebuild(t.Context(), &pb.RebuildRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first, err := rebuild.Recv(); err != nil || first.GetProgress().GetDone() != 1 {
-		t.Errorf("the first message of rebuild is %v, %v", first, err)
+		t.Errorf("the first message of Rebuild is %v, %v; want the progress with 1 user", first, err)
 	}
 }

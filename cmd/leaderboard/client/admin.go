@@ -95,9 +95,9 @@ func keyCreateCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create", Short: "Create an API key, and print it once", Args: cli.Exactly(),
 		Long: `Create an API key and print it. The server stores only a hash of the key, so it
-cannot show the key again. A key of scope read may read ranks; one of scope submit
-may also submit results; one of scope admin may do everything. With --board or
---board-prefix, the key is for those boards only.`,
+cannot show the key again. A key with the scope read can read ranks. A key with the scope
+submit can also submit results, and a key with the scope admin can do everything. With
+--board or --board-prefix, the key is for those boards only.`,
 		Example: `  leaderboard key create --name arena-eu --scope submit --board arena --board-prefix eu-
   leaderboard key create --name website --scope read --expires-in 8760h`,
 	}
@@ -110,7 +110,7 @@ may also submit results; one of scope admin may do everything. With --board or
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		switch {
 		case name == "":
-			return cli.Usagef("--name is missing; name the holder of the key")
+			return cli.Usagef("--name is missing; give the name of the key's holder")
 		case len(scopes) == 0:
 			return cli.Usagef("--scope is missing; choose read, submit or admin")
 		case expires < 0:
@@ -129,7 +129,7 @@ may also submit results; one of scope admin may do everything. With --board or
 			c.Println(res.GetSecret())
 			c.Notef("created key %s for %s, scope %s, %s; save it now, because it is not shown again\n", k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ", "), keyBoards(k))
 			if k.GetInsecure() {
-				c.Notef("this server requires no keys, so servers that require keys refuse it\n")
+				c.Notef("this server requires no keys; servers that require keys refuse the new key\n")
 			}
 		})
 	})
@@ -164,7 +164,7 @@ func keyListCommand(app *cli.App) *cobra.Command {
 					expires = formatTime(k.GetExpiresAt())
 				}
 				if k.GetInsecure() {
-					expires = "refused, made without keys"
+					expires = "refused, created by an insecure server"
 				}
 				t.AppendRow(table.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), keyBoards(k), formatTime(k.GetCreatedAt()), expires})
 			}
@@ -179,7 +179,7 @@ func keyRevokeCommand(app *cli.App) *cobra.Command {
 		Use: "revoke ID", Short: "Revoke an API key", Args: cli.Exactly("ID"),
 		Example: "  leaderboard key revoke 3f0c9a51d2e84b76",
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "revoke even the last admin key; a server that starts without one creates one")
+	cmd.Flags().BoolVar(&force, "force", false, "revoke even the last admin key; a server that starts without an admin key creates one")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Admin.RevokeKey(ctx, &pb.RevokeKeyRequest{KeyId: args[0], Force: force})
 		if err != nil {
@@ -192,10 +192,10 @@ func keyRevokeCommand(app *cli.App) *cobra.Command {
 func backupCommand(app *cli.App) *cobra.Command {
 	return jsonCommand(app, &cobra.Command{
 		Use: "backup [NAME]", Short: "Back up the store of a running server", Args: cli.Between(0, "NAME"),
-		Long: `Make a consistent copy of the embedded store in the server's backup folder, which the
-setting backup_dir names. The setting backup_every makes backups on a schedule. The
-command restore restores one. A distributed server has no backups: take snapshots of
-Cassandra.`,
+		Long: `Copy the embedded store to the server's backup folder, which the setting backup_dir
+names. The copy is consistent. With the setting backup_every, the server makes backups on
+a schedule. The command restore restores a backup. The distributed engine cannot make
+backups: take snapshots of Cassandra instead.`,
 		Example: `  leaderboard backup
   leaderboard backup before-upgrade`,
 	}, func(ctx context.Context, c *Client, args []string) error {
@@ -211,8 +211,8 @@ Cassandra.`,
 	})
 }
 
-// ErrDifferences is the error of a verify that found differences and did not repair
-// all of them.
+// ErrDifferences is the error of the command verify if it found differences and did not
+// repair all of them.
 var ErrDifferences = errors.New("verify found differences; leaderboard verify --repair repairs them")
 
 func verifyCommand(app *cli.App) *cobra.Command {
@@ -332,7 +332,7 @@ func rebuildCommand(app *cli.App) *cobra.Command {
 	})
 }
 
-// showProgress shows how far an operation of the server is.
+// showProgress shows the progress of an operation of the server.
 func showProgress(p *cli.Progress, at *pb.Progress) {
 	p.Show(at.GetBoard(), at.GetSeason(), at.GetDone())
 }

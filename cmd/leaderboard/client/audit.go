@@ -28,8 +28,8 @@ func auditCommand(app *cli.App) *cobra.Command {
 	f.StringVar(&req.Actor, "actor", "", "only acts of this `administrator`, such as key:3f0c9a51d2e84b76")
 	f.StringVar(&req.Action, "action", "", "only this `action`, such as ban, board or board.update")
 	f.StringVarP(&req.Board, "board", "b", "", "only acts on this `board`")
-	f.DurationVar(&since, "since", 0, "only acts of this last time, such as 24h (if omitted, all)")
-	f.Int32Var(&limit, "limit", 100, "the largest number of acts, up to 1000")
+	f.DurationVar(&since, "since", 0, "only acts of the last `duration`, such as 24h (if omitted, all)")
+	f.Int32Var(&limit, "limit", 100, "maximum `number` of acts, up to 1000")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req.Limit = &limit
 		if since > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// reasonBanned is the reason in the answer to a submit of a banned user.
+// reasonBanned is the reason in the answer to a submit for a banned user.
 const reasonBanned = "USER_BANNED"
 
 func addBanBoard(f *pflag.FlagSet, board *string) {
@@ -28,7 +28,7 @@ func banCommand(app *cli.App) *cobra.Command {
 		Long: `Hide a user from a board, or from every board. The server keeps the user's results
 and accepts new ones. The command unban, or the end of the ban, shows the user again.
 
-To ban a user whose id is list or search, write -- before it.`,
+To ban a user whose id is list or search, write -- before the id.`,
 		Example: `  leaderboard ban mallory --reason "speed hack, ticket 4711"
   leaderboard ban mallory --board arena --until 72h
   leaderboard ban mallory --until 2027-01-01T00:00:00Z
@@ -54,8 +54,8 @@ To ban a user whose id is list or search, write -- before it.`,
 	return cmd
 }
 
-// parseEnd returns the end of a ban: a time, or now plus a duration. It returns nil for
-// an empty text.
+// parseEnd parses the end of a ban: a time, or a duration from now. It returns nil for
+// an empty text, which means a ban without end.
 func parseEnd(text string, now time.Time) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil
@@ -110,8 +110,8 @@ the command user lists them.`,
 	})
 }
 
-// banListCommand returns the command that lists bans. The command search has the part of
-// the user's id as its argument.
+// banListCommand returns the command list or search, which list bans. search takes a part
+// of the user's id as its argument.
 func banListCommand(app *cli.App, name, short string) *cobra.Command {
 	req := &pb.ListBansRequest{}
 	cmd := &cobra.Command{

@@ -111,10 +111,10 @@ type boardFlags struct {
 
 // addFixed adds the flags of the rules that cannot change.
 func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
-	fs.StringVar(&f.policy, "policy", "best", "`policy` that makes a score from a user's results: best, sum, latest or decay")
+	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest or decay")
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
-	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: time after which points count half")
-	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat it for more, the most important first")
+	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
+	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
 	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, or explicit with --window")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
@@ -126,17 +126,17 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.file, "file", "f", "", "`file` with the board as JSON or YAML, instead of flags; - is standard input")
 	fs.StringVar(&f.title, "title", "", "`title` to display")
 	fs.StringVar(&f.unit, "unit", "", "`unit` to display, such as points or s")
-	fs.Int32Var(&f.decimals, "decimals", 0, "number of `decimals` to display: with 2, a score of 1234 is 12.34")
+	fs.Int32Var(&f.decimals, "decimals", 0, "number of `decimals` to display: with 2, a score of 1234 is shown as 12.34")
 	fs.DurationVar(&f.grace, "grace", 24*time.Hour, "how long after its end a season accepts late results")
-	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`: 2026=2026-01-01/2027-01-01; repeat it for more")
+	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`, such as 2026=2026-01-01/2027-01-01; repeat the flag for more")
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
 	fs.BoolVar(&f.private, "private", false, "on a server with public_read: hide the board from callers without a key")
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
 
-// board returns a board from the flags that were given, or from the file, and the
-// paths of the fields that they set.
+// board returns the board that the given flags or the file describe, and the paths of the
+// fields that they set.
 func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	if f.file != "" {
 		return f.fromFile(app, id, fs)
@@ -189,8 +189,9 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
-// enum returns the value of a name such as lower-first. The parameter before is the
-// error of an earlier flag. If it is not nil, enum returns it as its own error.
+// enum returns the enum value with a name such as lower-first. before is the error of an
+// earlier flag or nil. If before is not nil, enum returns it, so that the first error of
+// the flags is reported.
 func enum[E ~int32](before error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 	if before == nil && (!ok || v == 0) {
@@ -218,7 +219,7 @@ func parseWindow(text string) (*pb.Board_Schedule_Window, error) {
 	return &pb.Board_Schedule_Window{Id: id, Start: timestamppb.New(start), End: timestamppb.New(end)}, nil
 }
 
-// parseTime reads a date, which means midnight UTC, or an instant in RFC 3339.
+// parseTime parses a time in RFC 3339, or a date, which means midnight in UTC.
 func parseTime(s string) (time.Time, error) {
 	if t, err := time.Parse(time.DateOnly, s); err == nil {
 		return t, nil
@@ -230,7 +231,7 @@ func parseTime(s string) (time.Time, error) {
 	return t, err
 }
 
-// fromFile does the work of board if the flag --file is set.
+// fromFile is board for the case that the flag --file is set.
 func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	var other string
 	fs.Visit(func(fl *pflag.Flag) {
@@ -318,8 +319,8 @@ func boardCreateCommand(app *cli.App) *cobra.Command {
 	var f boardFlags
 	cmd := &cobra.Command{
 		Use: "create [BOARD]", Short: "Create a board", Args: cli.Between(0, "BOARD"),
-		Long: `Create a board from flags, or from a file that holds the API's Board. If the board
-exists with the same rules, the command changes nothing and succeeds.`,
+		Long: `Create a board from flags, or from a file with a Board of the API as JSON or YAML. If
+the board exists with the same rules, the command changes nothing and succeeds.`,
 		Example: `  leaderboard board create arena --policy sum --unit points --season monthly
   leaderboard board create marathon --policy best --order lower-first --unit s --division gender --division country
   leaderboard board create cup --policy sum --tie-breaker wins --season explicit --window 2026=2026-01-01/2027-01-01
@@ -347,7 +348,7 @@ exists with the same rules, the command changes nothing and succeeds.`,
 	})
 }
 
-// mutable holds the fields of a board that can change.
+// mutable is the set of the fields of a board that can change.
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "min_score": true, "max_score": true,
 	"season.grace": true, "season.windows": true, "retention": true, "private": true,
@@ -358,8 +359,8 @@ func boardUpdateCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update BOARD", Short: "Change a board's settings", Args: cli.Exactly("BOARD"),
 		Long: `Change the settings that the flags or the file contain. The order, policy, tie-breakers,
-divisions, floor and season schedule of a board cannot change, and the command ignores
-them in a file; create a new board instead.`,
+divisions, floor and season schedule of a board cannot change: create a new board
+instead. The command ignores these fields in a file.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
   leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,

@@ -1,4 +1,4 @@
-// Package client holds the commands that call a server: they submit results, read
+// Package client contains the commands that call a server: they submit results, read
 // ranks, and administer boards, users and keys. It imports the messages of the API, but
 // no code of the server.
 package client
@@ -25,7 +25,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// maxAnswerBytes is the greatest size of a message from the server.
+// maxAnswerBytes is the maximum size of a message from the server.
 const maxAnswerBytes = 64 << 20
 
 // Client is a connection to a server, with the input and output of the command that
@@ -33,18 +33,18 @@ const maxAnswerBytes = 64 << 20
 type Client struct {
 	*cli.App
 	Server string // host:port
-	JSON   bool   // answers are printed as the API's JSON, one object per line
+	JSON   bool   // whether answers are printed as the API's JSON, one object per line
 	Scores pb.LeaderboardServiceClient
 	Admin  pb.AdminServiceClient
 }
 
-// Connection holds the settings of the connection to a server.
+// Connection is the settings of the connection to a server.
 type Connection struct {
 	Server            string // host:port of gRPC
 	Key               string // API key or token; if empty, calls carry no credentials
 	CA, Cert, CertKey string // files in PEM
 	TLS, Plaintext    bool
-	Timeout           time.Duration // of a call that is not a stream
+	Timeout           time.Duration // of each call, except streams
 }
 
 // addFlags adds the flags of a connection to cmd.
@@ -52,9 +52,9 @@ func (o *Connection) addFlags(cmd *cobra.Command) {
 	f := pflag.NewFlagSet("connection", pflag.ContinueOnError)
 	f.StringVar(&o.Server, "server", "", "`host:port` of the server's gRPC ($"+config.EnvPrefix+"SERVER, default "+config.Default().GRPC+")")
 	f.StringVar(&o.Key, "key", "", "API `key` or token; prefer $"+config.EnvPrefix+"KEY, because other users of this machine can see flags")
-	f.BoolVar(&o.TLS, "tls", false, "use TLS for a server on this machine too; for other machines it is the default")
-	f.BoolVar(&o.Plaintext, "plaintext", false, "do not use TLS, even for other machines; the key crosses the network unencrypted")
-	f.StringVar(&o.CA, "ca", "", "`file` of the certificate authorities that the server's certificate is checked against; implies --tls ($"+config.EnvPrefix+"CA)")
+	f.BoolVar(&o.TLS, "tls", false, "use TLS; this is the default unless the server is on this machine")
+	f.BoolVar(&o.Plaintext, "plaintext", false, "do not use TLS, even if the server is on another machine; the key then crosses the network unencrypted")
+	f.StringVar(&o.CA, "ca", "", "`file` of the certificate authorities that may have signed the server's certificate; implies --tls ($"+config.EnvPrefix+"CA)")
 	f.StringVar(&o.Cert, "cert", "", "`file` of the client certificate; implies --tls")
 	f.StringVar(&o.CertKey, "cert-key", "", "`file` of the private key of --cert")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for each answer")
@@ -133,9 +133,9 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	return c, func() { _ = conn.Close() }, nil
 }
 
-// credentials returns the transport security of the connection. A connection to
-// another machine uses TLS unless --plaintext is set, so that a key never crosses
-// the network unencrypted by default.
+// credentials returns the transport security of the connection. A connection to another
+// machine uses TLS unless --plaintext is set: a key must not cross the network
+// unencrypted by default.
 func (o *Connection) credentials() (credentials.TransportCredentials, error) {
 	switch {
 	case o.Plaintext && (o.TLS || o.Cert != ""):
@@ -156,7 +156,7 @@ func (o *Connection) credentials() (credentials.TransportCredentials, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.Usagef("--ca: %s holds no certificate in PEM format", o.CA)
+			return nil, cli.Usagef("--ca: %s contains no certificate in PEM format", o.CA)
 		}
 	}
 	if o.Cert != "" {
@@ -177,8 +177,8 @@ func isLoopback(server string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bearer is a key that is sent with every call. [Connection.credentials] decides
-// whether the connection is secure enough for a key.
+// bearer is a key that is sent with every call. It does not check the transport security:
+// [Connection.credentials] decides about that.
 type bearer string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].

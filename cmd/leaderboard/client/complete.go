@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// completionTimeout bounds a call of the server, because the user waits for the
-	// completion at the prompt.
+	// completionTimeout bounds each call of the server. It is short, because the user waits
+	// for the completion.
 	completionTimeout = 2 * time.Second
-	// completionEntries is the number of entries from which divisions are collected.
+	// completionEntries is the number of entries whose divisions are completions.
 	completionEntries = 1000
 )
 
-// kindOf is the annotation of a flag that has the kind of the flag's values, for
-// completion.
+// kindOf is the key of a flag's annotation that states the kind of the flag's values.
+// Completion uses it.
 const kindOf = "values"
 
-// The kinds of values that a server completes.
+// The kinds of values for which completion asks the server.
 const (
 	boardValues    = "board"
 	seasonValues   = "season"
@@ -34,7 +34,7 @@ const (
 )
 
 func annotate(f *pflag.FlagSet, flag, kind string) {
-	_ = f.SetAnnotation(flag, kindOf, []string{kind}) // fails for an unknown flag only
+	_ = f.SetAnnotation(flag, kindOf, []string{kind}) // fails only for an unknown flag
 }
 
 // addCompletion completes the annotated flags and the arguments of cmd with values
@@ -47,7 +47,7 @@ func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if kind := f.Annotations[kindOf]; len(kind) == 1 {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete(kind[0])) // fails for an unknown flag only
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete(kind[0])) // fails only for an unknown flag
 		}
 	})
 	_, arguments, _ := strings.Cut(cmd.Use, " ")
@@ -106,8 +106,8 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 	return harmless(values, prefix)
 }
 
-// harmless returns the completions that begin with prefix and that a terminal only
-// shows. Their descriptions are escaped.
+// harmless returns the completions that begin with prefix. It omits completions with
+// control characters, which a terminal would execute, and escapes descriptions.
 func harmless(values []cobra.Completion, prefix string) []cobra.Completion {
 	var kept []cobra.Completion
 	for _, v := range values {

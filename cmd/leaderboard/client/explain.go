@@ -23,7 +23,8 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// WrapError adds the server's address to err, for [Explain]. It returns nil for nil.
+// WrapError adds the server's address to err, so that [Explain] can name it. It returns
+// nil for nil.
 func (c *Client) WrapError(err error) error {
 	if err == nil {
 		return nil
@@ -32,8 +33,8 @@ func (c *Client) WrapError(err error) error {
 }
 
 // Explain returns a text that states what went wrong and what to do next. If
-// [Client.WrapError] has not wrapped err, the text is err.Error(). The text may hold
-// characters that a terminal obeys; [cli.EscapeLines] escapes them.
+// [Client.WrapError] has not wrapped err, the text is err.Error(). The text may contain
+// control characters; the caller must escape them with [cli.EscapeLines] for a terminal.
 func Explain(err error) string {
 	var call *callError
 	if !errors.As(err, &call) {
@@ -49,35 +50,35 @@ func Explain(err error) string {
 	return cli.Escape(explainStatus(err, coded.GRPCStatus(), call.server))
 }
 
-// explainStatus is [Explain] for an error that a server or the connection to it caused.
+// explainStatus is [Explain] for an error with a gRPC status.
 func explainStatus(err error, s *status.Status, server string) string {
 	message := s.Message()
 	switch s.Code() {
 	case codes.Unavailable:
 		return explainUnavailable(message, server)
 	case codes.Unauthenticated:
-		return fmt.Sprintf("the server %s requires a valid key; set LEADERBOARD_KEY to one (leaderboard key create creates it)", server)
+		return fmt.Sprintf("the server %s requires a valid key; put one into LEADERBOARD_KEY (leaderboard key create creates keys)", server)
 	case codes.FailedPrecondition:
 		if reason(s) == "LAST_ADMIN_KEY" {
-			return "this is the last admin key; create another one first (leaderboard key create --scope admin), or use --force: a server that starts without an admin key creates one"
+			return "this is the last admin key: create another admin key first (leaderboard key create --scope admin), or use --force; a server that starts without an admin key creates one"
 		}
 		return message
 	case codes.PermissionDenied:
 		if reason(s) == "BOARD_DENIED" {
 			return message
 		}
-		return message + "; use a key that has it (leaderboard key create --scope creates one)"
+		return message + "; use a key with this scope (leaderboard key create --scope creates one)"
 	case codes.ResourceExhausted:
 		if wait := RetryDelay(err); wait > 0 && !strings.Contains(message, "try again") {
 			return fmt.Sprintf("%s; try again in %v", message, wait)
 		}
 		return message
 	case codes.DeadlineExceeded:
-		return fmt.Sprintf("the server %s did not answer in time; try again, with a longer --timeout if it is busy", server)
+		return fmt.Sprintf("the server %s did not answer in time; try again, with a longer --timeout if the server is busy", server)
 	case codes.Canceled:
 		return "interrupted"
 	case codes.Unimplemented:
-		return fmt.Sprintf("the server %s does not support this (%s); it may be older than this command: compare its version with leaderboard version", server, message)
+		return fmt.Sprintf("the server %s does not support this call (%s); the server may be older than this command: compare its version with that of leaderboard version", server, message)
 	case codes.NotFound:
 		return message + notFoundAdvice(s)
 	case codes.Internal, codes.Unknown, codes.DataLoss:
@@ -86,8 +87,8 @@ func explainStatus(err error, s *status.Status, server string) string {
 	return message
 }
 
-// notFoundAdvice returns the advice to list the existing boards, seasons, users or
-// keys. The kind depends on what the server did not find.
+// notFoundAdvice returns which command lists the boards, seasons, scores or keys that
+// exist. The advice depends on what the server did not find.
 func notFoundAdvice(s *status.Status) string {
 	switch reason(s) {
 	case "BOARD_NOT_FOUND":
@@ -105,22 +106,23 @@ func notFoundAdvice(s *status.Status) string {
 func explainUnavailable(message, server string) string {
 	switch {
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
-		return fmt.Sprintf("the server %s does not use TLS; configure a certificate there, or use --plaintext if the network is trusted", server)
+		return fmt.Sprintf("the server %s does not use TLS; configure a certificate on the server, or use --plaintext if the network is trusted", server)
 	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
-		return fmt.Sprintf("the server %s requires a client certificate that it accepts; name one with --cert and --cert-key", server)
+		return fmt.Sprintf("the server %s requires a client certificate; name a certificate that the server accepts with --cert and --cert-key", server)
 	case strings.Contains(message, "broken pipe"), strings.Contains(message, "connection reset by peer"):
-		// A server that requires TLS or a client certificate may also end a connection this
-		// way: its alert is lost if the client is still writing when the connection closes.
-		return fmt.Sprintf("the server %s closed the connection; use --tls if it requires TLS, --cert if it requires a client certificate, and try again otherwise", server)
+		// A server that requires TLS or a client certificate may also cause this error: if
+		// the client is still writing when the server closes the connection, the client
+		// does not receive the server's TLS alert.
+		return fmt.Sprintf("the server %s closed the connection; use --tls if the server requires TLS, or --cert if it requires a client certificate; otherwise try again", server)
 	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):
-		return fmt.Sprintf("the server at %s does not speak plain gRPC; use --tls, or check that the port is gRPC's and not HTTP's", server)
+		return fmt.Sprintf("the server at %s does not answer gRPC without TLS; use --tls, or check that the port is gRPC's and not HTTP's", server)
 	case strings.Contains(message, "x509:"), strings.Contains(message, "tls:"):
 		_, cause, _ := strings.Cut(message, "authentication handshake failed: ")
-		return fmt.Sprintf("TLS with %s failed (%s); name its certificate authority with --ca, and a client certificate with --cert if it requires one", server, strings.Trim(cause, `"`))
+		return fmt.Sprintf("TLS with %s failed (%s); name the server's certificate authority with --ca, and a client certificate with --cert if the server requires one", server, strings.Trim(cause, `"`))
 	case strings.Contains(message, "no such host"), strings.Contains(message, "produced zero addresses"), strings.Contains(message, "name resolver error"):
 		return fmt.Sprintf("the host of %s is unknown; check --server", server)
 	case strings.Contains(message, "connection refused"), strings.Contains(message, "i/o timeout"), strings.Contains(message, "no route to host"):
-		return fmt.Sprintf("no server answers at %s; start it with leaderboard serve, or name another one with --server", server)
+		return fmt.Sprintf("no server answers at %s; start it with leaderboard serve, or name another server with --server", server)
 	}
 	return fmt.Sprintf("the server %s is unavailable (%s); try again later", server, message)
 }
@@ -135,8 +137,8 @@ func reason(s *status.Status) string {
 	return ""
 }
 
-// RetryDelay returns the delay before a retry that the server asks for. It returns 0 if
-// err has no such delay.
+// RetryDelay returns the delay that the server suggests before a retry, or 0 if err
+// suggests none.
 func RetryDelay(err error) time.Duration {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {

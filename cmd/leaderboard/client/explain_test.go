@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A server that requires TLS ends a plain connection in one of several ways. Which one
-// the client sees depends on whether it was still writing.
+// If a server requires TLS, a client without TLS gets one of several errors. The error
+// depends on whether the client was still writing when the server closed the connection.
 func TestExplainNamesTLSHoweverTheConnectionEnds(t *testing.T) {
 	c := &Client{Server: "127.0.0.1:7777"}
 	for _, message := range []string{

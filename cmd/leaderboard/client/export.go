@@ -35,21 +35,23 @@ func exportCommand(app *cli.App) *cobra.Command {
 		Use: "export (entries | results)", Short: "Export the entries or the results of a board", Args: cli.Exactly("entries or results"), ValidArgs: []string{"entries", "results"},
 		Long: `Export to CSV or NDJSON, compressed with gzip if the name of the file ends in .gz.
 
-entries writes the entries in the order of their ranks. results writes the current
-revision of every match result and every retraction and, as NDJSON, the bans that
-concern the board. From that file, the command import fills a board equal to this one.
+"export entries" writes the entries in the order of their ranks. "export results" writes
+the current revision of every match result, and every retraction. As NDJSON, it also
+writes the bans that concern the board. The command import can fill a new board from the
+results: the two boards are then equal.
 
-A spreadsheet runs a field that begins with = + - or @ as a formula, and players choose
-their ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: it puts
-an apostrophe before such fields, except numbers. Do not import that file again.`,
+A spreadsheet runs a field that begins with = + - or @ as a formula, and players can
+choose such ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: the
+command then puts an apostrophe before such fields, except numbers. Do not import this
+file.`,
 		Example: `  leaderboard export entries --board marathon --division gender:F -o women.csv
   leaderboard export results --board arena -o arena.ndjson.gz
   leaderboard export results --board arena | leaderboard import - --board arena --server other:50051`,
 	}
 	o.addFlags(cmd)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "-", "`file` to write; - is standard output")
-	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default from the file's name, else ndjson)")
-	cmd.Flags().BoolVar(&o.defuse, "defuse-formulas", false, "in CSV: put ' before fields that a spreadsheet would run as a formula")
+	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: as the file's name ends, else ndjson)")
+	cmd.Flags().BoolVar(&o.defuse, "defuse-formulas", false, "in CSV: put an apostrophe before fields that a spreadsheet would run as a formula")
 	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if o.format == "" {
 			if o.format = "ndjson"; strings.HasSuffix(strings.TrimSuffix(strings.ToLower(o.output), ".gz"), ".csv") {
@@ -77,7 +79,7 @@ an apostrophe before such fields, except numbers. Do not import that file again.
 
 // exportTable writes the rows of an export.
 type exportTable interface {
-	// row writes one row. It calls only fields for CSV, and only object for JSON.
+	// row writes one row. For CSV it calls fields, and for JSON it calls object.
 	row(fields func() []string, object func() ([]byte, error)) error
 	flush() error
 }
@@ -85,7 +87,7 @@ type exportTable interface {
 type csvTable struct {
 	*csv.Writer
 	formulas bool // whether to defuse formulas
-	terminal bool // whether to escape what a terminal obeys
+	terminal bool // whether to escape control characters, because the output is a terminal
 }
 
 func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
@@ -103,10 +105,11 @@ func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 }
 func (t csvTable) flush() error { t.Flush(); return t.Error() }
 
-// defuse returns a CSV field with an apostrophe before it if a spreadsheet would
-// otherwise run the field as a formula. Numbers stay numbers.
+// defuse returns a CSV field unchanged, or with an apostrophe before it if a spreadsheet
+// would run the field as a formula. It does not change numbers.
 func defuse(field string) string {
-	// Some spreadsheets skip space, and read the wide forms of these characters.
+	// Some spreadsheets ignore spaces at the start, and accept these characters also in
+	// their fullwidth forms.
 	const begins = "=+-@\uff1d\uff0b\uff0d\uff20"
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
 	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(begins, first) {
@@ -126,8 +129,8 @@ func (t jsonTable) row(_ func() []string, object func() ([]byte, error)) error {
 }
 func (t jsonTable) flush() error { return t.Flush() }
 
-// export opens the output and calls write to fill it. An output file has a temporary
-// name until it is complete.
+// export opens the output, and calls write to write the rows. An output file has a
+// temporary name until it is complete.
 func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (int64, error)) error {
 	got, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
 	if err != nil {
@@ -153,9 +156,9 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	return nil
 }
 
-// create creates a private file under a temporary name. The caller must call finish. With nil,
-// finish renames the file to path. With an error, finish removes the file and returns
-// the error.
+// create creates a file that only this user can read, with a temporary name. The caller
+// must call finish with the error of the export. If the error is nil, finish renames the
+// file to path. Otherwise finish removes the file and returns the error.
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
 	if path == "-" {
 		return c.Stdout, func(err error) error { return err }, nil
@@ -220,7 +223,7 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 		if req.PageToken = d.GetNextPageToken(); req.PageToken == "" {
 			return n, nil
 		}
-		req.Season = d.GetSeason() // all pages are of one season, even if the next season begins during the export
+		req.Season = d.GetSeason() // export the same season on all pages, even if the next season begins meanwhile
 	}
 }
 
@@ -309,8 +312,8 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns the API's Result with two more fields: season and, if it is
-// true, retracted. For a ban, it returns an object with the field ban.
+// resultObject returns the JSON of a result with two more fields: season and, for a
+// retraction, retracted. For a ban, it returns an object with the field ban.
 func resultObject(res *pb.ExportResultsResponse) ([]byte, error) {
 	if res.GetBan() != nil {
 		b, err := restjson.Append([]byte(`{"ban":`), res.GetBan())

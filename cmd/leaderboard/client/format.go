@@ -18,7 +18,7 @@ func UnitOf(b *pb.Board) cli.Unit {
 	return cli.Unit{Name: b.GetUnit(), Decimals: int(b.GetDecimals())}
 }
 
-// formatTime returns an instant in UTC, because seasons are in UTC, or "" for nil.
+// formatTime formats a time in UTC, because seasons are in UTC. It returns "" for nil.
 func formatTime(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -31,7 +31,7 @@ type EntryTable struct {
 	Unit        cli.Unit
 	TieBreakers []string         // names, in the board's order
 	Colors      bool             // as [cli.App.Colors] returns it
-	drawn       map[string]int64 // the ranks of users in the last Draw; nil before the first Draw
+	drawn       map[string]int64 // the ranks at the last Draw, by user; nil if there was none
 }
 
 // table returns the entries as a table.
@@ -68,8 +68,8 @@ func (t *EntryTable) paint(mark string) string {
 	return mark
 }
 
-// mark returns the mark of an entry: ▶ for the requested user; ★, ▲ and ▼ for an
-// entry that is new or has moved since the last Draw.
+// mark returns the mark of an entry: ▶ for the requested user, ★ for an entry that is
+// new since the last Draw, and ▲ or ▼ for an entry whose rank has changed since then.
 func (t *EntryTable) mark(e *pb.Entry) string {
 	if e.GetIsCurrentUser() {
 		return "▶"
@@ -89,9 +89,9 @@ func (t *EntryTable) mark(e *pb.Entry) string {
 	return ""
 }
 
-// Draw draws a list on a screen, below the caption if there is one. On a terminal, Draw
-// omits entries that do not fit, and cuts lines to the terminal's width. Otherwise the
-// next Draw would not know how many lines to replace.
+// Draw draws a list on a screen. If caption is not empty, it is the first line. On a
+// terminal, Draw omits entries that do not fit, and cuts long lines: the next Draw can
+// replace the list only if each line takes one line of the terminal.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)

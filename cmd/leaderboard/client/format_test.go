@@ -15,10 +15,10 @@ func TestColorsAreForTerminalsOnly(t *testing.T) {
 	for _, colors := range []bool{false, true} {
 		got := (&EntryTable{Colors: colors}).table(entries).Render()
 		if strings.Contains(got, "\x1b[") != colors {
-			t.Errorf("with Colors %v the table is %q", colors, got)
+			t.Errorf("with Colors %v the table is %q, want color codes: %v", colors, got, colors)
 		}
 	}
 	if (&cli.App{Stdout: &bytes.Buffer{}}).Colors() {
-		t.Error("a pipe has colors")
+		t.Error("Colors returns true for an output that is no terminal, want false")
 	}
 }

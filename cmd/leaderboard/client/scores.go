@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// query holds the flags that commands which read a ranking share.
+// query has the values of the flags that all commands that read a ranking have.
 type query struct{ board, season, division, method string }
 
 // AddBoardFlag adds the flag --board. Without the flag, a command uses the default board.
@@ -28,7 +28,7 @@ func AddBoardFlag(cmd *cobra.Command, board *string) {
 }
 
 func addSeasonFlag(cmd *cobra.Command, season *string) {
-	cmd.Flags().StringVarP(season, "season", "s", "", "`season`: 202611, 20261120, 2026W47, all, the id of an explicit season, or latest, the newest with entries (if omitted, the current one)")
+	cmd.Flags().StringVarP(season, "season", "s", "", "`season`: 202611, 20261120, 2026W47, all, the id of an explicit season, or latest for the newest season with entries (if omitted, the current season)")
 	annotate(cmd.Flags(), "season", seasonValues)
 }
 
@@ -52,8 +52,8 @@ func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 }
 
 // entryTable returns a table for the entries of a board. It reads the unit of the scores
-// and the tie-breakers from the server. If the caller may not read the board, the
-// table shows bare numbers.
+// and the names of the tie-breakers from the server. If it cannot read the board, the
+// table shows scores as integers without a unit.
 func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
 	if c.JSON {
 		return &EntryTable{}
@@ -78,9 +78,9 @@ func submitCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: cli.Exactly("USER"),
 		Long: `Submit one match result. Sum and decay boards take --points, best and latest boards
-take --score. Both are whole numbers in the board's smallest unit. With --match a
-repeated submit counts once; without it, the server generates a match id and returns
-it.`,
+take --score. Both are whole numbers in the board's smallest unit. With --match, a
+repeated submit counts once. Without --match, the server generates a match id and
+returns it.`,
 		Example: `  leaderboard submit ada --points 3 --match final-2026
   leaderboard submit b2014-3416 --board marathon --score 11546 --match boston --attribute gender=M
   leaderboard submit ada --points 1 --match final-2026 --revision 1   # a correction
@@ -96,7 +96,7 @@ it.`,
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
-	f.BoolVar(&noWait, "no-wait", false, "return once the result is stored safely, even if it is applied later")
+	f.BoolVar(&noWait, "no-wait", false, "return when the result is stored durably, without waiting until it is applied")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
 		switch given := f.Changed("points"); {
@@ -162,7 +162,7 @@ func topCommand(app *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
 	f.Int64Var(&from, "from", 1, "first `position` to show")
-	f.StringVar(&token, "page-token", "", "`token` that the previous page ended with")
+	f.StringVar(&token, "page-token", "", "`token` that the previous page printed at its end")
 	f.BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of each entry")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req := &pb.ListScoresRequest{
@@ -347,8 +347,8 @@ func retractCommand(app *cli.App) *cobra.Command {
 	var revision int64
 	cmd := &cobra.Command{
 		Use: "retract USER MATCH", Short: "Undo a result", Args: cli.Exactly("USER", "MATCH"),
-		Long: `Undo a match result. The user's entry then follows from the other results. To add the
-match again, submit it with a higher revision.`,
+		Long: `Undo a match result. The user's entry is then computed from the other results. To add
+the match again, submit it with a higher revision.`,
 		Example: "  leaderboard retract ada final-2026",
 	}
 	AddBoardFlag(cmd, &board)
@@ -367,7 +367,7 @@ match again, submit it with a higher revision.`,
 		return c.print(res, func() {
 			line := standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit)
 			if res.NewScore == nil {
-				line = res.GetUserId() + " has no result left"
+				line = res.GetUserId() + " has no results any more"
 			}
 			c.Printf("%s: %s (match %s, revision %d, season %s)\n",
 				strings.ToLower(res.GetStatus().String()), line, res.GetMatchId(), res.GetRevision(), res.GetSeason())

@@ -53,7 +53,7 @@ and its rank on the whole board.`,
 	})
 }
 
-// barColumns is the width of the longest bar of a histogram.
+// barColumns is the width of the longest bar of a histogram, in columns of the terminal.
 const barColumns = 40
 
 func statsCommand(app *cli.App) *cobra.Command {
@@ -69,7 +69,7 @@ func statsCommand(app *cli.App) *cobra.Command {
 	}
 	q.addFlags(cmd)
 	f := cmd.Flags()
-	f.Int32Var(&buckets, "buckets", 10, "largest `number` of bars in the histogram, 0 to 100")
+	f.Int32Var(&buckets, "buckets", 10, "maximum `number` of bars in the histogram, 0 to 100")
 	f.Int64Var(&rank, "rank", 0, "show the score at this `position`")
 	scoreFlag(f, &score, "score", "show the rank that this `score` would have")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {

@@ -18,8 +18,8 @@ import (
 // reconnectDelay is the time between two attempts to resume a watch.
 const reconnectDelay = time.Second
 
-// ErrInterrupted ends a command that runs until it is interrupted. It is not a
-// failure.
+// ErrInterrupted is returned by a command that runs until it is interrupted. The process
+// then exits with success.
 var ErrInterrupted = errors.New("interrupted")
 
 func watchCommand(app *cli.App) *cobra.Command {
@@ -28,8 +28,8 @@ func watchCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Show the top of a board as it changes", Args: cli.Exactly(),
 		Long: `Show the top of a board now and after every change, until the command is
-interrupted. On a terminal each table replaces the one before, and marks show what
-changed: ▲ up, ▼ down, ★ new.`,
+interrupted. On a terminal, each table replaces the previous one, and marks show the
+changes: ▲ up, ▼ down, ★ new.`,
 		Example: `  leaderboard watch
   leaderboard watch --board cup --season 2026 --limit 20
   leaderboard watch --json | jq .leaderboard[0]`,
@@ -41,8 +41,8 @@ changed: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows each list that the server sends. It returns ErrInterrupted once ctx is
-// done. If the connection is lost after the first list, watch reconnects.
+// watch shows each list that the server sends. If the connection is lost after the first
+// list, watch reconnects. When ctx is done, it returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
@@ -67,7 +67,8 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	return err
 }
 
-// receive calls each for every list of one stream. It never returns nil.
+// receive calls each for every list of one stream, until the stream ends or each fails.
+// It always returns an error.
 func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, each func(*pb.Leaderboard) error) error {
 	stream, err := c.Scores.WatchScores(ctx, req)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package demo plays real results of international football into a server, and
-// draws the boards as they move.
+// Package demo submits real results of international football to a server, and draws a
+// board while it changes.
 package demo
 
 import (
@@ -40,12 +40,12 @@ const (
 )
 
 const (
-	tick     = 100 * time.Millisecond // between batches
-	maxBatch = 500                    // matches
-	minFrame = 200 * time.Millisecond // between two draws
-	columns  = 80                     // the demo's lines fit a terminal of this width
-	// grace keeps the seasons of a new board open for years, because their results
-	// are old but have yet to be submitted.
+	tick     = 100 * time.Millisecond // the time between two batches
+	maxBatch = 500                    // the maximum number of matches in a batch
+	minFrame = 200 * time.Millisecond // the minimum time between two draws
+	columns  = 80                     // the maximum width of the lines that the demo prints
+	// grace is the grace period of the seasons. For a season that ended before its board
+	// was created, it begins when the board is created. So the old seasons accept results.
 	grace = 10 * 365 * 24 * time.Hour
 )
 
@@ -84,7 +84,7 @@ func (m *Match) String() string {
 	return fmt.Sprintf("%s %d-%d %s", m.Home, m.HomeGoals, m.AwayGoals, m.Away)
 }
 
-// player plays matches into a server.
+// player submits the results of matches to a server.
 type player struct {
 	*client.Client
 	matches []Match
@@ -94,12 +94,12 @@ type player struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // the year that was drawn last
+	season  string // the year whose board was drawn last
 }
 
-// Play creates the boards and submits matches, at a speed in matches per second; 0
-// is unlimited. It draws the board of the year meanwhile. url is where the server
-// answers HTTP.
+// Play creates the boards and submits the results of matches. speed is in matches per
+// second; 0 is unlimited. Meanwhile, Play draws the board of the current match's year.
+// url is the URL at which the server answers HTTP.
 func Play(ctx context.Context, c *client.Client, url string, matches []Match, speed float64) error {
 	d := &player{
 		Client: c, matches: matches, speed: speed, url: url, screen: c.NewScreen(),
@@ -170,8 +170,8 @@ func (d *player) createBoards(ctx context.Context) error {
 	return nil
 }
 
-// submit sends the results of matches to every board, and reports whether any was
-// new.
+// submit submits the results of matches to every board. It reports whether the server
+// did not have all of them already.
 func (d *player) submit(ctx context.Context, matches []Match) (fresh bool, err error) {
 	if len(matches) == 0 {
 		return false, nil
@@ -212,7 +212,7 @@ func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, sco
 	result := func(points int64, at *timestamppb.Timestamp, ties ...int64) *pb.Result {
 		return &pb.Result{UserId: team, MatchId: m.ID, Points: &points, TieBreakers: ties, AchievedAt: at}
 	}
-	// The microseconds keep the matches of a day in the order of the file.
+	// Different microseconds keep the matches of a day in the order of the file.
 	number, _ := strconv.ParseInt(m.ID, 10, 64)
 	at := timestamppb.New(m.Date.Add(12*time.Hour + time.Duration(number)*time.Microsecond))
 	yearly := result(points, at, scored-conceded, scored)
@@ -229,7 +229,7 @@ func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, sco
 	}
 }
 
-// welcome prints where to look at the boards.
+// welcome prints how to see the boards: in the browser, over REST and in the terminal.
 func (d *player) welcome() {
 	d.Printf(`
   The demo plays %d real football matches of %d to %d. Watch them here.
@@ -253,8 +253,9 @@ func (d *player) welcome() {
 		d.url, d.url, yearlyBoard, d.url, d.url, winsBoard, d.Server, d.Server, monthlyBoard)
 }
 
-// draw draws the board of the current year, at most once per minFrame. For a year
-// that is over it prints one line.
+// draw draws the board of the current year on a terminal, at most once per minFrame. When
+// a year is over, draw also prints one line with its top teams. played is the number of
+// matches that have been submitted.
 func (d *player) draw(ctx context.Context, played int) error {
 	last := &d.matches[max(played, 1)-1]
 	season := strconv.Itoa(last.Date.Year())
@@ -283,8 +284,8 @@ func (d *player) draw(ctx context.Context, played int) error {
 	return nil
 }
 
-// closeYears prints a line for each year, from the year drawn last to the year until.
-// It includes until only if includeLast is true.
+// closeYears prints a line for each year, from d.season to the year until. It includes
+// the year until only if includeLast is true.
 func (d *player) closeYears(ctx context.Context, until string, includeLast bool) error {
 	first, _ := strconv.Atoi(d.season)
 	end, _ := strconv.Atoi(until)

@@ -16,7 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// options are the flags of an import.
+// options has the values of the flags of an import.
 type options struct {
 	mapping
 	board, format, delimiter string
@@ -32,17 +32,19 @@ func Command(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Import results from CSV or NDJSON", Args: cli.Exactly("FILE"),
 		Long: `Import match results from a CSV file with a header, or from newline-delimited JSON
-(NDJSON). The file may be compressed with gzip; - is standard input. Without flags
-the columns are the fields of the API's Result, as the command export writes them.
+(NDJSON). The file may be compressed with gzip; - is standard input. Without flags, the
+columns are the fields of the API's Result, as "leaderboard export" writes them.
 
-An import can be interrupted and repeated safely, because each match counts once. A
-row without a match id gets one from the file's content and the row's line. A state
-file beside the input records the progress: after an interruption, the same command
-continues there. Rejected rows are written to a file with their line and the reason.
+An import can be interrupted and repeated safely, because each match counts once. If a
+row has no match id, the command generates one from the file's content and the row's
+line. A state file beside the input records the progress: after an interruption, run the
+same command again to continue. The command writes rejected rows to a file, with their
+lines and the reasons.
 
 The command sends several batches of results concurrently. The results of one user
-keep the order of the file. With --in-flight 1, all results keep it: use that flag if
-rows have no time, because the time of arrival then decides who reached a score first.`,
+arrive in the order of the file. With --in-flight 1, all results arrive in this order:
+use that flag if rows have no time, because the time of arrival then decides which user
+reached a score first.`,
 		Example: `  leaderboard import results.csv --board arena
   leaderboard import boston.csv.gz --board marathon --score finish_s --filter category=run --attribute gender=gender
   leaderboard import races.ndjson --board cup --match race.id --achieved-at date --time-format 02.01.2006
@@ -51,8 +53,8 @@ rows have no time, because the time of arrival then decides who reached a score 
 	client.AddBoardFlag(cmd, &o.board)
 	f := cmd.Flags()
 	o.addFlags(f)
-	f.StringVar(&o.format, "format", "", "`format`: csv or ndjson (default from the file's name or content)")
-	f.StringVar(&o.delimiter, "delimiter", "", "`character` between CSV columns (default a comma, a tab for .tsv)")
+	f.StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: from the file's name or content)")
+	f.StringVar(&o.delimiter, "delimiter", "", "`character` between CSV columns (default: a comma, or a tab for .tsv)")
 	f.IntVar(&o.batch, "batch", maxBatch, "maximum number of `results` in one call, 1 to 5000")
 	f.IntVar(&o.inFlight, "in-flight", 4, "number of concurrent `calls`, 1 to 64")
 	f.StringVar(&o.rejects, "rejects", "", "`file` for rejected rows (default FILE.rejected.csv)")
@@ -63,7 +65,7 @@ rows have no time, because the time of arrival then decides who reached a score 
 		o.file, c.JSON = args[0], *asJSON
 		return run(ctx, c, o, f)
 	})
-	timeout := f.Lookup("timeout") // a batch takes longer than other calls
+	timeout := f.Lookup("timeout") // the default is longer here, because batches take long
 	timeout.DefValue = "1m"
 	_ = timeout.Value.Set(timeout.DefValue) // cannot fail for a constant
 	return cmd
@@ -85,7 +87,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// recordOptions returns how the input is read.
+// recordOptions returns the options for reading the input.
 func (o *options) recordOptions() records.Options {
 	r := records.Options{Name: o.file, Format: o.format}
 	switch {
@@ -118,8 +120,8 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 	return im.report(time.Since(started))
 }
 
-// stopped returns the error of an import that ended before the end of its input. The
-// error states how to continue.
+// stopped returns the error of an import that stopped before the end of its input. The
+// error states how to continue the import.
 func (im *importer) stopped(ctx context.Context, err error) error {
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError
@@ -131,7 +133,7 @@ func (im *importer) stopped(ctx context.Context, err error) error {
 	}
 	next := "run the same command again to continue"
 	if im.file == "-" {
-		next = "send the input again; results that were sent already count once"
+		next = "run the import again with the whole input; results that were already sent count once"
 	}
 	return fmt.Errorf("stopped after %s: %s; %s", rows, client.Explain(im.WrapError(err)), next)
 }

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	maxBatch      = 5000    // results that a server accepts in one call
-	maxBatchBytes = 4 << 20 // in one call; a server accepts several times as much
-	// maxRejected is the number of rejected rows after which an import stops if no row
-	// has been applied: the mapping of columns is then probably wrong.
+	maxBatch      = 5000    // the number of results that a server accepts in one call
+	maxBatchBytes = 4 << 20 // the size of a batch; a server accepts several times as much
+	// maxRejected is the number of rows after which an import stops if all of them were
+	// rejected. The mapping of columns is then probably wrong.
 	maxRejected = 1000
 )
 
@@ -48,16 +48,16 @@ type importer struct {
 	input       io.ReadCloser
 	records     records.Reader
 	bar         *progressbar.ProgressBar
-	matchPrefix string // of generated match ids
+	matchPrefix string // the prefix of generated match ids
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
-	skipTo      int64  // the interrupted import has sent all records before this offset
+	skipTo      int64  // the offset up to which an interrupted import has sent all records; 0 if there is none
 	resumedRows int64  // the number of rows that the interrupted import has read
 }
 
-// newImporter opens the input, reads the board, and binds the mapping to both. The
-// caller must close the input.
+// newImporter reads the board from the server, opens the input, and checks the mapping
+// against both. The caller must close the input.
 func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) (im *importer, err error) {
 	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: client.BoardName(o.board)})
 	if err != nil {
@@ -114,20 +114,20 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	return nil
 }
 
-// chunk is a part of the input that is sent in one round, as several concurrent
-// batches. Each batch is one lane of the chunk. All items of a user are in the same
-// lane, in the order of the input. The next round starts after the batches are answered.
+// chunk is a part of the input that is sent before the next part. It has several lanes,
+// which are sent concurrently. All items of a user are in the same lane, in the order of
+// the input.
 type chunk struct {
 	lanes    [][]item
-	sizes    []int // bytes by lane
+	sizes    []int // the size of each lane in bytes
 	full     bool
 	rejected []rejection
 	rows     int64
 	filtered int64
-	end      int64 // offset after the chunk
+	end      int64 // the offset of the chunk's end in the input
 }
 
-// run sends the input chunk by chunk. It reads the next chunk while it sends one.
+// run sends the input chunk by chunk. While it sends one chunk, it reads the next one.
 func (im *importer) run(ctx context.Context) error {
 	type step struct {
 		chunk *chunk
@@ -135,8 +135,8 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	steps, done := make(chan step), make(chan struct{})
 	defer close(done)
-	// run does not wait for this goroutine, because a read of standard input may
-	// block forever.
+	// When run returns, it does not wait for this goroutine, because a read of standard
+	// input may block forever.
 	go func() {
 		for {
 			c, err := im.read()
@@ -166,7 +166,7 @@ func (im *importer) run(ctx context.Context) error {
 			}
 		}
 		if n := im.counts.Rejected; n >= maxRejected && n == im.counts.Rows-im.counts.Filtered {
-			return fmt.Errorf("all of the first %d rows were rejected, the last because: %s; check the flags that name the columns", n, im.rejects.lastReason)
+			return fmt.Errorf("all of the first %d rows were rejected, the last one because: %s; check the flags that name the columns", n, im.rejects.lastReason)
 		}
 		if errors.Is(next.err, io.EOF) {
 			return nil
@@ -177,7 +177,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 }
 
-// read reads one chunk. It returns the last chunk together with io.EOF.
+// read reads one chunk. With the last chunk, it returns io.EOF.
 func (im *importer) read() (*chunk, error) {
 	c := &chunk{lanes: make([][]item, im.inFlight), sizes: make([]int, im.inFlight)}
 	var err error
@@ -199,8 +199,8 @@ func (im *importer) read() (*chunk, error) {
 	return c, err
 }
 
-// add adds a record to c as an item in the lane of its user. If the record is invalid
-// or filtered out, add records that instead.
+// add converts a record to an item and adds it to the lane of its user. If the record is
+// invalid, add adds a rejection instead. If a filter excludes the record, add counts it.
 func (im *importer) add(c *chunk, r records.Record) {
 	if r.Err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
@@ -259,7 +259,7 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 	return im.rejects.write(c.rejected)
 }
 
-const conflictReason = "CONFLICT: the server has other content under this match id and revision; the contents alone decide which of the two counts"
+const conflictReason = "CONFLICT: the server has a different result with this match id and revision; the server compares their contents to decide which one counts"
 
 // add counts an outcome. It returns a rejection and true if the row belongs in the
 // reject file.

@@ -22,27 +22,28 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// mapping maps the columns of an input to the fields of a result. By default the
-// columns are those that leaderboard export writes: the fields of the API's Result.
-// The state file identifies an import by the exported fields.
+// mapping maps the columns of an input to the fields of a result. By default, the
+// columns have the names of the fields of the API's Result, as leaderboard export writes
+// them. The identity of an import in the state file includes the exported fields.
 type mapping struct {
 	User, Score, Match, Revision, AchievedAt string // columns
 	ScoreFormat, TimeFormat, TimeZone        string
 	MatchPrefix                              string
-	Attributes, TieBreakers, Metadata        map[string]string // names to columns
+	Attributes, TieBreakers, Metadata        map[string]string // columns by name
 	Constants                                []string          // field=value
 	Filters                                  []string          // column=value or column!=value
 
-	usesPoints  bool // the board adds up points
+	usesPoints  bool // whether results on the board have points, not a score
 	unit        cli.Unit
 	tieBreakers []string // names, in the board's order
 	location    *time.Location
 	constants   map[string]string // by field
 	conditions  []condition
-	needMatch   bool // the input must have match ids, because the import cannot generate them
+	needMatch   bool // whether the input must have match ids, because the import cannot generate them
 }
 
-// condition is a filter: the text of a column must equal value, or must differ from it.
+// condition is a filter: the text of a column must be equal to value. If not is set, it
+// must differ from value.
 type condition struct {
 	column, value string
 	not           bool
@@ -52,10 +53,10 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
 	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score, or points on sum and decay boards)")
 	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API, or decimal, in the board's unit: 12.34 or h:mm:ss")
-	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; if absent, ids are generated from the file's content and the line")
+	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; if the column is absent, ids are generated from the file's content and the line")
 	f.StringVar(&m.MatchPrefix, "match-prefix", "", "generate match ids from this `text` and the line, instead of from the file's content")
 	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
-	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; if absent, the server uses its own time")
+	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; if the column is absent, the server uses the time of receipt")
 	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format` of times: rfc3339 (or a date without a time), unix, unix_ms, or a Go layout such as 2006-01-02 15:04:05")
 	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times without a zone")
 	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute, which places the user in divisions")
@@ -65,8 +66,8 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&m.Filters, "filter", nil, "import only rows with `column=value` or column!=value; if repeated, all filters must match")
 }
 
-// bind completes m from the rules of a board. It returns an error if m does not fit
-// these rules or the header of the input. The header is nil for JSON.
+// bind completes m with the rules of a board. It returns an error if m names a column or
+// a tie-breaker that the header or the board does not have. The header is nil for JSON.
 func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
 	m.usesPoints = b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY
 	switch m.ScoreFormat {
@@ -107,7 +108,7 @@ func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error
 	return m.bindHeader(flags, header)
 }
 
-// bindConstants reads the flags --const.
+// bindConstants parses the values of the flag --const.
 func (m *mapping) bindConstants() error {
 	m.constants = map[string]string{}
 	for _, text := range m.Constants {
@@ -126,8 +127,8 @@ func (m *mapping) bindConstants() error {
 	return nil
 }
 
-// bindHeader returns an error unless header has every column that a flag names and
-// every column that a result needs.
+// bindHeader returns an error unless header has each column that a flag names or a
+// result needs, exactly once.
 func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	required := map[string]bool{}
 	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
@@ -191,11 +192,11 @@ type item struct {
 	result  *pb.Result
 	retract bool
 	season  string  // the season of a retraction; empty means the current season
-	ban     *pb.Ban // if it is set, the other fields of the record are ignored
+	ban     *pb.Ban // if it is set, the item is a ban, and retract and season are ignored
 }
 
-// banItem returns the item of a record that leaderboard export wrote for a ban. It
-// returns false for other records. The ban of the exported board becomes one of board.
+// banItem returns the item for a record that leaderboard export wrote for a ban. It
+// returns false for other records. A ban on the exported board becomes a ban on board.
 func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	text, ok := r.Column("ban")
 	if !ok || !text.Composite {
@@ -211,8 +212,8 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{UserId: ban.GetUserId()}, ban: ban}, true, nil
 }
 
-// item returns the item of a record. If the record has no match id, item generates one:
-// matchPrefix followed by the line number. The error joins the errors of all fields.
+// item returns the item for a record. If the record has no match id, item generates one
+// from matchPrefix and the line number. The error joins the errors of all fields.
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
 	var errs []error
@@ -353,8 +354,8 @@ func (m *mapping) setMetadata(r records.Record, res *pb.Result, field func(name,
 	return nil
 }
 
-// forEachNamed calls set for each member of a group, such as attributes, that has a
-// text in a column or a constant.
+// forEachNamed calls set for each name in a group, such as attributes, that has a value
+// from a column or from --const.
 func (m *mapping) forEachNamed(group string, columns map[string]string, field func(name, column string) string, set func(name, text string)) {
 	for name, column := range columns {
 		if text := field(group+"."+name, column); text != "" {
@@ -368,7 +369,7 @@ func (m *mapping) forEachNamed(group string, columns map[string]string, field fu
 	}
 }
 
-// parseTime reads a time in the format of the flags.
+// parseTime parses a time in the format of the flag --time-format.
 func (m *mapping) parseTime(text string) (time.Time, error) {
 	switch m.TimeFormat {
 	case "rfc3339":

@@ -20,7 +20,7 @@ type rejection struct {
 // rejectFile is the file of rejected rows. The first rejection creates the file.
 type rejectFile struct {
 	path       string
-	appendTo   bool // append to an existing file instead of replacing its rows
+	appendTo   bool // whether to append to an existing file, instead of replacing it
 	warnf      func(format string, args ...any)
 	file       *os.File
 	csv        *csv.Writer
@@ -41,7 +41,7 @@ func (f *rejectFile) write(rows []rejection) error {
 			return fmt.Errorf("cannot write the file of rejected rows (%w); name another one with --rejects", err)
 		}
 		if mode, wide := cli.Wide(f.path); wide {
-			f.warnf("other users may read %s (%s), which holds rejected rows; make it private with chmod 600\n", f.path, mode)
+			f.warnf("other users may read %s (%s), which contains rejected rows; make it private with chmod 600\n", f.path, mode)
 		}
 		f.csv = csv.NewWriter(f.file)
 		if info, err := f.file.Stat(); err == nil && info.Size() == 0 {

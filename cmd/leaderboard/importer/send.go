@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
-// sendLane sends items in their order: consecutive submits as one batch, and
-// retractions and bans one by one.
+// sendLane sends items in their order. It sends consecutive submits as one batch, and
+// retractions and bans one by one. It returns an outcome for each item.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
@@ -42,8 +42,8 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 	return outcomes, nil
 }
 
-// submit sends items as one batch. If the server could not apply some results, submit
-// retries only those.
+// submit sends items as one batch. If the server could not apply some of the results,
+// submit retries these results only.
 func (im *importer) submit(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	results := make([]*pb.Result, len(items))
 	pending := make([]int, len(items))
@@ -110,12 +110,11 @@ func (im *importer) setBan(ctx context.Context, ban *pb.Ban) ([]*pb.Outcome, err
 	return []*pb.Outcome{outcome}, err
 }
 
-// retryFor is how long a call is retried.
+// retryFor is how long retry retries a call.
 const retryFor = 2 * time.Minute
 
-// retry calls f until f succeeds, f returns an error that a retry cannot fix, or
-// retryFor has passed. A retry does not count a result twice, because every item has a
-// match id.
+// retry calls f until f succeeds, f returns a permanent error, or retryFor has passed.
+// Results that are sent again count once, because every item has a match id.
 func retry(ctx context.Context, f func() error) error {
 	delays := &serverDelays{ExponentialBackOff: backoff.ExponentialBackOff{
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 5 * time.Second,
@@ -133,8 +132,8 @@ func retry(ctx context.Context, f func() error) error {
 	return err
 }
 
-// serverDelays is an exponential backoff that waits at least as long as the server
-// asks for.
+// serverDelays is an exponential backoff. Each delay is at least the one that the server
+// suggested.
 type serverDelays struct {
 	backoff.ExponentialBackOff
 	least time.Duration

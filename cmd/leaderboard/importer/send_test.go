@@ -24,9 +24,9 @@ func TestRetryEndsWithSuccessAPermanentErrorOrTheTimeLimit(t *testing.T) {
 		least, most time.Duration // bounds of the time that retry takes
 	}{
 		{"success needs no wait", 0, nil, codes.OK, 0, 0},
-		{"a permanent error is returned at once", 1000, status.Error(codes.PermissionDenied, "no"), codes.PermissionDenied, 0, 0},
+		{"a permanent error is returned immediately", 1000, status.Error(codes.PermissionDenied, "no"), codes.PermissionDenied, 0, 0},
 		{"a temporary error is retried", 3, status.Error(codes.Unavailable, "not now"), codes.OK, time.Millisecond, 5 * time.Second},
-		{"a retry waits as long as the server asks for", 2, limited.Err(), codes.OK, 14 * time.Second, 15 * time.Second},
+		{"a retry waits as long as the server suggests", 2, limited.Err(), codes.OK, 14 * time.Second, 15 * time.Second},
 		{"retries end after two minutes", 1000, status.Error(codes.Unavailable, "down"), codes.Unavailable, retryFor - 10*time.Second, retryFor},
 	}
 	for _, tt := range tests {
@@ -40,7 +40,7 @@ func TestRetryEndsWithSuccessAPermanentErrorOrTheTimeLimit(t *testing.T) {
 					return nil
 				})
 				if took := time.Since(started); status.Code(err) != tt.code || took < tt.least || took > tt.most {
-					t.Errorf("retry = %v after %v, want the code %v after %v to %v", err, took, tt.code, tt.least, tt.most)
+					t.Errorf("retry returned %v after %v, want the code %v after %v to %v", err, took, tt.code, tt.least, tt.most)
 				}
 			})
 		})

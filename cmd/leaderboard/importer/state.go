@@ -18,12 +18,12 @@ import (
 // state is the content of the state file.
 type state struct {
 	Identity string `json:"identity"` // a hash of content, mapping, server and board
-	Offset   int64  `json:"offset"`   // in the decompressed input; the server has acknowledged everything before it
+	Offset   int64  `json:"offset"`   // in the decompressed input; the server has answered all records before it
 	Counts   counts `json:"counts"`
 }
 
-// contentSum returns the hash of the decompressed content of a file, in
-// hexadecimal, and rewinds the file.
+// contentSum returns the hash of a file's decompressed content, in hexadecimal. It then
+// seeks to the start of the file.
 func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (string, error) {
 	bar := im.NewBar("reading", size, true)
 	defer func() { _ = bar.Clear() }()
@@ -56,18 +56,19 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// checkState refuses a state file that another user may have changed to skip rows.
+// checkState returns an error if other users have access to the state file. A user who
+// changes the file could make the import skip rows.
 func (im *importer) checkState() error {
 	mode, wide := cli.Wide(im.state)
 	if !wide || im.dryRun {
 		return nil
 	}
-	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another one with --state", im.state, mode)
+	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another file with --state", im.state, mode)
 }
 
-// resume reads the state file and reports whether this import continues the
-// interrupted one. It does so only if the content, the mapping, the server and the
-// board are the same. A board that was deleted and created again is another board.
+// resume reads the state file, and reports whether this import continues an interrupted
+// one. It continues only if the content, the mapping, the server and the board are the
+// same. A board that was deleted and created again is not the same.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
@@ -105,7 +106,7 @@ func (im *importer) saveState(offset int64) error {
 		err = os.Rename(next, im.state)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write the state file (%w); name another one with --state", err)
+		return fmt.Errorf("cannot write the state file (%w); name another file with --state", err)
 	}
 	return nil
 }
