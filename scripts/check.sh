@@ -23,7 +23,7 @@ for module in $modules; do go -C "$module" mod tidy -diff; done
 
 step "vet and linters"
 golangci=$(go -C tools/golangci tool -n golangci-lint) # the first run builds it
-for module in . test/compose test/page tools; do
+for module in . test/compose test/manifests test/page tools; do
   (cd $module && go vet ./... && "$golangci" run ./...)
 done
 
@@ -35,6 +35,9 @@ buf=$(go -C tools tool -n buf)
 
 step "docker-compose.yml, the Dockerfile and its binary"
 go -C test/compose test -count=1 -shuffle=on ./...
+
+step "deploy/"
+REQUIRE_INTEGRATION=1 go -C test/manifests test -count=1 -shuffle=on ./...
 
 step "tests"
 # Real Cassandra, Kafka and Redis start once for all packages. With

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs missing Debian or Ubuntu packages that the integration tests need: Java 17
 # and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl,
-# and chromium (the web page).
+# chromium (the web page), and systemd (its checks of units).
 set -eu
 
 say() { echo "install-test-deps: $*" >&2; }
@@ -27,6 +27,7 @@ has mvn || missing="$missing maven"
 { has redis-server && has redis-cli; } || missing="$missing redis-server"
 has kcat || missing="$missing kcat"
 has curl || missing="$missing curl"
+has systemd-analyze || missing="$missing systemd"
 has chromium || missing="$missing chromium"
 if [ -z "$missing" ]; then
 	say "nothing to install"

@@ -1,0 +1,57 @@
+package manifests
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/open-leaderboard/leaderboard/internal/config"
+)
+
+// program is the path of the program, which TestMain builds.
+var program string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "leaderboard-manifests-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		program = filepath.Join(dir, "leaderboard")
+		build := exec.Command("go", "build", "-o", program, "./cmd/leaderboard")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// knows fails t unless the program knows a command and its flags.
+func knows(t *testing.T, args []string) {
+	t.Helper()
+	// The program prints help only if it knows the arguments before --help.
+	if out, err := exec.Command(program, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
+		t.Errorf("leaderboard %v: %v: %s", args, err, out)
+	}
+}
+
+// load returns the settings of a process with these variables, which must be valid.
+func load(t *testing.T, environ []string) *config.Config {
+	t.Helper()
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	config.AddFlags(fs)
+	c, err := config.Load(fs, environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &c.Config
+}
