@@ -28,7 +28,7 @@ type Config struct {
 	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Servers that require keys reject the keys that it creates."`
 	PublicRead   bool   `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
 	Reflection   bool   `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key. If it is empty and the store has no valid admin key, the start creates one and shows it once."`
+	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one. If it is empty and the store has no valid admin key, the start creates one and shows it once."`
 	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data. Only the server's user can read it."`
 
 	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy. The header of other callers is ignored."`

@@ -297,7 +297,7 @@ variables that Kubernetes sets for a service called leaderboard (~LEADERBOARD_SE
 
 ## Settings
 
-Each line has the key, the unit, the default if it is not empty, and the meaning. Files of certificates and keys are in PEM format. If a file of
+Each line has the key, the unit, the default if it is not empty, and the meaning. Only the default is shown for durations and booleans. Files of certificates and keys are in PEM format. If a file of
 ~cassandra.tls~, ~redis.tls~ or ~kafka.tls~ changes, the server reads it again.
 `))
 	var groups []string
@@ -317,13 +317,17 @@ Each line has the key, the unit, the default if it is not empty, and the meaning
 		if !slices.Contains(groups, group) {
 			groups = append(groups, group)
 		}
-		note := ""
-		if s.Flag == "" {
-			note = "; secret"
-		} else if s.String() != "" {
-			note = "; `" + s.String() + "`"
+		about := s.Unit
+		switch value := s.String(); {
+		case s.Flag == "":
+			about += "; secret"
+		case value == "":
+		case s.Unit == "boolean", s.Unit == "duration": // the default shows the unit
+			about = "`" + value + "`"
+		default:
+			about += "; `" + value + "`"
 		}
-		lines[group] += fmt.Sprintf("- %s (%s%s): %s\n", key, s.Unit, note, s.Help)
+		lines[group] += fmt.Sprintf("- %s (%s): %s\n", key, about, s.Help)
 	}
 	for _, group := range groups {
 		fmt.Fprintf(&b, "\n### %s\n\n%s", group, lines[group])
