@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"unicode"
 	"unicode/utf8"
@@ -37,7 +38,7 @@ func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.C
 		key.ExpiresAt = expires
 	}
 	act := leaderboard.Act{Action: "key.create", ActDetail: leaderboard.ActDetail{After: object(protoconv.FromAPIKey(&key))}}
-	if err := s.audited(ctx, act, func() error { return s.keys.PutAPIKey(ctx, key) }); err != nil {
+	if err := s.audited(ctx, act, func() error { return s.keys.PutAPIKey(ctx, key) }, slog.String("key", key.ID)); err != nil {
 		return nil, err
 	}
 	return &pb.CreateKeyResponse{Secret: string(secret), Key: protoconv.FromAPIKey(&key)}, nil
@@ -91,7 +92,7 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 	if act.Before == "" {
 		return nil, leaderboard.ErrAPIKeyNotFound
 	}
-	return &pb.RevokeKeyResponse{}, s.audited(ctx, act, func() error { return s.keys.DeleteAPIKey(ctx, req.GetKeyId()) })
+	return &pb.RevokeKeyResponse{}, s.audited(ctx, act, func() error { return s.keys.DeleteAPIKey(ctx, req.GetKeyId()) }, slog.String("key", req.GetKeyId()))
 }
 
 // checkLastAdmin returns an error if the key with an id is the only admin key.
@@ -204,7 +205,7 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 		return nil, fmt.Errorf("the distributed engine cannot make backups; take snapshots of Cassandra instead: %w", errors.ErrUnsupported)
 	}
 	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name}}
-	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) })
+	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
 // ExportResults streams the results of a board, and on request its bans.

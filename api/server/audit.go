@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +35,9 @@ func requestID(given []string) string {
 
 // audited appends act to the audit log, and then calls do, which performs the act. So
 // every act has a record. If do fails, audited appends a second record, with Failed set.
-func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() error) error {
+// It also writes act to the server's log. There, object identifies the object of the act,
+// unless that is a board, season or user.
+func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() error, object ...slog.Attr) error {
 	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
 	if a := admissionFrom(ctx); a != nil {
 		act.RequestID = a.request
@@ -43,11 +46,29 @@ func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() err
 		return err
 	}
 	err := do()
+	s.logAct(ctx, &act, err, object)
 	if err != nil {
 		act.ID, act.At, act.Failed, act.ActDetail = rand.Text(), leaderboard.Truncate(s.options.Now()), true, leaderboard.ActDetail{}
 		_ = s.service.AppendAct(context.WithoutCancel(ctx), act) // the caller gets the first error
 	}
 	return err
+}
+
+// logAct logs an act and its error. It omits the reason and the changes, which are in the
+// audit log and may hold personal data.
+func (s *Server) logAct(ctx context.Context, act *leaderboard.Act, err error, object []slog.Attr) {
+	attrs := []slog.Attr{slog.String("action", act.Action), slog.String("actor", act.Actor),
+		slog.String("client", clientOf(ctx)), slog.String("request_id", act.RequestID)}
+	for _, a := range []slog.Attr{slog.String("board", string(act.Board)), slog.String("season", string(act.Season)), slog.String("user", string(act.User))} {
+		if a.Value.String() != "" {
+			attrs = append(attrs, a)
+		}
+	}
+	attrs = append(attrs, object...)
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	s.options.Log.LogAttrs(ctx, slog.LevelInfo, "administrative act", attrs...)
 }
 
 // object returns a message as JSON in the form that REST uses.

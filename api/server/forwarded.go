@@ -66,6 +66,19 @@ func (s *Server) withClient(ctx context.Context) context.Context {
 	return peer.NewContext(ctx, &client)
 }
 
+// clientOf returns the address of the client of a call, without its port. It returns "" if
+// the address is unknown.
+func clientOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return ""
+	}
+	if ip, ok := parseAddr(p.Addr.String()); ok {
+		return ip.String()
+	}
+	return p.Addr.String()
+}
+
 func (s *Server) clientOfUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	return next(s.withClient(ctx), req)
 }

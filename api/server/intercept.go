@@ -163,8 +163,9 @@ func usersOf(req any) map[string]int {
 // callInfo stores facts about a call for the log. Inner interceptors set them, and the
 // logging interceptor reads them.
 type callInfo struct {
-	caller string
-	cause  error
+	caller  string
+	request string // the request's id
+	cause   error
 }
 
 type callInfoKey struct{}
@@ -185,15 +186,21 @@ func report(ctx context.Context, err error) error {
 // metrics measures calls and logs them.
 type metrics struct {
 	log     *slog.Logger
+	calm    slog.Level // of calls without a fault of the server
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
 	panics  prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, log *slog.Logger) *metrics {
+func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *metrics {
 	f := promauto.With(reg)
+	calm := slog.LevelDebug
+	if logCalls {
+		calm = slog.LevelInfo
+	}
 	return &metrics{
-		log: log,
+		log:  log,
+		calm: calm,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "call_seconds",
 			Help:    "Time to answer a call over gRPC or REST, by method and gRPC code.",
@@ -231,12 +238,13 @@ func (r *reporter) PostCall(err error, d time.Duration) {
 	code := status.Code(err)
 	r.running.WithLabelValues(r.method).Dec()
 	r.seconds.WithLabelValues(r.method, code.String()).Observe(d.Seconds())
-	level := logLevel(code)
+	level := max(logLevel(code), r.calm)
 	if !r.log.Enabled(r.ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("method", r.method), slog.String("code", code.String()),
-		slog.Float64("seconds", d.Seconds()), slog.String("caller", r.info.caller)}
+		slog.Float64("seconds", d.Seconds()), slog.String("caller", r.info.caller),
+		slog.String("client", clientOf(r.ctx)), slog.String("request_id", r.info.request)}
 	if err != nil {
 		attrs = append(attrs, slog.Any("err", r.info.cause))
 	}

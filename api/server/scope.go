@@ -108,7 +108,7 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 		ctx = context.WithValue(ctx, admissionKey{}, a)
 	}
 	if info := callInfoFrom(ctx); info != nil {
-		info.caller = a.caller.ID
+		info.caller, info.request = a.caller.ID, a.request
 	}
 	return ctx, a.refusal
 }

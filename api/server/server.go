@@ -93,6 +93,9 @@ type Options struct {
 	// Backup copies the store to a backup with a name, which has no path separators. If
 	// Backup is nil, the API method Backup fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
+	// LogCalls logs every call at level info. Otherwise calls that end without a fault of
+	// the server are logged at level debug.
+	LogCalls bool
 	// Log and Metrics may be nil.
 	Log     *slog.Logger
 	Metrics *prometheus.Registry
@@ -165,7 +168,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	if s.guard, err = auth.NewGuard(ctx, keys, auth.Options{Open: open, JWT: o.JWT, Limits: o.Limits, Now: s.options.Now}); err != nil {
 		return nil, err
 	}
-	s.metrics = newMetrics(s.options.Metrics, s.options.Log)
+	s.metrics = newMetrics(s.options.Metrics, s.options.Log, s.options.LogCalls)
 
 	unary, stream := s.interceptors()
 	s.grpc = grpc.NewServer(s.grpcOptions(unary, stream)...)

@@ -176,6 +176,7 @@ func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 		ShutdownGrace:      c.ShutdownGrace,
 		Ready:              s.ready,
 		Backup:             s.backup,
+		LogCalls:           c.Log.Calls,
 		Log:                s.log,
 		Metrics:            s.metrics,
 	})

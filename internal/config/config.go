@@ -67,6 +67,7 @@ type TLS struct {
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
 	Format string `key:"format" unit:"auto, text or json" help:"Format of the log: auto is text on a terminal and JSON elsewhere."`
+	Calls  bool   `key:"calls" unit:"true or false" help:"Log every call at level info. Otherwise calls without a fault of the server are logged at level debug."`
 }
 
 // Default returns the default of every setting.

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// logged returns the lines of the server's log with a message.
+func (h *harness) logged(message string) (lines []map[string]any) {
+	h.t.Helper()
+	for text := range strings.Lines(h.log.String()) {
+		line := map[string]any{}
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			h.t.Fatalf("line %s: %v", text, err)
+		}
+		if line["msg"] == message {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Over REST and gRPC, one line for each call names the method, the caller, the client and
+// the request. The answer has the id of the request.
+func TestCallsAreLogged(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		h := newHarness(t, Options{LogCalls: all})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.http.URL+"/v1/scores/nobody", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+h.keys["read"])
+		req.Header.Set("X-Request-Id", "rest-1")
+		h.send(req)
+		var header metadata.MD
+		ctx := metadata.AppendToOutgoingContext(h.as("read"), "x-request-id", "grpc-1")
+		if _, err := h.client().ListBoards(ctx, &pb.ListBoardsRequest{}, grpc.Header(&header)); err != nil {
+			t.Fatal(err)
+		}
+		if got := header.Get("x-request-id"); len(got) != 1 || got[0] != "grpc-1" {
+			t.Errorf("the metadata of the answer has the request id %v, want grpc-1", got)
+		}
+		level := map[bool]string{false: "DEBUG", true: "INFO"}[all]
+		for i, want := range []map[string]any{
+			{"method": "GetUserScore", "code": "NotFound", "client": "127.0.0.1", "request_id": "rest-1"},
+			{"method": "ListBoards", "code": "OK", "client": "bufconn", "request_id": "grpc-1"},
+		} {
+			lines := h.logged("call")
+			if len(lines) != 2 {
+				t.Fatalf("%d lines, want 2: %v", len(lines), lines)
+			}
+			for key, value := range want {
+				if lines[i][key] != value {
+					t.Errorf("%s is %v, want %v in %v", key, lines[i][key], value, lines[i])
+				}
+			}
+			if caller, _ := lines[i]["caller"].(string); !strings.HasPrefix(caller, "key:") || lines[i]["level"] != level {
+				t.Errorf("the caller is %q at level %v, want a key at %s", caller, lines[i]["level"], level)
+			}
+		}
+	}
+}
+
+// A fault of the server is logged as such, whatever the level of other calls.
+func TestFaultsAreLoggedAsErrors(t *testing.T) {
+	h := newHarness(t, Options{LogCalls: true, Backup: func(context.Context, string) error { panic("disk") }})
+	h.do("admin", "POST", "/v1/admin/backup", `{}`)
+	if lines := h.logged("call"); len(lines) != 1 || lines[0]["level"] != "ERROR" {
+		t.Errorf("calls logged: %v, want one at level ERROR", lines)
+	}
+}
+
+// The log has who did what to whom. It has no reasons, which may hold personal data.
+func TestAdministrativeActsAreLogged(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup"}`)
+	h.must("admin", "POST", "/v1/users/mallory:ban", `{"board":"cup","reason":"Mallory Smith"}`)
+	key := get(h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`), "key", "key_id").(string)
+	h.must("admin", "DELETE", "/v1/keys/"+key, nil)
+	if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"cup","order":"LOWER_FIRST"}`); a.status != http.StatusConflict {
+		t.Fatalf("board with other rules: %d %s", a.status, a.raw)
+	}
+	lines, acts := h.logged("administrative act"), h.acts("")
+	want := []map[string]any{
+		{"action": "board.create", "board": "cup", "user": nil, "err": nil},
+		{"action": "ban", "board": "cup", "user": "mallory"},
+		{"action": "key.create", "key": key},
+		{"action": "key.revoke", "key": key, "board": nil},
+		{"action": "board.create", "board": "cup"},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d: %v", len(lines), len(want), lines)
+	}
+	for i, fields := range want {
+		for key, value := range fields {
+			if lines[i][key] != value {
+				t.Errorf("%s is %v, want %v in %v", key, lines[i][key], value, lines[i])
+			}
+		}
+		act := acts[len(acts)-1-i]
+		if lines[i]["actor"] != act["actor"] || lines[i]["request_id"] != act["request_id"] || lines[i]["client"] != "127.0.0.1" {
+			t.Errorf("line %v differs from the record %v", lines[i], act)
+		}
+	}
+	if lines[4]["err"] == nil {
+		t.Errorf("an act that failed is logged without its error: %v", lines[4])
+	}
+	if strings.Contains(h.log.String(), "Mallory Smith") {
+		t.Error("the log has the reason of a ban")
+	}
+}
