@@ -336,7 +336,7 @@ Each line has the key, the unit, the default if it is not empty, and the meaning
 ## Client commands
 
 | environment | flag | meaning |
-| --- | --- | --- |
+|---|---|---|
 | ~LEADERBOARD_SERVER~ | ~--server~ | host:port of the server's gRPC; by default ~%s~ |
 | ~LEADERBOARD_KEY~ | ~--key~ | API key or JWT |
 | ~LEADERBOARD_CA~ | ~--ca~ | certificate authorities that may sign the server's certificate; by default the system's |
