@@ -84,9 +84,9 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	// A result cannot be received after its message was written. Without this bound, a
-	// received_at in the future would undo an erasure. Message times are in whole
-	// milliseconds.
+	// A result cannot be received after its message was written. An erasure removes the
+	// results that were received before it. Without this bound, a result with a
+	// received_at in the future would survive it. Message times are in whole milliseconds.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

@@ -188,9 +188,8 @@ func (c *cluster) allCommitted() int {
 	return int(sum)
 }
 
-// results returns one message for each match "m<i>", for i from parameter from to
-// parameter to - 1. Each result has one point. The results belong to the given number of
-// users in turn.
+// results returns one message for each of the matches "m<from>" to "m<to-1>". Each result
+// has one point. The results belong to the given number of users in turn.
 func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	var messages []*sarama.ProducerMessage
 	for i := from; i < to; i++ {
@@ -250,7 +249,7 @@ func boardB(t *testing.T, s *ranking.Service) *leaderboard.Board {
 	return &b
 }
 
-// board returns the lines of board b, as "user score", in the order of users.
+// board returns the lines of board b, as "user score", sorted as text.
 func board(t *testing.T, s *ranking.Service) []string {
 	t.Helper()
 	page, err := s.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 1000})
@@ -326,9 +325,9 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate is a service whose Apply first calls the function before. If before returns an
-// error, Apply applies nothing and returns this error. The field applied counts how often
-// each match was applied.
+// gate is a service. Its Apply calls the function in the field before first. If that
+// function returns an error, Apply applies nothing and returns this error. The field
+// applied counts how often each match was applied.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error
@@ -371,8 +370,8 @@ func (g *gate) has(m string) bool {
 // pass lets every Apply through a gate.
 func pass(context.Context, []leaderboard.MatchResult) error { return nil }
 
-// eventually waits until ok returns true. what describes the condition, for the
-// failure message.
+// eventually waits until ok returns true. The failure message contains what, a
+// description of the condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	const timeout = 5 * time.Minute

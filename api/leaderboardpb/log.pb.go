@@ -32,9 +32,8 @@ type MatchResultRecord struct {
 	BoardId string `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
 	// user_id and match_id are required here.
 	Result *Result `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// If true, the message undoes the user's result with the match_id result.match_id.
-	// result.revision must be higher than the revision of the undone result. season, or
-	// result.achieved_at, determines the season.
+	// If true, the message retracts the user's result of match result.match_id.
+	// result.revision must be higher than the revision of the retracted result.
 	Retracted bool `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
 	// If true, the sender has already written the result to the store itself. The
 	// consumer then recomputes the user's entry from the stored results. It uses only
@@ -43,9 +42,9 @@ type MatchResultRecord struct {
 	// The season, for retractions and notifications only. If absent, the season that
 	// contains result.achieved_at.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// When the service received the result. This time decides whether the result is too
-	// late for its season. The timestamp of the Kafka message decides instead if
-	// received_at is absent, later than the timestamp, or more than 10 minutes earlier.
+	// When the service received the result. This time determines whether the result is too
+	// late for its season. The service uses the timestamp of the Kafka message instead if
+	// received_at is absent, later than that timestamp, or over 10 minutes before it.
 	ReceivedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=received_at,proto3" json:"received_at,omitempty"`
 	// If true, the caller sent no achieved_at, and the service chose it.
 	Assigned      bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
@@ -150,14 +149,14 @@ type LeaderboardUpdate struct {
 	// absent if the user has no score at that time.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The current competition ranks of old_score and new_score, each rounded up to 1, 3,
-	// 10, 100, 1000 and so on. Each is absent if the rank is unknown.
+	// The competition ranks that old_score and new_score have in the ladder now, each
+	// rounded up to 1, 3 or a power of ten. Each is absent if the rank is unknown.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
 	// When the result was applied.
 	AppliedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=applied_at,proto3" json:"applied_at,omitempty"`
-	// The user's rank key after the batch: bytes that compare as the users of the board
-	// rank. Empty if the user has no entry.
+	// The user's rank key after the batch. The better of two users has the smaller bytes.
+	// Empty if the user has no entry.
 	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	// Identifies the content of the result. If two results have the same match and
 	// revision but differ, their content ids differ. Empty for notifications.

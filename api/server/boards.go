@@ -16,7 +16,7 @@ type reach int8
 
 const (
 	// everyBoard: the call concerns all boards. A key that is bound to boards may not
-	// make such a call. Methods that are not in reaches have this reach.
+	// make such a call. Methods without an entry in the map reaches have this reach.
 	everyBoard reach = iota
 	// seenBoards: the answer leaves out the boards that the caller may not see.
 	seenBoards
@@ -72,8 +72,8 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 	return leaderboard.BoardID(name)
 }
 
-// checkBoard returns an error if the caller of ctx may not call a method for the board
-// of the request. If the caller's key is bound to other boards, the error is an
+// checkBoard returns an error if the caller may not call a method for the board of the
+// request. If the caller's key is bound to other boards, the error is an
 // [auth.BoardError]. If the caller may not see the board, the error is the same as for a
 // board that does not exist.
 func (s *Server) checkBoard(ctx context.Context, method string, req any) error {
@@ -112,13 +112,13 @@ func (s *Server) checkPublic(ctx context.Context, id leaderboard.BoardID) error 
 	return err
 }
 
-// allows reports whether the key of the caller of ctx is for a board.
+// allows reports whether the caller's key may be used for a board.
 func allows(ctx context.Context, id leaderboard.BoardID) bool {
 	a := admissionFrom(ctx)
 	return a == nil || a.caller.Bound.Allows(id)
 }
 
-// sees reports whether the caller of ctx may see a board.
+// sees reports whether the caller may see a board.
 func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
 	a := admissionFrom(ctx)
 	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))

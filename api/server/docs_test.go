@@ -19,7 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-var update = flag.Bool("update", false, "write the answers of docs/api.md")
+var update = flag.Bool("update", false, "write the server's answers to docs/api.md")
 
 const docsFile = "../../docs/api.md"
 
@@ -69,7 +69,7 @@ func TestDocs(t *testing.T) {
 		t.Errorf("found %d examples in %s, want at least 20", examples, docsFile)
 	}
 	for key := range h.routes(t) {
-		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // for these, the document has the routes without a board
+		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // the document has examples of these routes without /boards/{board}
 			t.Errorf("the route %s has no example in %s", key, docsFile)
 		}
 	}
@@ -188,12 +188,13 @@ func agrees(pattern, text string) bool {
 	return regexp.MustCompile("^" + strings.Join(parts, ".*?") + "$").MatchString(oneLine(text))
 }
 
-// oneLine returns the text in one line, without spaces inside of brackets.
+// oneLine returns the text in one line, without a space after an opening bracket or before
+// a closing one.
 func oneLine(text string) string {
 	return strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(strings.Join(strings.Fields(text), " "))
 }
 
-// vary replaces the parts of an answer that differ in each run with ….
+// vary writes the character … in place of the parts of an answer that differ in each run.
 func vary(answer string) string {
 	for pattern, text := range map[string]string{
 		`"[A-Z2-7]{26}"`:            `"…"`, // a match id that the server generated

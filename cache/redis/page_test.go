@@ -19,12 +19,12 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	seed := seeded(t)
 	for name, shape := range map[string]struct {
 		score func(rng *rand.Rand, i, shard int) int64
-		trips int64 // the greatest average per page
+		trips int64 // the highest average per page that the test allows
 	}{
 		"even": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
 		"ties": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
-		// A hash never distributes users like this: one shard has the top half, and
-		// the other shards follow one another.
+		// A hash never distributes users like this: shard 3 has the highest scores, and
+		// the scores of each other shard form a range of their own.
 		"uneven": {func(rng *rand.Rand, i, shard int) int64 {
 			if shard == 3 {
 				return 1<<40 + rng.Int64N(1<<30)
@@ -50,7 +50,7 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 				from := min(int(position)-1, users)
 				page := want[from:min(from+n, users)]
 				if diff := cmp.Diff(page, got); diff != "" && len(page)+len(got) > 0 || v.Size != users {
-					t.Fatalf("page of %d standings from position %d, ladder of %d (-want +got)\n%s", n, position, v.Size, diff)
+					t.Fatalf("Page(position %d, %d standings): size %d, want %d; standings (-want +got)\n%s", position, n, v.Size, users, diff)
 				}
 			}
 			before := x.trips.Load()
@@ -112,7 +112,7 @@ func TestTrips(t *testing.T) {
 			_, _, err := x.Page(ctx, l, users/2, 10)
 			return err
 		}},
-		{"update that changes no set of rank keys", 1, 1, func(ctx context.Context, x *Index) error {
+		{"update that adds and removes no rank key", 1, 1, func(ctx context.Context, x *Index) error {
 			version++
 			return x.Update(ctx, testSeason, epoch, []leaderboard.Entry{entry("user 9", version, 3, "F")})
 		}},
@@ -140,7 +140,7 @@ func TestTrips(t *testing.T) {
 				before := x.trips.Load()
 				must(t, q.ask(t.Context(), x))
 				got := x.trips.Load() - before
-				x.background.Wait() // acknowledgements do not count
+				x.background.Wait() // later trips, which acknowledge the answer, do not count
 				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
 					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)
 				}

@@ -20,7 +20,8 @@ const (
 // ensureAdminKey makes sure that the store has an admin key. If the setting admin_key is
 // set, its key replaces the key of an earlier setting. Otherwise, if the store has no
 // valid admin key, ensureAdminKey creates one. With --insecure it creates none, because
-// no call needs a key. It logs stored keys that may surprise the operator.
+// no call needs a key. It warns of stored keys that an insecure server created, and of the
+// key of an earlier setting.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {
@@ -54,7 +55,7 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	}
 	name := "first admin key"
 	if len(keys) > 0 {
-		name = "admin key made at a start without one"
+		name = "admin key created because none was valid"
 	}
 	secret, key := auth.NewKey(name, []string{auth.Admin.String()}, time.Now())
 	s.newKey = secret

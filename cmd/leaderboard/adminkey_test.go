@@ -113,7 +113,7 @@ func TestAStartWithoutAnAdminKeyMakesOne(t *testing.T) {
 	}
 	var id string
 	for line := range strings.Lines(s.with(t, admin, "key", "list").stdout) {
-		if strings.Contains(line, "admin key made at a start") {
+		if strings.Contains(line, "admin key created because none was valid") {
 			id = strings.Fields(line)[0]
 		}
 	}

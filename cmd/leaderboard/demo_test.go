@@ -99,10 +99,10 @@ func TestDemo(t *testing.T) {
 	same(december, "--board", "football-monthly", "--season", "201912")
 	same(ever)
 
-	// The first URL that the demo prints shows the default board.
+	// The first curl command that the demo prints shows the default board.
 	_, rest, _ = strings.Cut(text, "curl ")
 	if code, body := get(t, http.DefaultClient, strings.Fields(rest)[0]); code != http.StatusOK || strings.Count(body, `"user_id"`) != 10 {
-		t.Errorf("GET of the first printed URL: %d %s, want 200 with 10 entries", code, body)
+		t.Errorf("GET of the URL in the first printed curl command: %d %s, want 200 with 10 entries", code, body)
 	}
 	_, rest, _ = strings.Cut(text, "curl '")
 	link, _, _ := strings.Cut(rest, "'")

@@ -15,7 +15,7 @@ type StatsQuery struct {
 	Query
 	Buckets int                // number of histogram buckets, 0 to MaxBuckets
 	Score   *leaderboard.Score // the score for Stats.RankOfScore; may be nil
-	Rank    int64              // the position for Stats.ScoreAtRank; 0 means none
+	Rank    int64              // the position, from 1, for Stats.ScoreAtRank; 0 means none
 }
 
 func (q *StatsQuery) validate() error {
@@ -145,7 +145,8 @@ func (v *view) scoreAt(ctx context.Context, position int64) (*leaderboard.Score,
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket
-	var edges []leaderboard.RankKey // two for each bucket: the key of its best score, and the key of the next score after its worst
+	// Two keys for each bucket: of its best score, and of the score next to its worst, outside.
+	var edges []leaderboard.RankKey
 	for from := lo; from <= hi; from += width {
 		to := min(from+width-1, hi)
 		buckets = append(buckets, Bucket{From: from, To: to})

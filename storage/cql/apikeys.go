@@ -45,7 +45,7 @@ func decodeKey(body string) (leaderboard.APIKey, error) {
 	return k, nil
 }
 
-// APIKey returns the key with a hash.
+// APIKey returns the key that has the given hash.
 func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	var body string
 	keys, err := gather(ctx, s.conn, op{selectKeyHash, []any{hash[:]}}, []any{&body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })
@@ -53,8 +53,8 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 		return leaderboard.APIKey{}, err
 	}
 	for _, k := range keys {
-		// A replica that has not received a change of the key may return a row with the
-		// old hash.
+		// If the key's hash has changed, a replica that has not received all of the change
+		// may still find the row by the old hash.
 		if k.Hash == hash {
 			return k, nil
 		}
@@ -62,7 +62,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 	return leaderboard.APIKey{}, fmt.Errorf("cql: %w", leaderboard.ErrAPIKeyNotFound)
 }
 
-// APIKeys returns all keys by id.
+// APIKeys returns all keys in no particular order.
 func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
 	var id, body string
 	return gather(ctx, s.conn, op{stmt: selectKeys}, []any{&id, &body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })

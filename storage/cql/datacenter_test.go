@@ -21,8 +21,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err := ApplySchema(t.Context(), o, map[string]int{"dc1": 2, "dc2": 1}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// unfiltered contains the settings without the filter of nodes. It shows that the
-	// driver without this filter asks nodes of the other data center.
+	// unfiltered is a session with the same settings, but without the filter of nodes. It
+	// asks nodes of the other data center, so the test shows that the filter is needed.
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	// While the local nodes are down, Open returns ErrUnavailable for the existing data
 	// center, and ErrDataCenter for a data center that does not exist.
 	if _, err := Open(t.Context(), o); !errors.Is(err, leaderboard.ErrUnavailable) || errors.Is(err, schema.ErrDataCenter) {
-		t.Errorf("Open without the local data center = %v, want %v", err, leaderboard.ErrUnavailable)
+		t.Errorf("Open while the local data center is down = %v, want %v", err, leaderboard.ErrUnavailable)
 	}
 	unknown := o
 	unknown.DataCenter = "dc9"

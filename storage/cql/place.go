@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// rowKey identifies one row of a given user in table leaderboard. standing is the sort
-// key without the user id.
+// rowKey identifies one row of a given user in table leaderboard. The field standing
+// contains the bytes of the sort key without the user id.
 type rowKey struct{ division, standing string }
 
 // rowKeys returns the rows that an entry has in its ladders.
@@ -41,8 +41,8 @@ type row struct {
 	written int64
 }
 
-// ladder returns statement arguments: others, then the key of the partition of the
-// division's ladder that contains the user.
+// ladder returns the arguments of a statement: others, and then a partition key. The
+// partition is the user's bucket of the division's ladder.
 func (k *userKey) ladder(inc incarnation, division string, others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
@@ -64,13 +64,13 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 }
 
 // place writes a user's new entry and updates the user's rows in the ladders. before is
-// the old entry. rows contains all other rows of the user that the caller has read.
+// the old entry. rows contains the user's rows that the caller has read.
 //
 // place inserts the rows of divisions before it writes the entry, and deletes rows of
 // divisions after it has written the entry. So every row of the stored entry exists at
 // any time. If both entries have the same row, place writes that row again at the new
-// version. Otherwise a slow writer with an earlier version, whose entry does not have
-// this row, could delete it.
+// version. Without this write, a slow writer with an earlier version, whose entry does not
+// have this row, could delete it.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry, before *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -115,8 +115,8 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry,
 }
 
 // derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole state,
-// and updates the entry and the rows of the ladders. wrote is the claim that the caller
-// wrote in step 1, or zero (see resolved). live is false if the incarnation ended before
+// and updates the entry and the rows of the ladders. The caller wrote the claim
+// wrote in step 1, or none if wrote is zero (see resolved). live is false if the incarnation ended before
 // derive had read the state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var have stored
@@ -142,8 +142,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		// The entry came from another data center, and its results have not arrived here
 		// yet. Do not replace it. The returned change contains the entry that follows
 		// from the results in this data center, so the index of this data center receives
-		// that entry. The index must not receive the stored entry: when all results have
-		// arrived, a different entry may have the same version.
+		// that entry. The index must not receive the stored entry. When all results have
+		// arrived, the correct entry may differ but have the same version, and the index
+		// would ignore it.
 	case have.is(&want) && !orphans(rows, &want), have.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &want, &change.Before, rowKeysOf(rows))
@@ -170,8 +171,8 @@ func orphans(rows []row, e *leaderboard.Entry) bool {
 }
 
 // inspect reads a user's whole state and the stored entry, and then the user's rows in
-// the ladders. wrote is the claim that the caller wrote in step 1, or zero (see
-// resolved).
+// the ladders. The caller wrote the claim wrote in step 1, or none if wrote is
+// zero (see resolved).
 func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, have stored, rows []row, err error) {
 	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {

@@ -22,7 +22,7 @@ type seal struct {
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
 	// Overtaken counts changes of entries: erasures, and changes after which Amend was
-	// called. A generation that was being written at such a change may not include the
+	// called. A generation that was being written at such a change possibly lacks the
 	// change. So if Overtaken changes while a generation is written, that generation
 	// never becomes valid.
 	Overtaken int `json:"erasures,omitempty"`
@@ -121,9 +121,9 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 // least a day removes this generation; so does a deletion of the season.
 //
 // Seal may start from a cached incarnation that another process has ended. So Seal reads
-// the season's row after it has added its generation to Pending. If the incarnation has
-// ended, Seal starts again with the next incarnation. Otherwise every later deletion of
-// the season finds the generation in Pending.
+// the season's row in table seasons after it has added its generation to Pending. If the
+// incarnation has ended, Seal starts again with the next incarnation. If it has not ended,
+// a deletion of the season comes later, and so finds the generation in Pending.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -250,7 +250,7 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 }
 
 // unlist removes f, a generation without rows, from the seal of an ended incarnation. If
-// the seal then names no generation, unlist deletes the seal.
+// the seal then has neither a valid nor a pending generation, unlist deletes the seal.
 func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f final) error {
 	for {
 		have, err := s.readSeal(ctx, seasonKey, inc)

@@ -141,8 +141,8 @@ func FuzzSeasonKey(f *testing.F) {
 	})
 }
 
-// Every object, such as the records of a user or a ladder, has a prefix that begins no
-// key of another object. Keys sort as keys.go states.
+// All keys of one object, such as one ladder or the records of one user, start with the
+// same prefix. No key of another object starts with it. Keys sort as keys.go states.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}
@@ -150,19 +150,19 @@ func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	for _, x := range ids {
 		for _, y := range ids {
 			if x != y && bytes.HasPrefix(rowKey.records(y), rowKey.records(x)) {
-				t.Errorf("the prefix of the records of %q begins the prefix of the records of %q", x, y)
+				t.Errorf("the keys of the records of %q start with the prefix of the records of %q", y, x)
 			}
 			if x != y && bytes.HasPrefix(seasonsPrefix(y), seasonsPrefix(x)) {
-				t.Errorf("the prefix of the season notes of %q begins the prefix of the season notes of %q", x, y)
+				t.Errorf("the keys of the seasons of user %q start with the prefix of the seasons of user %q", y, x)
 			}
 			sx, sy := divisionSlot(0, string(x)), divisionSlot(0, string(y))
 			if x != y && bytes.HasPrefix(rowKey.ladder(sy), rowKey.ladder(sx)) {
-				t.Errorf("the prefix of the ladder of %q begins the prefix of the ladder of %q", x, y)
+				t.Errorf("the keys of the ladder of %q start with the prefix of the ladder of %q", y, x)
 			}
 		}
 	}
 	if bytes.HasPrefix(makeSeasonRowKey(1, "s10"), makeSeasonRowKey(1, "s1")) {
-		t.Error("the prefix of season s1 begins the prefix of season s10")
+		t.Error("the keys of season s10 start with the prefix of season s1")
 	}
 	for _, tt := range []struct{ prefix, want []byte }{
 		{[]byte{1}, []byte{2}}, {[]byte{1, 0xff}, []byte{2}}, {[]byte{1, 2, 0xff, 0xff}, []byte{1, 3}},
@@ -175,6 +175,6 @@ func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 		t.Errorf("the key of position 255, %x, does not sort before the key of position 256, %x", x, y)
 	}
 	if _, _, ok := cutSlot([]byte{slotDivision, 0, 5, 'a'}); ok {
-		t.Error("cutSlot accepts a slot whose value is shorter than its length, want an error")
+		t.Error("cutSlot of a slot that states 5 bytes but has 1 returns true, want false")
 	}
 }

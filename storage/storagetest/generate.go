@@ -26,8 +26,8 @@ type writer struct {
 	sent   []leaderboard.MatchResult
 	bans   []leaderboard.Ban
 	clock  time.Time // the time of the latest call of tick
-	large  bool      // generate also scores up to ±2^53
-	closes bool      // generate also results that arrive when their season has closed
+	large  bool      // whether some scores are as large as ±2^53
+	closes bool      // whether some results arrive about when their season closes
 }
 
 const grace = 30 * 24 * time.Hour
@@ -50,8 +50,8 @@ func newWriter(rng *rand.Rand) *writer {
 	return w
 }
 
-// board generates a board. If floor is false, the board has no floor and no maximum
-// score, so it refuses no score.
+// board generates a board. If floor is false, the board accepts every score: it has no
+// minimum for sums and no maximum score.
 func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
 	b := leaderboard.Board{
 		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
@@ -183,11 +183,12 @@ func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
-// banEnd returns the time n days after the first time at which a ban in a test may end.
+// banEnd returns an end for a ban. banEnd(0) is the earliest end that the tests use, and
+// banEnd(n) is n days later.
 func banEnd(n int) time.Time { return epoch.AddDate(0, 0, 30+n) }
 
-// ban generates the state of a ban on a board or on every board: a new one, or one that
-// was sent before.
+// ban generates a ban, or the end of a ban, on a board or on every board. Sometimes it
+// returns a ban that it returned before.
 func (w *writer) ban(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	if len(w.bans) > 0 && w.chance(25) {
 		return pick(w.rng, w.bans)

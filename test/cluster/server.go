@@ -132,8 +132,9 @@ func (s *Server) Resume() error {
 }
 
 // Start starts the server on its existing data, and then waits as
-// [Cluster.WaitReady] does. If the server cannot be ready alone, such as the
-// first of three killed Kafka brokers, use [Cluster.Start] instead.
+// [Cluster.WaitReady] does. A server may need other servers to become ready:
+// after three Kafka brokers were killed, the first broker needs a second one. In this
+// case, use [Cluster.Start].
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
