@@ -13,10 +13,17 @@ import (
 // A keyspace records the checksum of each migration. If a released file is changed, a
 // program with the changed file rejects keyspaces that were created with the old file.
 func TestReleasedMigrationsAreUnchanged(t *testing.T) {
-	released := []string{"9dd890dc5140a091faff930effb97c03ec1849c8062970578eb201eb18806380"}
+	released := []string{
+		"9dd890dc5140a091faff930effb97c03ec1849c8062970578eb201eb18806380",
+		"2e890540befa53763051cc68eb1f00c87f3b85165f7f696006dd9576388315ef",
+		"3015dc5d1eaac005196e7530756a74cee807bdefb227564700f620b1daffe09a",
+	}
 	all, err := embedded()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(all) != len(released) {
+		t.Fatalf("the program has %d migrations and the test lists %d: add the checksum of each new file", len(all), len(released))
 	}
 	for i, want := range released {
 		if all[i].Checksum != want {
