@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -73,48 +74,49 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
 	s.revoking.Lock() // two calls must not delete the last two admin keys
 	defer s.revoking.Unlock()
-	if !req.GetForce() {
-		if err := s.checkLastAdmin(ctx, req.GetKeyId()); err != nil {
-			return nil, err
-		}
-	}
-	defer s.guard.Forget()
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	act := leaderboard.Act{Action: "key.revoke"}
-	for i := range keys {
-		if keys[i].ID == req.GetKeyId() {
-			act.Before = object(protoconv.FromAPIKey(&keys[i]))
-		}
-	}
-	if act.Before == "" {
+	i := slices.IndexFunc(keys, func(k leaderboard.APIKey) bool { return k.ID == req.GetKeyId() })
+	if i < 0 {
 		return nil, leaderboard.ErrAPIKeyNotFound
 	}
-	return &pb.RevokeKeyResponse{}, s.audited(ctx, act, func() error { return s.keys.DeleteAPIKey(ctx, req.GetKeyId()) }, slog.String("key", req.GetKeyId()))
+	key := keys[i]
+	keepOne := !req.GetForce() && auth.IsAdmin(&key, s.options.Now())
+	if keepOne && !s.hasAdmin(slices.Delete(keys, i, i+1)) {
+		return nil, errLastAdminKey
+	}
+	defer s.guard.Forget()
+	act := leaderboard.Act{Action: "key.revoke", ActDetail: leaderboard.ActDetail{Before: object(protoconv.FromAPIKey(&key))}}
+	return &pb.RevokeKeyResponse{}, s.audited(ctx, act, func() error {
+		if err := s.keys.DeleteAPIKey(ctx, key.ID); err != nil || !keepOne {
+			return err
+		}
+		return s.restoreIfLast(context.WithoutCancel(ctx), &key)
+	}, slog.String("key", key.ID))
 }
 
-// checkLastAdmin returns an error if the key with an id is the only admin key.
-func (s *Server) checkLastAdmin(ctx context.Context, id string) error {
+var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
+
+// restoreIfLast stores the deleted admin key again and returns errLastAdminKey, if no
+// other admin key is left. This happens if two servers delete the last two admin keys
+// concurrently. Each server reads the keys after its own deletion, so at least the
+// server that reads last finds no key and restores its own.
+func (s *Server) restoreIfLast(ctx context.Context, deleted *leaderboard.APIKey) error {
 	keys, err := s.keys.APIKeys(ctx)
-	if err != nil {
+	if err != nil || s.hasAdmin(keys) {
 		return err
 	}
-	last := false
-	for i := range keys {
-		if !auth.IsAdmin(&keys[i], s.options.Now()) {
-			continue
-		}
-		if keys[i].ID != id {
-			return nil
-		}
-		last = true
+	if err := s.keys.PutAPIKey(ctx, *deleted); err != nil {
+		return err
 	}
-	if last {
-		return newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
-	}
-	return nil
+	return errLastAdminKey
+}
+
+// hasAdmin reports whether one of keys is a valid admin key.
+func (s *Server) hasAdmin(keys []leaderboard.APIKey) bool {
+	return slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return auth.IsAdmin(&k, s.options.Now()) })
 }
 
 // selection returns the seasons that a request selects. An empty season means all

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -222,6 +223,62 @@ func TestKeys(t *testing.T) {
 			t.Errorf("create the key %s: %d %s, want 400 naming %s", body, a.status, a.raw, field)
 		}
 	}
+}
+
+// If two servers revoke the last two admin keys concurrently, one key remains.
+func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
+	base := newHarness(t, Options{})
+	if err := base.store.DeleteAPIKey(t.Context(), adminKeyID(base)); err != nil {
+		t.Fatal(err)
+	}
+	for _, force := range []bool{false, true} {
+		store := &concurrentDeletes{Store: base.store}
+		store.both.Add(2)
+		servers := []*harness{serve(t, base.service, store, Options{}), serve(t, base.service, store, Options{})}
+		answers := make([]answer, len(servers))
+		var calls sync.WaitGroup
+		for i, h := range servers {
+			calls.Go(func() {
+				answers[i] = h.do("admin", "DELETE", fmt.Sprintf("/v1/keys/%s?force=%v", adminKeyID(h), force), nil)
+			})
+		}
+		calls.Wait()
+		refused, left := 0, 0
+		for i, a := range answers {
+			switch {
+			case a.status == http.StatusConflict && a.reason() == "LAST_ADMIN_KEY":
+				refused++
+			case a.status != http.StatusOK:
+				t.Errorf("revoke with force = %v: %d %s, want 200, or 409 with LAST_ADMIN_KEY", force, a.status, a.raw)
+			}
+			if servers[i].do("admin", "GET", "/v1/keys", nil).status == http.StatusOK {
+				left++
+			}
+		}
+		if want := !force; refused > 0 != want || left > 0 != want || refused != left {
+			t.Errorf("revoke with force = %v: %d of 2 calls refused, %d keys left; want at least one without force, and none with it", force, refused, left)
+		}
+		for _, h := range servers {
+			_ = base.store.DeleteAPIKey(t.Context(), adminKeyID(h))
+		}
+	}
+}
+
+// adminKeyID returns the id of the admin key of h.
+func adminKeyID(h *harness) string {
+	return auth.KeyFrom(secret.Text(h.keys["admin"]), "", nil, tokenNow).ID
+}
+
+// concurrentDeletes is a store whose first two calls of DeleteAPIKey begin together.
+type concurrentDeletes struct {
+	leaderboard.Store
+	both sync.WaitGroup
+}
+
+func (s *concurrentDeletes) DeleteAPIKey(ctx context.Context, id string) error {
+	s.both.Done()
+	s.both.Wait()
+	return s.Store.DeleteAPIKey(ctx, id)
 }
 
 // While the store is unavailable, a call with a key that is not cached fails with 503,
