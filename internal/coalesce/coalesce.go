@@ -21,7 +21,8 @@ import (
 type Group[K comparable, T any] struct {
 	// Call handles a batch of requests for one key. If it returns an error other than
 	// [leaderboard.ErrUnavailable], each request of the batch is retried alone. One
-	// faulty request therefore does not fail the others.
+	// faulty request therefore does not fail the others. The context has the values of the
+	// first request of the batch, and is not done when that of the request is.
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch is the largest number of requests in one call. Zero means no limit.
 	MaxBatch int
@@ -31,6 +32,7 @@ type Group[K comparable, T any] struct {
 }
 
 type request[T any] struct {
+	ctx   context.Context // the caller's
 	value T
 	done  chan error
 }
@@ -39,14 +41,14 @@ type request[T any] struct {
 // or of the retry of value alone. If ctx is done before the call ends, Do returns the
 // error of ctx, but the call still takes place.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
-	r := request[T]{value, make(chan error, 1)}
+	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()
 	if g.waiting == nil {
 		g.waiting = map[K][]request[T]{}
 	}
 	waiting, busy := g.waiting[key]
 	if g.waiting[key] = append(waiting, r); !busy {
-		go g.run(context.WithoutCancel(ctx), key)
+		go g.run(key)
 	}
 	g.mu.Unlock()
 	select {
@@ -58,7 +60,7 @@ func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 }
 
 // run handles the waiting requests for key until none is left.
-func (g *Group[K, T]) run(ctx context.Context, key K) {
+func (g *Group[K, T]) run(key K) {
 	for {
 		g.mu.Lock()
 		batch := g.waiting[key]
@@ -76,10 +78,10 @@ func (g *Group[K, T]) run(ctx context.Context, key K) {
 		for i, r := range batch {
 			values[i] = r.value
 		}
-		err := g.Call(ctx, key, values)
+		err := g.Call(context.WithoutCancel(batch[0].ctx), key, values)
 		for i, r := range batch {
 			if len(batch) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
-				r.done <- g.Call(ctx, key, values[i:i+1])
+				r.done <- g.Call(context.WithoutCancel(r.ctx), key, values[i:i+1])
 			} else {
 				r.done <- err
 			}

@@ -101,6 +101,32 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 	})
 }
 
+// A trace is a value of the context. It must be that of a request of the batch, not of the
+// request that found the key idle.
+func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type caller struct{}
+		var callers []any
+		g := &Group[string, int]{Call: func(ctx context.Context, _ string, batch []int) error {
+			time.Sleep(time.Second)
+			callers = append(callers, ctx.Value(caller{}))
+			if len(batch) > 1 {
+				return errors.New("faulty")
+			}
+			return nil
+		}}
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() { _ = g.Do(context.WithValue(t.Context(), caller{}, i), "key", i) })
+			synctest.Wait()
+		}
+		wg.Wait()
+		if diff := gocmp.Diff([]any{0, 1, 1, 2}, callers); diff != "" {
+			t.Errorf("callers (-want +got), with two calls alone after a batch fails:\n%s", diff)
+		}
+	})
+}
+
 func TestCallContinuesAfterItsCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}

@@ -10,7 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Index returns a rank index that measures the calls of x, with metrics of reg.
+// Index returns a rank index that measures and traces the calls of x, with metrics of
+// reg.
 func Index(x leaderboard.Index, reg prometheus.Registerer) leaderboard.Index {
 	return &index{inner: x, calls: newCalls(reg, "index", "rank index")}
 }
@@ -25,46 +26,55 @@ func (o *index) Synced() bool { return o.inner.Synced() }
 func (o *index) Close() error { return o.inner.Close() }
 
 func (o *index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
-	defer o.calls.measure("Standings")(&err)
+	ctx, call := o.calls.begin(ctx, "Standings", l.Board)
+	defer call.end(&err)
 	return o.inner.Standings(ctx, l, users)
 }
 
 func (o *index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
-	defer o.calls.measure("Page")(&err)
+	ctx, call := o.calls.begin(ctx, "Page", l.Board)
+	defer call.end(&err)
 	return o.inner.Page(ctx, l, position, n)
 }
 
 func (o *index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
-	defer o.calls.measure("PageAfter")(&err)
+	ctx, call := o.calls.begin(ctx, "PageAfter", l.Board)
+	defer call.end(&err)
 	return o.inner.PageAfter(ctx, l, after, n)
 }
 
 func (o *index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
-	defer o.calls.measure("Around")(&err)
+	ctx, call := o.calls.begin(ctx, "Around", l.Board)
+	defer call.end(&err)
 	return o.inner.Around(ctx, l, user, above, below)
 }
 
 func (o *index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) (_ []leaderboard.Counts, _ leaderboard.View, err error) {
-	defer o.calls.measure("Count")(&err)
+	ctx, call := o.calls.begin(ctx, "Count", l.Board)
+	defer call.end(&err)
 	return o.inner.Count(ctx, l, keys)
 }
 
 func (o *index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) (err error) {
-	defer o.calls.measure("Update")(&err)
+	ctx, call := o.calls.begin(ctx, "Update", s.Board)
+	defer call.end(&err)
 	return o.inner.Update(ctx, s, at, entries)
 }
 
 func (o *index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
-	defer o.calls.measure("Rebuild")(&err)
+	ctx, call := o.calls.begin(ctx, "Rebuild", s.Board)
+	defer call.end(&err)
 	return o.inner.Rebuild(ctx, b, s, at, entries)
 }
 
 func (o *index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (_ bool, err error) {
-	defer o.calls.measure("Loaded")(&err)
+	ctx, call := o.calls.begin(ctx, "Loaded", s.Board)
+	defer call.end(&err)
 	return o.inner.Loaded(ctx, s)
 }
 
 func (o *index) Drop(ctx context.Context, s leaderboard.SeasonKey) (err error) {
-	defer o.calls.measure("Drop")(&err)
+	ctx, call := o.calls.begin(ctx, "Drop", s.Board)
+	defer call.end(&err)
 	return o.inner.Drop(ctx, s)
 }

@@ -1,4 +1,4 @@
-// Package observe measures the calls of a [leaderboard.Store] and a
+// Package observe measures and traces the calls of a [leaderboard.Store] and a
 // [leaderboard.Index]. Its decorators keep the contract of what they wrap.
 package observe
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -55,15 +56,18 @@ func outcome(err error) string {
 	return failed
 }
 
-// calls measures the calls of one contract.
+// calls measures the calls of one contract, and traces those that a sampled request
+// causes.
 type calls struct {
-	seconds *prometheus.HistogramVec
-	running *prometheus.GaugeVec
+	subsystem string
+	seconds   *prometheus.HistogramVec
+	running   *prometheus.GaugeVec
 }
 
 func newCalls(reg prometheus.Registerer, subsystem, contract string) calls {
 	f := promauto.With(reg)
 	return calls{
+		subsystem: subsystem,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "call_seconds",
 			Help:    "Time of a call of the " + contract + ", by method and outcome. A call that returns a sequence lasts until its caller has read it.",
@@ -76,24 +80,46 @@ func newCalls(reg prometheus.Registerer, subsystem, contract string) calls {
 	}
 }
 
-// measure begins a call. The caller must call the returned function when the call ends,
-// with a pointer to its error.
-func (c calls) measure(method string) func(*error) {
-	running := c.running.WithLabelValues(method)
-	running.Inc()
-	begun := time.Now()
-	return func(err *error) {
-		running.Dec()
-		c.seconds.WithLabelValues(method, outcome(*err)).Observe(time.Since(begun).Seconds())
+// call is a call in progress.
+type call struct {
+	calls
+	method string
+	begun  time.Time
+	span   trace.Span // nil if the call is not traced
+}
+
+// begin begins a call about a board, or about no board in particular. The caller must
+// pass the returned context on, and call end when the call ends.
+func (c calls) begin(ctx context.Context, method string, board leaderboard.BoardID) (context.Context, call) {
+	running := call{calls: c, method: method, begun: time.Now()}
+	c.running.WithLabelValues(method).Inc()
+	if tracer := Tracer(ctx); tracer != nil {
+		ctx, running.span = tracer.Start(ctx, c.subsystem+"."+method)
+		if board != "" {
+			running.span.SetAttributes(BoardAttribute(board))
+		}
+	}
+	return ctx, running
+}
+
+// end ends a call with the error that err points to.
+func (c call) end(err *error) {
+	c.calls.running.WithLabelValues(c.method).Dec()
+	c.seconds.WithLabelValues(c.method, outcome(*err)).Observe(time.Since(c.begun).Seconds())
+	if c.span != nil {
+		Fail(c.span, *err)
+		c.span.End()
 	}
 }
 
-// sequence returns seq as a call that begins when its caller begins to read.
-func sequence[T any](c calls, method string, seq iter.Seq2[T, error]) iter.Seq2[T, error] {
+// sequence returns the sequence that open returns, as a call that begins when its caller
+// begins to read.
+func sequence[T any](ctx context.Context, c calls, method string, board leaderboard.BoardID, open func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var err error
-		defer c.measure(method)(&err)
-		for v, e := range seq {
+		ctx, running := c.begin(ctx, method, board)
+		defer running.end(&err)
+		for v, e := range open(ctx) {
 			if e != nil {
 				err = e
 			}

@@ -154,7 +154,7 @@ func TestOutcomes(t *testing.T) {
 		if _, err := s.Board(t.Context(), "b"); !errors.Is(err, tt.err) {
 			t.Errorf("Board returned %v, want %v", err, tt.err)
 		}
-		if _, err := s.Apply(t.Context(), nil, nil); err != nil {
+		if _, err := s.Apply(t.Context(), &leaderboard.Board{}, nil); err != nil {
 			t.Errorf("Apply returned %v, want no error: only one of its results failed", err)
 		}
 		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // to its error

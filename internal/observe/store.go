@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Store returns a store that measures the calls of s, with metrics of reg. An Apply has
-// the outcome of its first result that failed.
+// Store returns a store that measures and traces the calls of s, with metrics of reg. An
+// Apply has the outcome of its first result that failed.
 func Store(s leaderboard.Store, reg prometheus.Registerer) leaderboard.Store {
 	return &store{inner: s, calls: newCalls(reg, "store", "store")}
 }
@@ -25,7 +25,8 @@ func (o *store) Close() error { return o.inner.Close() }
 
 func (o *store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	var measured error
-	defer o.calls.measure("Apply")(&measured)
+	ctx, call := o.calls.begin(ctx, "Apply", b.ID)
+	defer call.end(&measured)
 	report, err := o.inner.Apply(ctx, b, results)
 	measured = err
 	for _, result := range report.Outcomes {
@@ -37,157 +38,185 @@ func (o *store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 }
 
 func (o *store) CreateBoard(ctx context.Context, b leaderboard.Board) (err error) {
-	defer o.calls.measure("CreateBoard")(&err)
+	ctx, call := o.calls.begin(ctx, "CreateBoard", b.ID)
+	defer call.end(&err)
 	return o.inner.CreateBoard(ctx, b)
 }
 
 func (o *store) Board(ctx context.Context, id leaderboard.BoardID) (_ leaderboard.Board, err error) {
-	defer o.calls.measure("Board")(&err)
+	ctx, call := o.calls.begin(ctx, "Board", id)
+	defer call.end(&err)
 	return o.inner.Board(ctx, id)
 }
 
 func (o *store) Boards(ctx context.Context) (_ []leaderboard.Board, err error) {
-	defer o.calls.measure("Boards")(&err)
+	ctx, call := o.calls.begin(ctx, "Boards", "")
+	defer call.end(&err)
 	return o.inner.Boards(ctx)
 }
 
 func (o *store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (_ leaderboard.Board, err error) {
-	defer o.calls.measure("AmendBoard")(&err)
+	ctx, call := o.calls.begin(ctx, "AmendBoard", id)
+	defer call.end(&err)
 	return o.inner.AmendBoard(ctx, id, change)
 }
 
 func (o *store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) (err error) {
-	defer o.calls.measure("DeleteBoard")(&err)
+	ctx, call := o.calls.begin(ctx, "DeleteBoard", id)
+	defer call.end(&err)
 	return o.inner.DeleteBoard(ctx, id, at)
 }
 
 func (o *store) Result(ctx context.Context, key leaderboard.ResultKey) (_ leaderboard.Record, err error) {
-	defer o.calls.measure("Result")(&err)
+	ctx, call := o.calls.begin(ctx, "Result", key.Board)
+	defer call.end(&err)
 	return o.inner.Result(ctx, key)
 }
 
 func (o *store) Results(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
-	return sequence(o.calls, "Results", o.inner.Results(ctx, s, user))
+	return sequence(ctx, o.calls, "Results", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.MatchResult, error] {
+		return o.inner.Results(ctx, s, user)
+	})
 }
 
 func (o *store) Users(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
-	return sequence(o.calls, "Users", o.inner.Users(ctx, s))
+	return sequence(ctx, o.calls, "Users", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.UserID, error] { return o.inner.Users(ctx, s) })
 }
 
 func (o *store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
-	return sequence(o.calls, "UnregisteredUsers", o.inner.UnregisteredUsers(ctx))
+	return sequence(ctx, o.calls, "UnregisteredUsers", "", func(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
+		return o.inner.UnregisteredUsers(ctx)
+	})
 }
 
 func (o *store) Entry(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID) (_ leaderboard.Entry, err error) {
-	defer o.calls.measure("Entry")(&err)
+	ctx, call := o.calls.begin(ctx, "Entry", s.Board)
+	defer call.end(&err)
 	return o.inner.Entry(ctx, s, user)
 }
 
 func (o *store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
-	return sequence(o.calls, "Entries", o.inner.Entries(ctx, l, after))
+	return sequence(ctx, o.calls, "Entries", l.Board, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return o.inner.Entries(ctx, l, after) })
 }
 
 func (o *store) Scan(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
-	return sequence(o.calls, "Scan", o.inner.Scan(ctx, s))
+	return sequence(ctx, o.calls, "Scan", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return o.inner.Scan(ctx, s) })
 }
 
 func (o *store) OrphanRows(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
-	return sequence(o.calls, "OrphanRows", o.inner.OrphanRows(ctx, s))
+	return sequence(ctx, o.calls, "OrphanRows", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] { return o.inner.OrphanRows(ctx, s) })
 }
 
 func (o *store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (_ leaderboard.Change, err error) {
-	defer o.calls.measure("Recount")(&err)
+	ctx, call := o.calls.begin(ctx, "Recount", b.ID)
+	defer call.end(&err)
 	return o.inner.Recount(ctx, b, season, user)
 }
 
 func (o *store) SetBan(ctx context.Context, ban leaderboard.Ban) (_ []leaderboard.Change, err error) {
-	defer o.calls.measure("SetBan")(&err)
+	ctx, call := o.calls.begin(ctx, "SetBan", ban.Board)
+	defer call.end(&err)
 	return o.inner.SetBan(ctx, ban)
 }
 
 func (o *store) UserBans(ctx context.Context, user leaderboard.UserID) (_ []leaderboard.Ban, err error) {
-	defer o.calls.measure("UserBans")(&err)
+	ctx, call := o.calls.begin(ctx, "UserBans", "")
+	defer call.end(&err)
 	return o.inner.UserBans(ctx, user)
 }
 
 func (o *store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
-	return sequence(o.calls, "Bans", o.inner.Bans(ctx, after))
+	return sequence(ctx, o.calls, "Bans", "", func(ctx context.Context) iter.Seq2[leaderboard.Ban, error] { return o.inner.Bans(ctx, after) })
 }
 
 func (o *store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
-	return sequence(o.calls, "BansEnding", o.inner.BansEnding(ctx, before))
+	return sequence(ctx, o.calls, "BansEnding", "", func(ctx context.Context) iter.Seq2[leaderboard.Ban, error] { return o.inner.BansEnding(ctx, before) })
 }
 
 func (o *store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) (_ []leaderboard.Change, err error) {
-	defer o.calls.measure("Erase")(&err)
+	ctx, call := o.calls.begin(ctx, "Erase", "")
+	defer call.end(&err)
 	return o.inner.Erase(ctx, user, at)
 }
 
 func (o *store) UserSeasons(ctx context.Context, user leaderboard.UserID) (_ []leaderboard.SeasonKey, err error) {
-	defer o.calls.measure("UserSeasons")(&err)
+	ctx, call := o.calls.begin(ctx, "UserSeasons", "")
+	defer call.end(&err)
 	return o.inner.UserSeasons(ctx, user)
 }
 
 func (o *store) Seasons(ctx context.Context, id leaderboard.BoardID) (_ []leaderboard.SeasonRecord, err error) {
-	defer o.calls.measure("Seasons")(&err)
+	ctx, call := o.calls.begin(ctx, "Seasons", id)
+	defer call.end(&err)
 	return o.inner.Seasons(ctx, id)
 }
 
 func (o *store) Season(ctx context.Context, s leaderboard.SeasonKey) (_ leaderboard.SeasonRecord, err error) {
-	defer o.calls.measure("Season")(&err)
+	ctx, call := o.calls.begin(ctx, "Season", s.Board)
+	defer call.end(&err)
 	return o.inner.Season(ctx, s)
 }
 
 func (o *store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment) (_ leaderboard.SeasonRecord, err error) {
-	defer o.calls.measure("Seal")(&err)
+	ctx, call := o.calls.begin(ctx, "Seal", b.ID)
+	defer call.end(&err)
 	return o.inner.Seal(ctx, b, season, amendment)
 }
 
 func (o *store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment) (_ leaderboard.SeasonRecord, err error) {
-	defer o.calls.measure("Amend")(&err)
+	ctx, call := o.calls.begin(ctx, "Amend", b.ID)
+	defer call.end(&err)
 	return o.inner.Amend(ctx, b, season, amendment)
 }
 
 func (o *store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (_ []leaderboard.Standing, _ int64, err error) {
-	defer o.calls.measure("FinalStandings")(&err)
+	ctx, call := o.calls.begin(ctx, "FinalStandings", l.Board)
+	defer call.end(&err)
 	return o.inner.FinalStandings(ctx, l, position, n)
 }
 
 func (o *store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (_ leaderboard.Standing, err error) {
-	defer o.calls.measure("FinalStanding")(&err)
+	ctx, call := o.calls.begin(ctx, "FinalStanding", l.Board)
+	defer call.end(&err)
 	return o.inner.FinalStanding(ctx, l, user)
 }
 
 func (o *store) DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, at time.Time) (err error) {
-	defer o.calls.measure("DeleteSeason")(&err)
+	ctx, call := o.calls.begin(ctx, "DeleteSeason", s.Board)
+	defer call.end(&err)
 	return o.inner.DeleteSeason(ctx, s, at)
 }
 
 func (o *store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) (err error) {
-	defer o.calls.measure("PutAPIKey")(&err)
+	ctx, call := o.calls.begin(ctx, "PutAPIKey", "")
+	defer call.end(&err)
 	return o.inner.PutAPIKey(ctx, k)
 }
 
 func (o *store) APIKey(ctx context.Context, hash [32]byte) (_ leaderboard.APIKey, err error) {
-	defer o.calls.measure("APIKey")(&err)
+	ctx, call := o.calls.begin(ctx, "APIKey", "")
+	defer call.end(&err)
 	return o.inner.APIKey(ctx, hash)
 }
 
 func (o *store) APIKeys(ctx context.Context) (_ []leaderboard.APIKey, err error) {
-	defer o.calls.measure("APIKeys")(&err)
+	ctx, call := o.calls.begin(ctx, "APIKeys", "")
+	defer call.end(&err)
 	return o.inner.APIKeys(ctx)
 }
 
 func (o *store) DeleteAPIKey(ctx context.Context, id string) (err error) {
-	defer o.calls.measure("DeleteAPIKey")(&err)
+	ctx, call := o.calls.begin(ctx, "DeleteAPIKey", "")
+	defer call.end(&err)
 	return o.inner.DeleteAPIKey(ctx, id)
 }
 
 func (o *store) AppendAct(ctx context.Context, a leaderboard.Act) (err error) {
-	defer o.calls.measure("AppendAct")(&err)
+	ctx, call := o.calls.begin(ctx, "AppendAct", "")
+	defer call.end(&err)
 	return o.inner.AppendAct(ctx, a)
 }
 
 func (o *store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
-	return sequence(o.calls, "Acts", o.inner.Acts(ctx, after))
+	return sequence(ctx, o.calls, "Acts", "", func(ctx context.Context) iter.Seq2[leaderboard.Act, error] { return o.inner.Acts(ctx, after) })
 }

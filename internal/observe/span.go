@@ -1,0 +1,43 @@
+package observe
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Instrumentation is the name under which this module records spans.
+const Instrumentation = "github.com/open-leaderboard/leaderboard"
+
+// Tracer returns the tracer of the span of ctx, which is the parent of the spans that the
+// tracer starts with ctx. It returns nil if ctx has no span, or if the span is not
+// sampled. So work that no sampled request caused has no spans, and costs nothing.
+func Tracer(ctx context.Context) trace.Tracer {
+	span := trace.SpanFromContext(ctx)
+	if !span.SpanContext().IsSampled() {
+		return nil
+	}
+	return span.TracerProvider().Tracer(Instrumentation)
+}
+
+// Fail marks span as failed if err is a fault of a server: not if err is nil, a refusal
+// or the end of the caller's wait. The span does not have the text of err, which may
+// name a user.
+func Fail(span trace.Span, err error) {
+	result := outcome(err)
+	span.SetAttributes(attribute.String("outcome", result))
+	switch result {
+	case timeout, unavailable, failed:
+		span.SetStatus(codes.Error, result)
+	}
+}
+
+// BoardAttribute returns the attribute of spans that names a board. No attribute names a
+// user.
+func BoardAttribute(id leaderboard.BoardID) attribute.KeyValue {
+	return attribute.String("leaderboard.board", string(id))
+}
