@@ -12,5 +12,11 @@ func (o Options) WithTopicPoll(interval time.Duration) Options {
 	return o
 }
 
+// WithLagPoll returns o with another interval at which a session measures its lag.
+func (o Options) WithLagPoll(interval time.Duration) Options {
+	o.lagPoll = interval
+	return o
+}
+
 // MaxWaiting is the number of messages of a partition that may wait for their boards.
 const MaxWaiting = maxWaiting

@@ -16,8 +16,10 @@ type metrics struct {
 	misplaced    prometheus.Counter
 	offsetResets prometheus.Counter
 	applyTime    prometheus.Histogram
+	visible      prometheus.Histogram
 	batch        prometheus.Histogram
 	delay        *prometheus.GaugeVec
+	lag          *prometheus.GaugeVec
 	partitions   prometheus.Gauge
 }
 
@@ -41,10 +43,14 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help: "Partitions whose offset was reset to the oldest message because the committed offset had expired or the topic was recreated."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
 			Help: "Time from reading a batch until its outcomes are reported.", Buckets: observe.SecondsBuckets()}),
+		visible: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "visible_seconds",
+			Help: "Time from receiving a result to its rank being visible, for results that this consumer applied. It compares the clocks of two machines.", Buckets: observe.SecondsBuckets()}),
 		batch: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "batch_results",
 			Help: "Messages in a batch.", Buckets: prometheus.ExponentialBuckets(1, 2, 12)}),
 		delay: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "delay_seconds",
 			Help: "Age of the first message of the last batch when the batch was read, by topic."}, []string{"topic"}),
+		lag: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "lag_messages",
+			Help: "Messages of this consumer's partitions whose offsets are not committed yet, by topic."}, []string{"topic"}),
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
 	}

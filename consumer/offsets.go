@@ -24,22 +24,12 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return fmt.Errorf("consumer: offsets: %w", err)
 	}
-	claimsAt := func(offset int64) map[string]map[int32]int64 {
-		request := map[string]map[int32]int64{}
-		for topic, partitions := range s.Claims() {
-			request[topic] = map[int32]int64{}
-			for _, p := range partitions {
-				request[topic][p] = offset
-			}
-		}
-		return request
-	}
 	committed, err := admin.ListConsumerGroupOffsets(h.o.Group, s.Claims())
 	if err != nil {
 		return fmt.Errorf("consumer: committed offsets: %w", err)
 	}
-	oldest, oldestErr := admin.ListOffsets(claimsAt(sarama.OffsetOldest), nil)
-	newest, newestErr := admin.ListOffsets(claimsAt(sarama.OffsetNewest), nil)
+	oldest, oldestErr := admin.ListOffsets(claimsAt(s, sarama.OffsetOldest), nil)
+	newest, newestErr := admin.ListOffsets(claimsAt(s, sarama.OffsetNewest), nil)
 	for topic, partitions := range s.Claims() {
 		for _, p := range partitions {
 			id := h.topics[topic]

@@ -48,6 +48,8 @@ type Options struct {
 	// topicPoll is the interval at which a session looks for new and recreated
 	// topics. Default 30s; tests set less.
 	topicPoll time.Duration
+	// lagPoll is the interval at which a session measures its lag.
+	lagPoll time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -58,6 +60,7 @@ func (o Options) withDefaults() Options {
 	o.StuckAfter = cmp.Or(o.StuckAfter, 2*time.Minute)
 	o.BoardWait = cmp.Or(o.BoardWait, 30*time.Second)
 	o.topicPoll = cmp.Or(o.topicPoll, 30*time.Second)
+	o.lagPoll = cmp.Or(o.lagPoll, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -61,6 +61,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	if err := h.resetInvalidOffsets(s); err != nil {
 		h.o.Log.Warn("cannot compare committed offsets with the log", "err", err)
 	}
+	go h.measureLag(s)
 	return nil
 }
 
@@ -68,6 +69,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 // commit: sarama commits the marked offsets after Cleanup returns.
 func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
+	h.metrics.lag.Reset()
 	*h.ended = context.Cause(s.Context())
 	return nil
 }
@@ -102,6 +104,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 			cancel(fmt.Errorf("batch at offset %d: %w", items[0].message.Offset, err))
 			break
 		}
+		h.measureVisible(items)
 		done := waits.keep(items, h.o.BoardWait)
 		applied <- progress{done, waits.next(last)}
 	}

@@ -189,6 +189,7 @@ type metrics struct {
 	calm    slog.Level // of calls without a fault of the server
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
+	visible *prometheus.HistogramVec
 	panics  prometheus.Counter
 }
 
@@ -209,6 +210,11 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 		running: f.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "running_calls",
 			Help: "Calls in progress, by method.",
+		}, []string{"method"}),
+		visible: f.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "leaderboard", Subsystem: "api", Name: "visible_seconds",
+			Help:    "Time from a submit to its results being visible, by method. A result that is not applied in time counts with the time that its call waited.",
+			Buckets: observe.SecondsBuckets(),
 		}, []string{"method"}),
 		panics: f.NewCounter(prometheus.CounterOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "panics_total",

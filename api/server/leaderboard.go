@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	receipts, err := s.submit(req.GetNoWait())(ctx, &b, []leaderboard.MatchResult{result})
+	receipts, err := s.submit(ctx, "SubmitScore", req.GetNoWait(), &b, []leaderboard.MatchResult{result})
 	if err != nil {
 		return nil, err
 	}
@@ -117,13 +118,20 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 	return result, err
 }
 
-// submit returns the service's method for new results. With noWait, it is Accept, which
-// does not wait until the results are applied; otherwise it is Submit.
-func (s *Server) submit(noWait bool) func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+// submit passes new results to the service, for a method of the API. Unless noWait is
+// true, it waits until the results are applied, and measures that time.
+func (s *Server) submit(ctx context.Context, method string, noWait bool, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	if noWait {
-		return s.service.Accept
+		return s.service.Accept(ctx, b, results)
 	}
-	return s.service.Submit
+	begun := time.Now()
+	receipts, err := s.service.Submit(ctx, b, results)
+	if slices.ContainsFunc(receipts, func(r ranking.Receipt) bool {
+		return r.Err == nil && (r.Status == leaderboard.Applied || r.Status == leaderboard.Accepted)
+	}) {
+		s.metrics.visible.WithLabelValues(method).Observe(time.Since(begun).Seconds())
+	}
+	return receipts, err
 }
 
 // succeeded reports whether a result is stored, and counts or has a higher revision that
@@ -194,7 +202,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	if len(results) == 0 {
 		return res, nil
 	}
-	receipts, err := s.submit(req.GetNoWait())(ctx, &b, results)
+	receipts, err := s.submit(ctx, "BatchSubmitScores", req.GetNoWait(), &b, results)
 	if err != nil {
 		return nil, err
 	}

@@ -77,16 +77,18 @@ func TestProbes(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"secret-user","points":1}`)
+	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // is not measured until it is visible
 	h.do("read", "GET", "/v1/scores/nobody", nil)
 	if _, err := h.client().ListBoards(h.as("read"), &pb.ListBoardsRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	raw := h.do("", "GET", "/metrics", nil).raw
 	for _, line := range []string{
-		`leaderboard_api_call_seconds_count{code="OK",method="SubmitScore"} 1`,
+		`leaderboard_api_call_seconds_count{code="OK",method="SubmitScore"} 2`,
 		`leaderboard_api_call_seconds_count{code="NotFound",method="GetUserScore"} 1`,
 		`leaderboard_api_call_seconds_count{code="OK",method="ListBoards"} 1`,
 		`leaderboard_api_running_calls{method="SubmitScore"} 0`,
+		`leaderboard_api_visible_seconds_count{method="SubmitScore"} 1`,
 	} {
 		if !strings.Contains(raw, line+"\n") {
 			t.Errorf("/metrics has no line %s:\n%s", line, raw)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -49,6 +50,9 @@ type Options struct {
 	// Hints is the number of users' sort keys that a process caches. With several
 	// shards, a cached sort key saves a round trip. Default 65,536.
 	Hints int
+	// Registerer receives the metrics of the servers and the connections. If it is nil,
+	// there are none.
+	Registerer prometheus.Registerer
 }
 
 const (
@@ -80,6 +84,7 @@ type Index struct {
 	ctx        context.Context // done after Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
+	metrics    metrics
 }
 
 var _ leaderboard.Index = (*Index)(nil)
@@ -107,6 +112,10 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 		x.background.Go(x.inspectUntilFit)
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("redis: open: %w", err), x.Close())
+	}
+	if o.Registerer != nil {
+		x.register(o.Registerer)
+		x.background.Go(x.pollServers)
 	}
 	return x, nil
 }

@@ -37,6 +37,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	if s.kafka, err = kafkaOptions(&c.Kafka); err != nil {
 		return err
 	}
+	options.Registerer = s.metrics
 	s.warnOfPasswords(ctx)
 	store, err := cql.Open(ctx, options)
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	}
 	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
-	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix})
+	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics})
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *server) openLog(index leaderboard.Index) error {
 		return err
 	}
 	s.closeLater(p.Close)
-	options := ranking.Options{Log: s.log}
+	options := ranking.Options{Log: s.log, Registerer: s.metrics}
 	var submitter *producer.Submitter
 	if c.Has(config.RoleAPI) {
 		submitter = producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)

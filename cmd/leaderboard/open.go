@@ -80,7 +80,7 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 		return s, err
 	}
 	s.metrics = prometheus.NewRegistry()
-	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if c.Distributed() {
 		err = s.openDistributed(ctx)
 	} else {
@@ -105,7 +105,7 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 // openEmbedded opens the store in the data folder and creates an empty index.
 func (s *server) openEmbedded() error {
 	c := s.config
-	store, err := pebble.Open(c.Data, pebble.Options{CacheBytes: int64(c.CacheBytes)})
+	store, err := pebble.Open(c.Data, pebble.Options{CacheBytes: int64(c.CacheBytes), Registerer: s.metrics})
 	if err != nil {
 		return fmt.Errorf("%w; --data names the folder", err)
 	}
@@ -114,7 +114,7 @@ func (s *server) openEmbedded() error {
 	s.warnOfWide(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
 	s.backup = s.backups.make
-	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log})
+	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log, Registerer: s.metrics})
 	s.closeLater(s.finishWrites)
 	return nil
 }

@@ -196,6 +196,7 @@ func (v *view) about(seen leaderboard.View) About {
 func (r *Reader) aboutStore(v *view) About {
 	about := v.about(leaderboard.View{AsOf: leaderboard.Truncate(r.now())})
 	about.Degraded = true
+	r.metrics.degradedReads.Inc()
 	return about
 }
 

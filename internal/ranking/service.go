@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -34,6 +36,8 @@ type Options struct {
 	// NewMatchID returns the id of a result that was submitted without one. The
 	// default returns random ids of 128 bits.
 	NewMatchID func() leaderboard.MatchID
+	// Registerer receives the metrics of the service. By default they are discarded.
+	Registerer prometheus.Registerer
 }
 
 // Service combines the parts of the service over one store and one index. It is safe
@@ -60,6 +64,8 @@ type shared struct {
 	now   func() time.Time
 	log   *slog.Logger
 
+	metrics *metrics
+
 	newEnd chan struct{} // receives a value after a ban with an end was stored
 }
 
@@ -73,6 +79,9 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
 	if o.NewMatchID == nil {
 		o.NewMatchID = func() leaderboard.MatchID { return leaderboard.MatchID(rand.Text()) }
 	}
@@ -82,7 +91,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	hub := newHub()
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
-		hub: hub, tasks: tasks, now: o.Now, log: o.Log,
+		hub: hub, tasks: tasks, now: o.Now, log: o.Log, metrics: newMetrics(o.Registerer),
 		newEnd: make(chan struct{}, 1),
 	}
 	reader := newReader(common)
@@ -109,8 +118,10 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 	if err != nil {
 		return err
 	}
+	census := newCensus()
 	for i := range boards {
 		b := &boards[i]
+		census.boards[b.Policy]++
 		seasons, err := s.store.Seasons(ctx, b.ID)
 		if err != nil {
 			return err
@@ -129,9 +140,14 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 				}
 				return err
 			}
+			// The read may fail although the season was loaded a moment ago.
+			if _, seen, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: r.SeasonKey}, 1, 1); err == nil {
+				census.add(b, seen)
+			}
 		}
 	}
 	s.ready.Store(true)
+	s.metrics.setFilled(census)
 	return nil
 }
 
@@ -150,6 +166,8 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	for {
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "sweep failed", "err", err)
+		} else if err == nil {
+			s.metrics.swept.SetToCurrentTime()
 		}
 		if err := s.Load(ctx, nil); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "rank index not filled", "err", err)

@@ -53,15 +53,26 @@ type VerifyReport struct {
 // then recomputes the index or the final standings.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, found func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
+	unrepaired := map[DifferenceKind]int64{}
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
 		return report, err
 	}
 	err = sel.eachSeason(ctx, v.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		report.Seasons++
-		c := &check{Verifier: v, b: b, key: key, repair: repair, progress: progress, found: found, report: &report}
+		c := &check{Verifier: v, b: b, key: key, repair: repair, progress: progress, report: &report}
+		c.found = func(d Difference) error {
+			if !d.Repaired {
+				unrepaired[d.Kind]++
+			}
+			return found(d)
+		}
 		return c.run(ctx, unregistered[key])
 	})
+	if err == nil {
+		v.metrics.setDifferences(unrepaired)
+		v.metrics.verified.SetToCurrentTime()
+	}
 	return report, err
 }
 

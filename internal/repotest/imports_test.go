@@ -81,7 +81,7 @@ func TestImportsPointInward(t *testing.T) {
 		"internal/kafka":      {"."},
 		"internal/repotest":   {},
 		"storage/storagetest": {"."},
-		"storage/pebble":      {"."},
+		"storage/pebble":      {".", "internal/observe"},
 		"storage/cql":         {".", "schema", "internal/coalesce"},
 		"schema":              {"."},
 		"cache/cachetest":     {"."},

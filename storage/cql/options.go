@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/schema"
@@ -63,6 +64,10 @@ type Options struct {
 	// cached user, the cost of a new result does not depend on the number of earlier
 	// results. Default 100,000; a negative number disables the cache.
 	CacheUsers int
+	// Registerer receives the metrics of the driver. If it is nil, there are none.
+	Registerer prometheus.Registerer
+
+	metrics *metrics // of the session of a Store
 }
 
 func (o *Options) complete() error {
@@ -146,6 +151,9 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	}
 	attempts := &attempts{}
 	cfg.ConnectObserver = attempts
+	if o.metrics != nil {
+		o.metrics.observe(cfg)
+	}
 	gs, err := cfg.CreateSession()
 	if err != nil {
 		if rejected := o.rejected(attempts.last()); rejected != nil {
@@ -239,6 +247,7 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
 	cfg.Logger = quiet{}
+	cfg.Dialer = dialer{o}
 	o.secure(cfg)
 	return cfg, nil
 }

@@ -30,7 +30,7 @@ type tlsDialer struct{ o *Options }
 func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.DialedHost, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.o.ConnectTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host.ConnectAddressAndPort())
+	conn, err := d.o.dial(ctx, "tcp", host.ConnectAddressAndPort())
 	if err != nil {
 		return nil, err
 	}

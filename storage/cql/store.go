@@ -53,6 +53,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	if o.Registerer != nil {
+		o.metrics = newMetrics(o.Registerer)
+	}
 	gs, err := o.connect(o.Keyspace)
 	if err != nil {
 		return nil, err

@@ -3,9 +3,11 @@ package pebble
 import (
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // guardFS is the file system that an open store uses. If a write in the store's directory
@@ -25,10 +27,12 @@ type guardFS struct {
 	disk  bool        // the files are on a real disk, not in memory
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error)
+
+	syncSeconds prometheus.Histogram
 }
 
 func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
-	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail}
+	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail, syncSeconds: newSyncSeconds()}
 }
 
 // hide sets the permissions of a new file: only its owner may read and write it. It
@@ -70,11 +74,11 @@ func (g *guardFS) check(inDir bool, err error) error {
 
 func (g *guardFS) holds(name string) bool { return g.PathDir(name) == g.dir }
 
-func (g *guardFS) file(f vfs.File, inDir bool, err error) (vfs.File, error) {
+func (g *guardFS) file(f vfs.File, name string, inDir bool, err error) (vfs.File, error) {
 	if err := g.check(inDir, err); err != nil {
 		return nil, err
 	}
-	return &guardFile{f, g, inDir}, nil
+	return &guardFile{File: f, g: g, inDir: inDir, log: strings.HasSuffix(name, ".log")}, nil
 }
 
 func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -82,7 +86,7 @@ func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 	if err == nil {
 		g.hide(name)
 	}
-	return g.file(f, g.holds(name), err)
+	return g.file(f, name, g.holds(name), err)
 }
 
 func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -90,12 +94,12 @@ func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 	if err == nil {
 		g.hide(newname) // a file of an older version may be readable by everybody
 	}
-	return g.file(f, g.holds(newname), err)
+	return g.file(f, newname, g.holds(newname), err)
 }
 
 func (g *guardFS) OpenDir(name string) (vfs.File, error) {
 	f, err := g.FS.OpenDir(name)
-	return g.file(f, g.holds(g.PathJoin(name, "x")), err)
+	return g.file(f, name, g.holds(g.PathJoin(name, "x")), err)
 }
 
 func (g *guardFS) Unwrap() vfs.FS { return g.FS }
@@ -104,6 +108,7 @@ type guardFile struct {
 	vfs.File
 	g     *guardFS
 	inDir bool
+	log   bool // the file is a log, whose syncs are measured
 }
 
 func (f *guardFile) Write(p []byte) (int, error) {
@@ -115,9 +120,9 @@ func (f *guardFile) Preallocate(offset, length int64) error {
 	return f.g.check(f.inDir, f.File.Preallocate(offset, length))
 }
 
-func (f *guardFile) Sync() error { return f.g.check(f.inDir, f.File.Sync()) }
+func (f *guardFile) Sync() error { return f.g.check(f.inDir, f.timeSync(f.File.Sync)) }
 
-func (f *guardFile) SyncData() error { return f.g.check(f.inDir, f.File.SyncData()) }
+func (f *guardFile) SyncData() error { return f.g.check(f.inDir, f.timeSync(f.File.SyncData)) }
 
 func (f *guardFile) SyncTo(length int64) (bool, error) {
 	full, err := f.File.SyncTo(length)

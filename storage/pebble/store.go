@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
@@ -39,6 +40,8 @@ type Options struct {
 	FS vfs.FS
 	// CacheBytes bounds the memory for cached blocks. The default is 64 MiB.
 	CacheBytes int64
+	// Registerer receives the metrics of the store. If it is nil, there are none.
+	Registerer prometheus.Registerer
 
 	readOnly bool // the store writes nothing, and Open does not create a missing store
 }
@@ -50,7 +53,7 @@ type Options struct {
 // write again, restart the process.
 type Store struct {
 	db *pebble.DB
-	fs vfs.FS
+	fs *guardFS
 
 	boards  atomic.Pointer[catalog] // set only while admin is held; removing a board also needs all stripes
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
@@ -103,6 +106,11 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	if err := s.load(opts.readOnly); err != nil {
 		return nil, errors.Join(fmt.Errorf("pebble: open %q: %w", dir, err), s.Close())
+	}
+	if opts.Registerer != nil {
+		if err := opts.Registerer.Register(newCollector(s, dir)); err != nil {
+			return nil, errors.Join(fmt.Errorf("pebble: open %q: %w", dir, err), s.Close())
+		}
 	}
 	return s, nil
 }

@@ -1,0 +1,84 @@
+package consumer_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// closed is a service that applies nothing until open is called.
+type closed struct {
+	consumer.Service
+	opened chan struct{}
+	open   func()
+}
+
+func newClosed(s consumer.Service) closed {
+	opened := make(chan struct{})
+	return closed{s, opened, sync.OnceFunc(func() { close(opened) })}
+}
+
+func (c closed) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	select {
+	case <-c.opened:
+		return c.Service.Apply(ctx, b, results)
+	case <-ctx.Done():
+		return leaderboard.ApplyReport{}, ctx.Err()
+	}
+}
+
+// The lag counts messages whose offsets are not committed, also while no message can be
+// applied. Applied results are measured once: a duplicate is not.
+func TestLagAndVisibleTime(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	service := newClosed(s)
+	c.send(c.results(0, 5, 5)...)
+	m := c.join(service, consumer.Options{}.WithLagPoll(20*time.Millisecond))
+	t.Cleanup(service.open) // before the consumer stops
+	eventually(t, "a lag of 5", func() bool { return m.has("lag_messages") && m.count("lag_messages") == 5 })
+	c.send(c.results(5, 7, 5)...)
+	eventually(t, "a lag of 7, while the store hangs", func() bool { return m.count("lag_messages") == 7 })
+	service.open()
+	eventually(t, "no lag", func() bool { return m.count("lag_messages") == 0 })
+	c.send(c.results(0, 1, 1)...)
+	eventually(t, "the duplicate is committed", func() bool { return c.allCommitted() == 8 })
+	if n := m.samples("visible_seconds"); n != 7 {
+		t.Errorf("the time of %d results is measured, want 7", n)
+	}
+}
+
+// has reports whether the consumer has a value of a metric.
+func (m *member) has(name string) bool {
+	m.t.Helper()
+	all, err := m.metrics.Gather()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "leaderboard_consumer_"+name {
+			return true
+		}
+	}
+	return false
+}
+
+// samples returns the number of values of one of the consumer's histograms.
+func (m *member) samples(name string) int {
+	m.t.Helper()
+	all, err := m.metrics.Gather()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "leaderboard_consumer_"+name {
+			return int(f.GetMetric()[0].GetHistogram().GetSampleCount())
+		}
+	}
+	return 0
+}

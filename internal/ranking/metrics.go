@@ -1,0 +1,86 @@
+package ranking
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// metrics are the metrics of the service. Times are in Unix seconds, 0 if there is none.
+type metrics struct {
+	boards        *prometheus.GaugeVec
+	entries       *prometheus.GaugeVec
+	lastChange    prometheus.Gauge
+	filled        prometheus.Gauge
+	swept         prometheus.Gauge
+	verified      prometheus.Gauge
+	differences   *prometheus.GaugeVec
+	degradedReads prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	const namespace = "leaderboard"
+	f := promauto.With(reg)
+	gauge := func(subsystem, name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	}
+	m := &metrics{
+		boards: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "boards",
+			Help: "Boards at the last sweep, by policy."}, []string{"policy"}),
+		entries: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "index", Name: "entries",
+			Help: "Ranked users of all seasons that are not sealed, at the last sweep, by the board's policy."}, []string{"policy"}),
+		lastChange: gauge("index", "last_change_timestamp_seconds", "Time of the last change of a result that the rank index had at the last sweep."),
+		filled:     gauge("index", "filled_timestamp_seconds", "Time when the rank index was last found to hold every season that it should hold."),
+		swept:      gauge("sweep", "last_success_timestamp_seconds", "Time of the last sweep without an error."),
+		verified:   gauge("verify", "last_timestamp_seconds", "Time when the last verify on this process ended without an error."),
+		differences: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "verify", Name: "last_differences",
+			Help: "Differences that the last verify on this process found and did not repair, by kind."}, []string{"kind"}),
+		degradedReads: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "degraded_reads_total",
+			Help: "Answers from the store, without ranks, because the rank index was unavailable."}),
+	}
+	m.setDifferences(nil)
+	return m
+}
+
+// policies are all values of the label policy.
+var policies = []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest, leaderboard.Decay}
+
+// census counts boards and entries while a Load visits them.
+type census struct {
+	boards, entries map[leaderboard.Policy]int64
+	lastChange      time.Time
+}
+
+func newCensus() *census {
+	return &census{boards: map[leaderboard.Policy]int64{}, entries: map[leaderboard.Policy]int64{}}
+}
+
+// add counts the entries of a season of b.
+func (c *census) add(b *leaderboard.Board, seen leaderboard.View) {
+	c.entries[b.Policy] += seen.Size
+	if seen.AsOf.After(c.lastChange) {
+		c.lastChange = seen.AsOf
+	}
+}
+
+// setFilled publishes the counts of a Load that succeeded.
+func (m *metrics) setFilled(c *census) {
+	for _, p := range policies {
+		m.boards.WithLabelValues(p.String()).Set(float64(c.boards[p]))
+		m.entries.WithLabelValues(p.String()).Set(float64(c.entries[p]))
+	}
+	if !c.lastChange.IsZero() {
+		m.lastChange.Set(float64(c.lastChange.UnixMilli()) / 1000)
+	}
+	m.filled.SetToCurrentTime()
+}
+
+// setDifferences publishes the numbers of unrepaired differences.
+func (m *metrics) setDifferences(unrepaired map[DifferenceKind]int64) {
+	for _, kind := range []DifferenceKind{EntryWrong, RowMissing, RowOrphan, IndexWrong, IndexSize, FinalWrong} {
+		m.differences.WithLabelValues(string(kind)).Set(float64(unrepaired[kind]))
+	}
+}
