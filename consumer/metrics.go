@@ -26,7 +26,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) metrics {
 	f := promauto.With(reg)
 	const namespace, subsystem = "leaderboard", "consumer"
-	return metrics{
+	m := metrics{
 		results: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "results_total",
 			Help: "Results applied and reported, by status."}, []string{"status"}),
 		deadLetters: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "dead_letters_total",
@@ -54,4 +54,9 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
 	}
+	// A counter must exist before it first grows, or else Prometheus does not see it grow.
+	for _, c := range []cause{causeForm, causeInvalid, causeBoard, causeSeason, causeDamaged} {
+		m.deadLetters.WithLabelValues(string(c))
+	}
+	return m
 }

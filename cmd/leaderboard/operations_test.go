@@ -1,24 +1,19 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"go.yaml.in/yaml/v3"
-
-	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/monitoring"
 )
 
 const operations = "../../docs/operations.md"
@@ -86,75 +81,51 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 }
 
-// The alerts in docs/operations.md use metrics and labels that exist, and the code
-// logs the messages that the page names.
-func TestOperationsAlerts(t *testing.T) {
-	kafka, err := kfake.NewCluster(kfake.NumBrokers(1))
+// An embedded server exposes every metric that the dashboard and the alert rules use, but
+// for those of servers and consumers that it lacks: see TestMonitoringOfProcesses.
+func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	s.ok(t, "top")
+	_, body := get(t, http.DefaultClient, "http://"+s.http+"/metrics")
+	for _, name := range monitoring.Unexposed(t, "../..", body, "leaderboard_cassandra_", "leaderboard_redis_", "leaderboard_consumer_") {
+		t.Errorf("%s is not exposed", name)
+	}
+}
+
+// Every alert has a severity and a runbook in docs/operations.md, and every runbook there
+// has an alert.
+func TestEveryAlertHasARunbook(t *testing.T) {
+	text, err := os.ReadFile(operations)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(kafka.Close)
-	registry := prometheus.NewRegistry()
-	c, err := consumer.New(consumer.Options{Brokers: kafka.ListenAddrs(), Registerer: registry}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	_, section, found := strings.Cut(string(text), "\n### Alerts\n")
+	if !found {
+		t.Fatal("docs/operations.md has no section Alerts")
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := c.Run(ended); err != nil { // closes the connection to the broker
-		t.Fatal(err)
+	section, _, _ = strings.Cut(section, "\n### ")
+	runbooks := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^#### (\w+)$`).FindAllStringSubmatch(section, -1) {
+		runbooks[m[1]] = true
 	}
-	s, _, _ := startOver(t)
-	newBackups(nil, t.TempDir(), registry)
-	descriptions := make(chan *prometheus.Desc, 1000)
-	registry.Describe(descriptions)
-	s.metrics.Describe(descriptions)
-	close(descriptions)
-	labels := map[string]string{} // by metric
-	form := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
-	for d := range descriptions {
-		if m := form.FindStringSubmatch(d.String()); m != nil {
-			labels[m[1]] = m[2]
+	for _, r := range monitoring.Rules(t, "../..") {
+		want := "https://github.com/open-leaderboard/leaderboard/blob/main/docs/operations.md#" + strings.ToLower(r.Alert)
+		if !runbooks[r.Alert] || r.Annotations["runbook_url"] != want || r.Annotations["summary"] == "" {
+			t.Errorf("%s: heading in docs/operations.md %v, annotations %v, want the runbook %s", r.Alert, runbooks[r.Alert], r.Annotations, want)
 		}
-	}
-	yamls := blocks(t, operations, "yaml")
-	var rules struct {
-		Groups []struct {
-			Rules []struct {
-				Alert, Expr string
-				For         time.Duration
-			}
+		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
+			t.Errorf("%s has the severity %q", r.Alert, s)
 		}
+		delete(runbooks, r.Alert)
 	}
-	if err := yaml.Unmarshal([]byte(yamls[len(yamls)-1]), &rules); err != nil {
-		t.Fatal(err)
+	for name := range runbooks {
+		t.Errorf("docs/operations.md describes the alert %s, which does not exist", name)
 	}
-	if n := len(rules.Groups[0].Rules); n < 8 {
-		t.Errorf("found %d alerts in %s, want at least 8", n, operations)
-	}
-	metric := regexp.MustCompile(`(leaderboard_[a-z_]+?)(?:_count|_bucket)?(?:\{([a-z_]+)[!=~])?[\[){} ]`)
-	for _, rule := range rules.Groups[0].Rules {
-		if !strings.Contains(rule.Expr, "leaderboard_") {
-			if !strings.HasPrefix(rule.Expr, "up{") {
-				t.Errorf("the alert %s uses no metric of this service: %s", rule.Alert, rule.Expr)
-			}
-			continue
-		}
-		var all []string // labels of the rule's metrics
-		for _, m := range metric.FindAllStringSubmatch(rule.Expr+" ", -1) {
-			have, ok := labels[m[1]]
-			if !ok {
-				t.Errorf("the alert %s uses %s, which is not a metric", rule.Alert, m[1])
-			}
-			all = append(all, strings.Split(have, ",")...)
-			if m[2] != "" && !slices.Contains(all, m[2]) {
-				t.Errorf("the alert %s uses the label %s of %s, but the labels of this metric are %s", rule.Alert, m[2], m[1], have)
-			}
-		}
-		if by := regexp.MustCompile(`by \(([a-z]+)\)`).FindStringSubmatch(rule.Expr); by != nil && by[1] != "le" && !slices.Contains(all, by[1]) {
-			t.Errorf("the alert %s groups by %s, but the labels of its metrics are %v", rule.Alert, by[1], all)
-		}
-	}
+}
+
+// The code logs the messages that docs/operations.md names.
+func TestOperationsMessages(t *testing.T) {
 	text, err := os.ReadFile(operations)
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func isJob(s *types.ServiceConfig) bool {
 }
 
 // pinned matches an image with a complete version.
-var pinned = regexp.MustCompile(`^[a-z0-9./-]+:\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
+var pinned = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
 
 func TestEveryImageIsPinned(t *testing.T) {
 	for name, s := range project(t).Services {

@@ -1,0 +1,148 @@
+package compose
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"go.yaml.in/yaml/v3"
+)
+
+// promtool check rules reads the rules in the same way.
+func TestPrometheusAcceptsTheRules(t *testing.T) {
+	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if len(errs) > 0 {
+		return
+	}
+	names := map[string]bool{}
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if names[r.Alert] {
+				t.Errorf("two rules are called %s", r.Alert)
+			}
+			names[r.Alert] = true
+		}
+	}
+	if len(names) < 30 {
+		t.Errorf("found only %d alerts", len(names))
+	}
+}
+
+// Prometheus understands every query of the dashboard. Each panel has a query and a title.
+func TestPrometheusAcceptsTheDashboard(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, "deploy/grafana/dashboards/leaderboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		UID, Title string
+		Panels     []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	queries := 0
+	for _, p := range dashboard.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 || p.Title == "" {
+			t.Errorf("panel %q has %d queries", p.Title, len(p.Targets))
+		}
+		for _, target := range p.Targets {
+			queries++
+			// Grafana replaces its variable before it sends the query.
+			if _, err := parser.ParseExpr(strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")); err != nil {
+				t.Errorf("panel %q: %s: %v", p.Title, target.Expr, err)
+			}
+		}
+	}
+	if queries < 40 || dashboard.UID == "" || dashboard.Title == "" {
+		t.Errorf("dashboard %q (%q) has %d queries", dashboard.Title, dashboard.UID, queries)
+	}
+}
+
+// docker compose starts Prometheus with the rules, which reads the metrics of our
+// services, and Grafana with the dashboard and Prometheus as its source.
+func TestComposeStartsMonitoring(t *testing.T) {
+	p := project(t)
+	mounts := func(service string) map[string]string {
+		found := map[string]string{}
+		for _, v := range p.Services[service].Volumes {
+			if v.Type != "bind" {
+				continue
+			}
+			if _, err := os.Stat(v.Source); err != nil || !v.ReadOnly {
+				t.Errorf("%s mounts %s (read only: %v): %v", service, v.Source, v.ReadOnly, err)
+			}
+			found[v.Target] = v.Source
+		}
+		return found
+	}
+	folder := func(service, target, want string) {
+		t.Helper()
+		absolute, err := filepath.Abs(filepath.Join(root, want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := mounts(service)[target]; got != absolute {
+			t.Errorf("%s mounts %q at %s, want %s", service, got, target, absolute)
+		}
+	}
+	folder("prometheus", "/etc/prometheus", "deploy/prometheus")
+	folder("grafana", "/etc/grafana/provisioning", "deploy/grafana/provisioning")
+	folder("grafana", "/etc/grafana/dashboards", "deploy/grafana/dashboards") // as the provider in provisioning says
+
+	var config struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName string `yaml:"job_name"`
+			DNS     []struct {
+				Names []string
+				Port  int
+			} `yaml:"dns_sd_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	load := func(path string, into any) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(data, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("deploy/prometheus/prometheus.yml", &config)
+	if !slices.Equal(config.RuleFiles, []string{"alerts.yml"}) || len(config.ScrapeConfigs) != 1 || config.ScrapeConfigs[0].JobName != "leaderboard" {
+		t.Fatalf("prometheus.yml is %+v, want the job leaderboard and alerts.yml", config)
+	}
+	if dns := config.ScrapeConfigs[0].DNS; len(dns) != 1 || !slices.Equal(dns[0].Names, []string{"api", "consumer"}) || dns[0].Port != 8080 {
+		t.Errorf("Prometheus reads %+v, want the services api and consumer at 8080", dns)
+	}
+	for _, name := range []string{"api", "consumer"} {
+		if c := settings(t, p, name); c.HTTP != "0.0.0.0:8080" || c.Admin != "" {
+			t.Errorf("%s serves its metrics at http %q or admin %q, want 0.0.0.0:8080", name, c.HTTP, c.Admin)
+		}
+	}
+	var sources struct{ Datasources []struct{ URL string } }
+	load("deploy/grafana/provisioning/datasources/prometheus.yml", &sources)
+	if len(sources.Datasources) != 1 || sources.Datasources[0].URL != "http://prometheus:9090" {
+		t.Errorf("Grafana's sources are %+v, want http://prometheus:9090", sources)
+	}
+	var providers struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	load("deploy/grafana/provisioning/dashboards/leaderboard.yml", &providers)
+	if len(providers.Providers) != 1 || providers.Providers[0].Options.Path != "/etc/grafana/dashboards" {
+		t.Errorf("Grafana's providers are %+v, want the mounted folder", providers)
+	}
+}
