@@ -45,6 +45,9 @@ func (b *Ban) InForce(t time.Time) bool {
 	return b.Banned && (b.Until.IsZero() || t.Before(b.Until))
 }
 
+// Hides reports whether b, while it stands, hides the user's entries on a board.
+func (b *Ban) Hides(board BoardID) bool { return b.Banned && (b.Board == "" || b.Board == board) }
+
 // Compare orders the states of one user and board. The state with the higher revision
 // is greater. At equal revisions, a ban is greater than a lifted ban, and a later end
 // is greater than an earlier one. The other fields decide the remaining ties.

@@ -357,6 +357,32 @@ func (b Board) normal() Board {
 	return b
 }
 
+// Clone returns a deep copy of b.
+func (b *Board) Clone() Board {
+	c := *b
+	c.TieBreakers = slices.Clone(b.TieBreakers)
+	c.Divisions = slices.Clone(b.Divisions)
+	c.Season.Windows = slices.Clone(b.Season.Windows)
+	for _, p := range []**Score{&c.MinScore, &c.MaxScore, &c.Floor} {
+		if *p != nil {
+			v := **p
+			*p = &v
+		}
+	}
+	return c
+}
+
+// Revise passes a copy of b to the function change, and returns what [Board.Amend] makes
+// of the changed copy. It ignores a change of the ID. Errors: those of change and Amend.
+func (b *Board) Revise(change func(*Board) error) (Board, error) {
+	next := b.Clone()
+	if err := change(&next); err != nil {
+		return Board{}, err
+	}
+	next.ID = b.ID
+	return b.Amend(next)
+}
+
 // Amend returns b with the settings of next. Title, Unit, Decimals, MinScore, MaxScore,
 // Season.Grace, Retention and Private may change, and explicit windows may be added. If
 // next changes another rule, Amend returns a [FieldError], because existing standings

@@ -36,7 +36,7 @@ func (a *userAccount) on(board leaderboard.BoardID) account {
 	for i := range a.bans {
 		if b := &a.bans[i]; b.Board != "" && b.Board == board {
 			acc.Serial += b.serial
-			acc.Hidden = acc.Hidden || b.Banned
+			acc.Hidden = acc.Hidden || b.Hides(board)
 		}
 	}
 	return acc

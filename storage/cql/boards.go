@@ -130,12 +130,7 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		if err != nil {
 			return leaderboard.Board{}, err
 		}
-		next := storedBoard{body: k.body}
-		if err := errors.Join(next.decode(), change(&next.board)); err != nil {
-			return leaderboard.Board{}, err
-		}
-		next.board.ID = id
-		amended, err := k.board.Amend(next.board)
+		amended, err := k.board.Revise(change)
 		if err != nil {
 			return leaderboard.Board{}, err
 		}

@@ -36,7 +36,7 @@ func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err err
 
 // hides reports whether bans hide the user on a board.
 func hides(bans []leaderboard.Ban, board leaderboard.BoardID) bool {
-	return slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Banned && (b.Board == "" || b.Board == board) })
+	return slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Hides(board) })
 }
 
 // UserBans implements [leaderboard.Store].

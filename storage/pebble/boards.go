@@ -105,7 +105,7 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		return s.syncVisible(ctx)
 	}
 	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
-	bd := &board{Board: clone(b), number: boards.last + 1, sealing: newGate()}
+	bd := &board{Board: b.Clone(), number: boards.last + 1, sealing: newGate()}
 	batch := s.db.NewBatch()
 	if err := errors.Join(setBoard(batch, bd),
 		batch.Set(keyBoards, binary.AppendUvarint(nil, uint64(bd.number)), nil)); err != nil {
@@ -127,21 +127,7 @@ func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.
 	if bd == nil {
 		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	return clone(bd.Board), nil
-}
-
-// clone returns a deep copy of b, so that no caller can change a stored board.
-func clone(b leaderboard.Board) leaderboard.Board {
-	b.TieBreakers = slices.Clone(b.TieBreakers)
-	b.Divisions = slices.Clone(b.Divisions)
-	b.Season.Windows = slices.Clone(b.Season.Windows)
-	for _, p := range []**leaderboard.Score{&b.MinScore, &b.MaxScore, &b.Floor} {
-		if *p != nil {
-			v := **p
-			*p = &v
-		}
-	}
-	return b
+	return bd.Clone(), nil
 }
 
 // Boards implements [leaderboard.Store].
@@ -151,7 +137,7 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	}
 	var out []leaderboard.Board
 	for _, bd := range s.boards.Load().byID {
-		out = append(out, clone(bd.Board))
+		out = append(out, bd.Clone())
 	}
 	slices.SortFunc(out, func(x, y leaderboard.Board) int { return cmp.Compare(x.ID, y.ID) })
 	return out, nil
@@ -169,16 +155,10 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		unlock()
 		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	next := clone(bd.Board)
-	if err := change(&next); err != nil {
-		unlock()
-		return leaderboard.Board{}, err
-	}
-	next.ID = id
 	amended := &board{number: bd.number, sealing: bd.sealing}
 	batch := s.db.NewBatch()
-	if amended.Board, err = bd.Amend(next); err == nil {
-		amended.Board = clone(amended.Board)
+	if amended.Board, err = bd.Revise(change); err == nil {
+		amended.Board = amended.Clone()
 		err = setBoard(batch, amended)
 	}
 	if err != nil {
@@ -192,7 +172,7 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	if err != nil {
 		return leaderboard.Board{}, err
 	}
-	return clone(amended.Board), nil
+	return amended.Clone(), nil
 }
 
 // DeleteBoard implements [leaderboard.Store].
