@@ -11,7 +11,10 @@ import (
 )
 
 // Admin administers boards, seasons and users.
-type Admin struct{ *shared }
+type Admin struct {
+	*shared
+	reader *Reader
+}
 
 // CreateBoard creates a board and returns it as stored. It does not set defaults: for
 // example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
@@ -71,7 +74,13 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		return leaderboard.Board{}, err
 	}
 	defer a.forgetBoard(id)
-	return a.store.AmendBoard(ctx, id, func(b *leaderboard.Board) error {
+	return a.store.AmendBoard(ctx, id, a.amendment(seasons, change))
+}
+
+// amendment returns a function that calls change, and fails if a sealed season of the
+// changed board would take results again.
+func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
+	return func(b *leaderboard.Board) error {
 		if err := change(b); err != nil {
 			return err
 		}
@@ -83,7 +92,7 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 			}
 		}
 		return nil
-	})
+	}
 }
 
 // DeleteBoard deletes a board and all its data. Results that were received before now

@@ -97,19 +97,7 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 // season. If no entry has a rank key, its rank is the rank that a new entry with the
 // key would have.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
-	b, err := a.board(ctx, key.Board)
-	if err != nil {
-		return nil, err
-	}
-	ranks := make([]int64, len(keys))
-	err = a.reader.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
-		counts, _, err := v.Count(ctx, v.ladder, keys)
-		for i, c := range counts {
-			ranks[i] = c.Standings + 1
-		}
-		return err
-	})
-	return ranks, err
+	return a.reader.ranksOf(ctx, key, keys)
 }
 
 // Complete sets the fields that a submitted result may omit: the match id and the

@@ -20,8 +20,7 @@ const maxReasonBytes = 256
 // They count after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if a ban's
 // board does not exist.
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
-	ban.At, ban.Revision = leaderboard.Truncate(a.now()), 0
-	if err := a.checkBan(ctx, &ban); err != nil {
+	if err := a.completeBan(ctx, &ban); err != nil {
 		return leaderboard.Ban{}, err
 	}
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Ban, error) {
@@ -30,6 +29,13 @@ func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ba
 		}
 		return a.standingBan(ctx, ban.Key())
 	})
+}
+
+// completeBan sets the fields of a ban that the caller does not choose, and checks the
+// others.
+func (a *Admin) completeBan(ctx context.Context, ban *leaderboard.Ban) error {
+	ban.At, ban.Revision = leaderboard.Truncate(a.now()), 0
+	return a.checkBan(ctx, ban)
 }
 
 // banAmendment returns the reason of the amendments that a ban or unban causes.

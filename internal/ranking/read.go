@@ -239,3 +239,20 @@ func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, line
 	}
 	return nil
 }
+
+// ranksOf does the work of [Applier.RanksOf].
+func (r *Reader) ranksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
+	b, err := r.board(ctx, key.Board)
+	if err != nil {
+		return nil, err
+	}
+	ranks := make([]int64, len(keys))
+	err = r.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
+		counts, _, err := v.Count(ctx, v.ladder, keys)
+		for i, c := range counts {
+			ranks[i] = c.Standings + 1
+		}
+		return err
+	})
+	return ranks, err
+}

@@ -24,9 +24,12 @@ const (
 // SeasonInfo is a season of a board.
 type SeasonInfo struct {
 	leaderboard.Season
-	Phase      SeasonPhase
-	ClosesAt   time.Time // when the season stops accepting results; zero means never
-	SealedAt   time.Time
+	Phase    SeasonPhase
+	ClosesAt time.Time // when the season stops accepting results; zero means never
+	SealedAt time.Time
+	// RemovedAt is the time from which a sweep deletes the season, or the earliest such
+	// time if the season is not sealed yet. The zero time means never.
+	RemovedAt  time.Time
 	Amendments []leaderboard.Amendment
 	Total      *int64 // the number of users in the overall ladder; nil if unknown
 }
@@ -38,11 +41,29 @@ func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInf
 	if err != nil {
 		return nil, err
 	}
+	list, err := seasonInfos(b, records, r.now())
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range records {
+		r.putSeason(record)
+	}
+	for i := range list {
+		if list[i].Total, err = r.total(ctx, b, list[i].ID); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// seasonInfos returns the seasons of a board at the time now, without their totals. The
+// latest season is first. records are the seasons that the store has.
+func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
 	infos := map[leaderboard.SeasonID]SeasonInfo{}
 	for _, w := range b.Season.Windows {
 		infos[w.ID] = SeasonInfo{Season: w}
 	}
-	if current, err := b.Season.At(r.now()); err == nil {
+	if current, err := b.Season.At(now); err == nil {
 		infos[current.ID] = SeasonInfo{Season: current}
 	}
 	for _, record := range records {
@@ -50,16 +71,14 @@ func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInf
 		if err != nil {
 			return nil, err
 		}
-		r.putSeason(record)
-		infos[record.Season] = SeasonInfo{Season: season, SealedAt: record.SealedAt, Amendments: record.Amendments}
+		infos[record.Season] = SeasonInfo{
+			Season: season, SealedAt: record.SealedAt, Amendments: record.Amendments, RemovedAt: removedAt(b, season, record.SealedAt, now),
+		}
 	}
 	list := make([]SeasonInfo, 0, len(infos))
 	for _, info := range infos {
 		info.ClosesAt = b.ClosesAt(info.Season)
-		info.Phase = phase(b, &info, r.now())
-		if info.Total, err = r.total(ctx, b, info.ID); err != nil {
-			return nil, err
-		}
+		info.Phase = phase(b, &info, now)
 		list = append(list, info)
 	}
 	slices.SortFunc(list, func(x, y SeasonInfo) int { return newestFirst(x.Season, y.Season) })

@@ -102,7 +102,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	return &Service{
 		shared: common, Applier: applier, Reader: reader,
 		Submitter: &Submitter{shared: common, applier: applier, reader: reader, results: o.Results},
-		Admin:     &Admin{common},
+		Admin:     &Admin{common, reader},
 		Verifier:  &Verifier{common, reader},
 	}
 }

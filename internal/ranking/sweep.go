@@ -40,13 +40,15 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			return err
 		}
 		switch {
-		case !b.Closed(season, now.Add(-sealDelay)):
 		case r.SealedAt.IsZero():
+			if !b.Closed(season, now.Add(-sealDelay)) {
+				continue
+			}
 			if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
-		case b.Retention > 0 && !now.Before(r.SealedAt.Add(b.Retention)):
+		case due(removedAt(b, season, r.SealedAt, now), now):
 			if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
 				return err
 			}
@@ -56,3 +58,29 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 	}
 	return nil
 }
+
+// removedAt returns the time from which a sweep deletes a season with results: the
+// board's retention after the season was sealed. If the season is not sealed yet,
+// removedAt assumes that a sweep seals it as early as possible. The zero time means
+// never.
+func removedAt(b *leaderboard.Board, season leaderboard.Season, sealedAt, now time.Time) time.Time {
+	closes := b.ClosesAt(season)
+	if b.Retention <= 0 || closes.IsZero() {
+		return time.Time{}
+	}
+	sealable := closes.Add(sealDelay)
+	if sealedAt.IsZero() {
+		sealedAt = later(sealable, now)
+	}
+	return later(sealedAt.Add(b.Retention), sealable)
+}
+
+func later(x, y time.Time) time.Time {
+	if x.After(y) {
+		return x
+	}
+	return y
+}
+
+// due reports whether t has come. The zero time never comes.
+func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }

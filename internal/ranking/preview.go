@@ -1,0 +1,198 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// MaxEffects is the largest number of entries or seasons in a preview.
+const MaxEffects = 100
+
+// BanPreview is what SetBan would change.
+type BanPreview struct {
+	Ban leaderboard.Ban // the ban that would stand
+	// Entries are the user's entries that would appear or disappear, ordered by board and
+	// season. There are at most MaxEffects; Truncated means that there are more.
+	Entries   []EntryEffect
+	Truncated bool
+	// Boards and Seasons are the numbers of boards, and of seasons of all boards, in which
+	// the user would appear or disappear.
+	Boards, Seasons int
+	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
+	Degraded bool
+}
+
+// EntryEffect is a user's overall entry that would appear or disappear. A rank is 0 if
+// the user is hidden or the rank is unknown.
+type EntryEffect struct {
+	leaderboard.SeasonKey
+	Score                 leaderboard.Score
+	RankBefore, RankAfter int64 // competition ranks
+}
+
+// PreviewBan returns what SetBan would change, and changes nothing. Errors: those of
+// SetBan.
+func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview, error) {
+	if err := a.completeBan(ctx, &ban); err != nil {
+		return BanPreview{}, err
+	}
+	bans, err := a.store.UserBans(ctx, ban.User)
+	if err != nil {
+		return BanPreview{}, err
+	}
+	var have *leaderboard.Ban
+	if i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == ban.Board }); i >= 0 {
+		stands := bans[i]
+		have, bans = &stands, slices.Delete(bans, i, i+1)
+	}
+	var p BanPreview
+	p.Ban, _ = leaderboard.MergeBan(have, ban, time.Time{})
+	bans = append(bans, p.Ban)
+	keys, err := a.store.UserSeasons(ctx, ban.User)
+	if err != nil {
+		return BanPreview{}, err
+	}
+	var last leaderboard.BoardID
+	for _, key := range keys {
+		if ban.Board != "" && key.Board != ban.Board {
+			continue
+		}
+		e, err := a.store.Entry(ctx, key, ban.User)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) {
+			continue
+		}
+		if err != nil {
+			return BanPreview{}, err
+		}
+		hidden := slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Hides(key.Board) })
+		if e.Key == "" || e.Hidden == hidden {
+			continue
+		}
+		if p.Seasons++; key.Board != last {
+			p.Boards++
+			last = key.Board
+		}
+		if p.Truncated = len(p.Entries) == MaxEffects; p.Truncated {
+			continue
+		}
+		if err := a.addEntryEffect(ctx, &p, &e); err != nil {
+			return BanPreview{}, err
+		}
+	}
+	return p, nil
+}
+
+// addEntryEffect adds to p an entry that would appear or disappear. The competition rank
+// of a rank key is the same whether or not the entry stands in its ladder.
+func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboard.Entry) error {
+	b, err := a.board(ctx, e.Board)
+	if err != nil {
+		return err
+	}
+	effect := EntryEffect{SeasonKey: e.SeasonKey, Score: b.ScoreOf(e.Key, scoreTime(b, e.Season, a.now()))}
+	ranks, err := a.reader.ranksOf(ctx, e.SeasonKey, []leaderboard.RankKey{e.Key})
+	switch {
+	case errors.Is(err, leaderboard.ErrRankUnavailable):
+		p.Degraded = true
+	case err != nil:
+		return err
+	case e.Hidden:
+		effect.RankAfter = ranks[0]
+	default:
+		effect.RankBefore = ranks[0]
+	}
+	p.Entries = append(p.Entries, effect)
+	return nil
+}
+
+// BoardPreview is what AmendBoard would change.
+type BoardPreview struct {
+	Board leaderboard.Board // the board as it would be
+	// Seasons are the seasons that would change, the oldest first. There are at most
+	// MaxEffects; Truncated means that there are more.
+	Seasons   []SeasonEffect
+	Truncated bool
+	// Changed is the number of seasons that would change. Removed is how many of these the
+	// next sweep would delete.
+	Changed, Removed int
+}
+
+// SeasonEffect is a season that would change. Zero times mean never.
+type SeasonEffect struct {
+	leaderboard.Season
+	Added                       bool // the board does not have the season yet
+	ClosesBefore, ClosesAfter   time.Time
+	RemovedBefore, RemovedAfter time.Time // as in SeasonInfo.RemovedAt
+	RemovedNext                 bool      // the next sweep would delete the season
+	Total                       *int64    // the number of users in the overall ladder; nil if unknown
+}
+
+// PreviewAmendment returns what AmendBoard would change, and changes nothing. Stored
+// results count as before, because the settings that can change judge later results
+// only. Errors: those of AmendBoard.
+func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
+	records, err := a.store.Seasons(ctx, id)
+	if err != nil {
+		return BoardPreview{}, err
+	}
+	b, err := a.store.Board(ctx, id)
+	if err != nil {
+		return BoardPreview{}, err
+	}
+	var p BoardPreview
+	if p.Board, err = b.Revise(a.amendment(records, change)); err != nil {
+		return BoardPreview{}, err
+	}
+	now := a.now()
+	effects, err := seasonEffects(&b, &p.Board, records, now)
+	if err != nil {
+		return BoardPreview{}, err
+	}
+	p.Changed = len(effects)
+	for i := range effects {
+		e := &effects[i]
+		if e.RemovedNext = due(e.RemovedAfter, now); e.RemovedNext {
+			p.Removed++
+		}
+		if p.Truncated = i >= MaxEffects; p.Truncated {
+			continue
+		}
+		if e.Total, err = a.reader.total(ctx, &p.Board, e.ID); err != nil {
+			return BoardPreview{}, err
+		}
+		p.Seasons = append(p.Seasons, *e)
+	}
+	return p, nil
+}
+
+// seasonEffects returns the seasons that differ between two versions of a board, the
+// oldest first.
+func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonEffect, error) {
+	old, err := seasonInfos(before, records, now)
+	if err != nil {
+		return nil, err
+	}
+	next, err := seasonInfos(after, records, now)
+	if err != nil {
+		return nil, err
+	}
+	known := map[leaderboard.SeasonID]SeasonInfo{}
+	for _, s := range old {
+		known[s.ID] = s
+	}
+	var effects []SeasonEffect
+	for _, s := range slices.Backward(next) {
+		was, ok := known[s.ID]
+		if !ok || !was.ClosesAt.Equal(s.ClosesAt) || !was.RemovedAt.Equal(s.RemovedAt) {
+			effects = append(effects, SeasonEffect{
+				Season: s.Season, Added: !ok, ClosesBefore: was.ClosesAt, ClosesAfter: s.ClosesAt,
+				RemovedBefore: was.RemovedAt, RemovedAfter: s.RemovedAt,
+			})
+		}
+	}
+	return effects, nil
+}

@@ -1,0 +1,58 @@
+package ranking_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/faults"
+)
+
+// test/pipeline compares previews with what acts change.
+
+// A preview lists MaxEffects entries or seasons, the first ones, and counts all.
+func TestPreviewsAreBounded(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	f.create(leaderboard.Board{ID: "c"})
+	f.submit("c", points("ann", "m", 1))
+	const days = ranking.MaxEffects + 5
+	for i := range days {
+		r := points("ann", "m", 5)
+		r.AchievedAt = start.AddDate(0, 0, -i)
+		f.submit("b", r)
+	}
+	ban, err := f.PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
+	if err != nil || len(ban.Entries) != ranking.MaxEffects || !ban.Truncated || ban.Boards != 2 || ban.Seasons != days+1 {
+		t.Errorf("preview of a ban: %d entries, truncated %t, %d boards, %d seasons, error %v", len(ban.Entries), ban.Truncated, ban.Boards, ban.Seasons, err)
+	}
+	board, err := f.PreviewAmendment(t.Context(), "b", func(b *leaderboard.Board) error {
+		b.Season.Grace = 2 * time.Hour
+		return nil
+	})
+	if err != nil || len(board.Seasons) != ranking.MaxEffects || !board.Truncated || board.Changed != days || board.Removed != 0 {
+		t.Errorf("preview of a grace: %d seasons, truncated %t, %d changed, %d removed, error %v", len(board.Seasons), board.Truncated, board.Changed, board.Removed, err)
+	}
+	if first := start.AddDate(0, 0, 1-days).Format("20060102"); string(board.Seasons[0].ID) != first {
+		t.Errorf("the first season is %s, want the oldest, %s", board.Seasons[0].ID, first)
+	}
+}
+
+// While the rank index does not answer, a preview names the entries without ranks.
+func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.submit("b", points("ann", "m", 5))
+	index := &faults.Index{Index: f.index}
+	index.Set(faults.Refuse)
+	p, err := over(t, f.store, index).PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
+	want := ranking.EntryEffect{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, Score: 5}
+	if err != nil || !p.Degraded || len(p.Entries) != 1 || p.Entries[0] != want {
+		t.Errorf("preview: %+v, %v; want the entry %+v", p, err, want)
+	}
+	if _, err := f.PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Board: "none", Banned: true}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		t.Errorf("preview of a ban on an unknown board: %v", err)
+	}
+}

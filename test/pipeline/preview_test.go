@@ -1,0 +1,377 @@
+package pipeline
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/redis"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/storage/cql"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// After a random history, a preview changes nothing, and the act then changes what the
+// preview said.
+func TestPreviewsSayWhatActsChange(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		store, index := embedded.Open(t)
+		newPreviews(t, store, index).run(1500)
+	})
+	t.Run("distributed", func(t *testing.T) {
+		d := deployment.New(t, deployment.Options{Fresh: true})
+		store, err := cql.Open(t.Context(), cql.Options{Hosts: d.Cassandra, DataCenter: d.DataCenter, Keyspace: d.Keyspace, Buckets: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		index, err := redis.Open(t.Context(), redis.Options{Redis: &goredis.UniversalOptions{Addrs: d.Redis}, Prefix: d.RedisPrefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer index.Close()
+		newPreviews(t, store, index).run(30)
+	})
+}
+
+// previews is a service with a random history.
+type previews struct {
+	*ranking.Service
+	t     *testing.T
+	store leaderboard.Store
+	rng   *rand.Rand
+	now   atomic.Pointer[time.Time]
+
+	// These count what the acts changed, so that the test cannot pass without changes.
+	appeared, disappeared, seasons, added, removed, removedNext, refused int
+}
+
+func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index) *previews {
+	p := &previews{t: t, store: store, rng: rand.New(rand.NewPCG(seed.New(t), 0))}
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	p.now.Store(&start)
+	p.Service = ranking.New(store, index, ranking.Options{Now: func() time.Time { return *p.now.Load() }})
+	for _, b := range []leaderboard.Board{
+		{ID: "all", Policy: leaderboard.Sum},
+		{ID: "days", Order: leaderboard.LowerFirst, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}, Retention: 48 * time.Hour},
+		{ID: "fading", Policy: leaderboard.Decay, HalfLife: 24 * time.Hour, Season: leaderboard.Schedule{Kind: leaderboard.Weekly}},
+		{ID: "windows", Policy: leaderboard.Latest, Season: leaderboard.Schedule{
+			Kind: leaderboard.Explicit, Windows: []leaderboard.Season{{ID: "w0", Start: start, End: start.Add(24 * time.Hour)}},
+		}},
+	} {
+		if _, err := p.CreateBoard(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func (p *previews) run(steps int) {
+	for range steps {
+		switch p.rng.IntN(5) {
+		case 0, 1:
+			p.submit()
+		case 2:
+			p.pass()
+		case 3:
+			p.ban()
+		case 4:
+			p.amend()
+		}
+		if p.t.Failed() {
+			return
+		}
+	}
+	p.t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; %d acts were refused",
+		p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused)
+	if steps >= 1000 && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused) == 0 {
+		p.t.Error("the history lacks one of these changes")
+	}
+}
+
+func (p *previews) user() leaderboard.UserID {
+	return leaderboard.UserID(fmt.Sprint("u", p.rng.IntN(5)))
+}
+
+func (p *previews) boards() []leaderboard.Board {
+	boards, err := p.Boards(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return boards
+}
+
+func (p *previews) board() *leaderboard.Board {
+	boards := p.boards()
+	return &boards[p.rng.IntN(len(boards))]
+}
+
+// submit submits results. The board may reject some.
+func (p *previews) submit() {
+	for range 5 {
+		r := leaderboard.MatchResult{
+			ResultKey: leaderboard.ResultKey{User: p.user(), Match: leaderboard.MatchID(fmt.Sprint("m", p.rng.IntN(50)))},
+			Score:     leaderboard.Score(p.rng.IntN(6)), Revision: int64(p.rng.IntN(3)),
+			AchievedAt: p.now.Load().Add(-time.Duration(p.rng.IntN(20)) * time.Hour),
+		}
+		if _, err := p.Submit(p.t.Context(), p.board(), []leaderboard.MatchResult{r}); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// pass lets time pass, and sweeps.
+func (p *previews) pass() {
+	now := p.now.Load().Add(time.Duration(p.rng.IntN(40*60)) * time.Minute)
+	p.now.Store(&now)
+	p.sweep()
+}
+
+// sweep deletes exactly the seasons whose RemovedAt has come.
+func (p *previews) sweep() {
+	p.t.Helper()
+	var want []leaderboard.SeasonKey
+	sealed := p.sealed()
+	for key, s := range p.allSeasons() {
+		if !s.RemovedAt.IsZero() && !s.RemovedAt.After(*p.now.Load()) {
+			want = append(want, key)
+		}
+	}
+	if err := p.Sweep(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+	var got []leaderboard.SeasonKey
+	left := p.sealed()
+	for key := range sealed {
+		if _, ok := left[key]; !ok {
+			got = append(got, key)
+		}
+	}
+	sortKeys(got)
+	sortKeys(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		p.t.Errorf("deleted seasons (-said +deleted):\n%s", diff)
+	}
+	p.removed += len(got)
+}
+
+func compareKeys(x, y leaderboard.SeasonKey) int {
+	return slices.Compare([]string{string(x.Board), string(x.Season)}, []string{string(y.Board), string(y.Season)})
+}
+
+func sortKeys(keys []leaderboard.SeasonKey) { slices.SortFunc(keys, compareKeys) }
+
+// sealed returns the seasons that the store has, and whether they are sealed.
+func (p *previews) sealed() map[leaderboard.SeasonKey]bool {
+	sealed := map[leaderboard.SeasonKey]bool{}
+	for _, b := range p.boards() {
+		records, err := p.store.Seasons(p.t.Context(), b.ID)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, r := range records {
+			sealed[r.SeasonKey] = !r.SealedAt.IsZero()
+		}
+	}
+	return sealed
+}
+
+func (p *previews) allSeasons() map[leaderboard.SeasonKey]ranking.SeasonInfo {
+	all := map[leaderboard.SeasonKey]ranking.SeasonInfo{}
+	for _, b := range p.boards() {
+		list, err := p.Seasons(p.t.Context(), &b)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, s := range list {
+			all[leaderboard.SeasonKey{Board: b.ID, Season: s.ID}] = s
+		}
+	}
+	return all
+}
+
+// place is a user's score and rank.
+type place struct {
+	Score leaderboard.Score
+	Rank  int64
+}
+
+// snapshot is all that a preview could change: boards, bans, acts, seasons and places.
+type snapshot struct {
+	Boards  []leaderboard.Board
+	Bans    []leaderboard.Ban
+	Acts    []leaderboard.Act
+	Seasons map[leaderboard.SeasonKey]bool
+	Places  map[leaderboard.SeasonKey]map[leaderboard.UserID]place
+}
+
+func (p *previews) snapshot() snapshot {
+	p.t.Helper()
+	s := snapshot{Boards: p.boards(), Seasons: p.sealed(), Places: map[leaderboard.SeasonKey]map[leaderboard.UserID]place{}}
+	for key := range s.Seasons {
+		q := ranking.Query{Board: key.Board, Season: key.Season}
+		page, err := p.Page(p.t.Context(), ranking.PageQuery{Query: q, Limit: 100})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		s.Places[key] = map[leaderboard.UserID]place{}
+		for _, l := range page.Lines {
+			s.Places[key][l.User] = place{l.Score, l.Rank}
+		}
+	}
+	bans, err := p.Bans(p.t.Context(), ranking.BanQuery{Lifted: true, Limit: 100})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	acts, err := p.Acts(p.t.Context(), ranking.ActQuery{Limit: 100})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	s.Bans, s.Acts = bans.Bans, acts.Acts
+	return s
+}
+
+// same compares the error of a preview with that of the act. It reports whether both are
+// nil.
+func (p *previews) same(preview, act error) bool {
+	p.t.Helper()
+	if fmt.Sprint(preview) != fmt.Sprint(act) {
+		p.t.Errorf("the preview said %v, the act %v", preview, act)
+	}
+	if act != nil {
+		p.refused++
+	}
+	return act == nil && preview == nil
+}
+
+func (p *previews) ban() {
+	p.t.Helper()
+	ban := leaderboard.Ban{User: p.user(), Banned: p.rng.IntN(2) == 0}
+	if p.rng.IntN(2) == 0 {
+		ban.Board = p.board().ID
+	}
+	if p.rng.IntN(10) == 0 {
+		ban.Board = "unknown"
+	}
+	if p.rng.IntN(3) == 0 {
+		ban.Until = p.now.Load().Add(time.Hour)
+	}
+	before := p.snapshot()
+	said, err := p.PreviewBan(p.t.Context(), ban)
+	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
+		p.t.Errorf("the preview of %+v changed (-before +after):\n%s", ban, diff)
+	}
+	stands, actErr := p.SetBan(p.t.Context(), ban)
+	if !p.same(err, actErr) {
+		return
+	}
+	want := ranking.BanPreview{Ban: stands}
+	after := p.snapshot()
+	boards := map[leaderboard.BoardID]bool{}
+	for key := range before.Seasons {
+		old, now := before.Places[key][ban.User], after.Places[key][ban.User]
+		if old == now {
+			continue
+		}
+		want.Entries = append(want.Entries, ranking.EntryEffect{SeasonKey: key, Score: max(old.Score, now.Score), RankBefore: old.Rank, RankAfter: now.Rank})
+		want.Seasons++
+		boards[key.Board] = true
+		if old.Rank == 0 {
+			p.appeared++
+		} else {
+			p.disappeared++
+		}
+	}
+	slices.SortFunc(want.Entries, func(x, y ranking.EntryEffect) int { return compareKeys(x.SeasonKey, y.SeasonKey) })
+	want.Boards = len(boards)
+	if diff := cmp.Diff(want, said); diff != "" {
+		p.t.Errorf("%+v (-changed +said):\n%s", ban, diff)
+	}
+}
+
+// change returns a random change of a board. Some boards refuse it.
+func (p *previews) change() func(*leaderboard.Board) error {
+	n, grace := p.rng.IntN(6), time.Duration(p.rng.IntN(60))*time.Hour
+	return func(b *leaderboard.Board) error {
+		switch n {
+		case 0:
+			b.Title += "x"
+		case 1:
+			b.Season.Grace = grace
+		case 2:
+			b.Retention = grace / 4 // often past already
+		case 3:
+			least := leaderboard.Score(3)
+			b.MinScore = &least
+		case 4:
+			b.Policy = leaderboard.Sum
+		case 5:
+			start := *p.now.Load()
+			if n := len(b.Season.Windows); n > 0 && b.Season.Windows[n-1].End.After(start) {
+				start = b.Season.Windows[n-1].End
+			}
+			b.Season.Windows = append(b.Season.Windows, leaderboard.Season{
+				ID: leaderboard.SeasonID(fmt.Sprint("w", len(b.Season.Windows))), Start: start, End: start.Add(30 * time.Hour),
+			})
+		}
+		return nil
+	}
+}
+
+func (p *previews) amend() {
+	p.t.Helper()
+	id, change := p.board().ID, p.change()
+	before, seasons := p.snapshot(), p.allSeasons()
+	said, err := p.PreviewAmendment(p.t.Context(), id, change)
+	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
+		p.t.Errorf("the preview of board %s changed (-before +after):\n%s", id, diff)
+	}
+	board, actErr := p.AmendBoard(p.t.Context(), id, change)
+	if !p.same(err, actErr) {
+		return
+	}
+	if diff := cmp.Diff(before.Places, p.snapshot().Places); diff != "" {
+		p.t.Errorf("a change of settings changed ranks (-before +after):\n%s", diff)
+	}
+	want := ranking.BoardPreview{Board: board}
+	for key, s := range p.allSeasons() {
+		was, ok := seasons[key]
+		if ok && was.ClosesAt.Equal(s.ClosesAt) && was.RemovedAt.Equal(s.RemovedAt) {
+			continue
+		}
+		want.Seasons = append(want.Seasons, ranking.SeasonEffect{
+			Season: s.Season, Added: !ok, ClosesBefore: was.ClosesAt, ClosesAfter: s.ClosesAt, RemovedBefore: was.RemovedAt, RemovedAfter: s.RemovedAt, Total: s.Total,
+		})
+		p.seasons++
+		if !ok {
+			p.added++
+		}
+	}
+	slices.SortFunc(want.Seasons, func(x, y ranking.SeasonEffect) int { return x.Start.Compare(y.Start) })
+	had := p.sealed()
+	p.sweep()
+	left := p.sealed()
+	for i := range want.Seasons {
+		s := &want.Seasons[i]
+		key := leaderboard.SeasonKey{Board: id, Season: s.ID}
+		_, stays := left[key]
+		_, was := had[key]
+		if s.RemovedNext = was && !stays; s.RemovedNext {
+			want.Removed++
+			p.removedNext++
+		}
+	}
+	want.Changed = len(want.Seasons)
+	if diff := cmp.Diff(want, said); diff != "" {
+		p.t.Errorf("board %s (-changed +said):\n%s", id, diff)
+	}
+}
