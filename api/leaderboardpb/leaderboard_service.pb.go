@@ -1850,7 +1850,10 @@ type UpdateBoardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Board *Board                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// The fields to change. In REST, they are the fields that the body contains.
-	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,proto3" json:"update_mask,omitempty"`
+	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,proto3" json:"update_mask,omitempty"`
+	// If true, nothing changes, and the answer is the board as it would be. Its field
+	// effect states what would change.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1897,6 +1900,13 @@ func (x *UpdateBoardRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
 		return x.UpdateMask
 	}
 	return nil
+}
+
+func (x *UpdateBoardRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 // Response of UpdateBoard.
@@ -2035,7 +2045,9 @@ type BanUserRequest struct {
 	// The board. If absent, the ban is on every board.
 	Board string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	// When the ban ends. If absent, the ban never ends by itself.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2098,12 +2110,21 @@ func (x *BanUserRequest) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *BanUserRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 // Response of BanUser.
 type BanUserResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	Banned        bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
-	Ban           *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	Banned bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
+	Ban    *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
+	// With dry_run: what would change. The other fields are as they would be.
+	Effect        *BanEffect `protobuf:"bytes,4,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2159,6 +2180,13 @@ func (x *BanUserResponse) GetBan() *Ban {
 	return nil
 }
 
+func (x *BanUserResponse) GetEffect() *BanEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
+}
+
 // Request of UnbanUser.
 type UnbanUserRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2166,7 +2194,9 @@ type UnbanUserRequest struct {
 	// The board. If absent, the ban on every board is lifted; bans on boards remain.
 	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	// A reason for operators to read, at most 256 bytes.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2222,12 +2252,21 @@ func (x *UnbanUserRequest) GetReason() string {
 	return ""
 }
 
+func (x *UnbanUserRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 // Response of UnbanUser.
 type UnbanUserResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	Banned        bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
-	Ban           *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	Banned bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
+	Ban    *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
+	// With dry_run: what would change. The other fields are as they would be.
+	Effect        *BanEffect `protobuf:"bytes,4,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2279,6 +2318,13 @@ func (x *UnbanUserResponse) GetBanned() bool {
 func (x *UnbanUserResponse) GetBan() *Ban {
 	if x != nil {
 		return x.Ban
+	}
+	return nil
+}
+
+func (x *UnbanUserResponse) GetEffect() *BanEffect {
+	if x != nil {
+		return x.Effect
 	}
 	return nil
 }
@@ -3052,7 +3098,10 @@ type ListSeasonsResponse_Season struct {
 	// All changes of the final ranks.
 	Amendments []*ListSeasonsResponse_Amendment `protobuf:"bytes,7,rep,name=amendments,proto3" json:"amendments,omitempty"`
 	// When the season stops accepting results. Absent if it never does.
-	ClosesAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
+	ClosesAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
+	// The first sweep from this time on deletes the season. Before the season is
+	// sealed, this is the earliest such time. Absent if no sweep will delete it.
+	RemovedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3139,6 +3188,13 @@ func (x *ListSeasonsResponse_Season) GetAmendments() []*ListSeasonsResponse_Amen
 func (x *ListSeasonsResponse_Season) GetClosesAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ClosesAt
+	}
+	return nil
+}
+
+func (x *ListSeasonsResponse_Season) GetRemovedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RemovedAt
 	}
 	return nil
 }
@@ -3586,13 +3642,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_score_at_rankB\x10\n" +
 	"\x0e_rank_of_score\"*\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\"\xc4\x05\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\"\x80\x06\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\x81\x03\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xbd\x03\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -3603,7 +3659,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"amendments\x18\a \x03(\v2-.leaderboard.v1.ListSeasonsResponse.AmendmentR\n" +
 	"amendments\x128\n" +
-	"\tcloses_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcloses_atB\v\n" +
+	"\tcloses_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcloses_at\x12:\n" +
+	"\n" +
+	"removed_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"removed_atB\v\n" +
 	"\t_entrants\x1a\x7f\n" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
@@ -3629,32 +3688,37 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x12CreateBoardRequest\x12+\n" +
 	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"B\n" +
 	"\x13CreateBoardResponse\x12+\n" +
-	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"\x7f\n" +
+	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"\x99\x01\n" +
 	"\x12UpdateBoardRequest\x12+\n" +
 	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\x12<\n" +
-	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\vupdate_mask\"B\n" +
+	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\vupdate_mask\x12\x18\n" +
+	"\adry_run\x18\x03 \x01(\bR\adry_run\"B\n" +
 	"\x13UpdateBoardResponse\x12+\n" +
 	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"*\n" +
 	"\x12DeleteBoardRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\"\x15\n" +
-	"\x13DeleteBoardResponse\"\x8a\x01\n" +
+	"\x13DeleteBoardResponse\"\xa4\x01\n" +
 	"\x0eBanUserRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05board\x18\x03 \x01(\tR\x05board\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"j\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x18\n" +
+	"\adry_run\x18\x05 \x01(\bR\adry_run\"\x9d\x01\n" +
 	"\x0fBanUserResponse\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
 	"\x06banned\x18\x02 \x01(\bR\x06banned\x12%\n" +
-	"\x03ban\x18\x03 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\"Z\n" +
+	"\x03ban\x18\x03 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\x121\n" +
+	"\x06effect\x18\x04 \x01(\v2\x19.leaderboard.v1.BanEffectR\x06effect\"t\n" +
 	"\x10UnbanUserRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05board\x18\x02 \x01(\tR\x05board\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"l\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\x04 \x01(\bR\adry_run\"\x9f\x01\n" +
 	"\x11UnbanUserResponse\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
 	"\x06banned\x18\x02 \x01(\bR\x06banned\x12%\n" +
-	"\x03ban\x18\x03 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\",\n" +
+	"\x03ban\x18\x03 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\x121\n" +
+	"\x06effect\x18\x04 \x01(\v2\x19.leaderboard.v1.BanEffectR\x06effect\",\n" +
 	"\x10EraseUserRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\"E\n" +
 	"\x11EraseUserResponse\x12\x18\n" +
@@ -3785,8 +3849,9 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*Board)(nil),                             // 53: leaderboard.v1.Board
 	(*fieldmaskpb.FieldMask)(nil),             // 54: google.protobuf.FieldMask
 	(*Ban)(nil),                               // 55: leaderboard.v1.Ban
-	(*Entry)(nil),                             // 56: leaderboard.v1.Entry
-	(*structpb.Struct)(nil),                   // 57: google.protobuf.Struct
+	(*BanEffect)(nil),                         // 56: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 57: leaderboard.v1.Entry
+	(*structpb.Struct)(nil),                   // 58: google.protobuf.Struct
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	48, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
@@ -3812,70 +3877,73 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	53, // 20: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
 	50, // 21: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
 	55, // 22: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	55, // 23: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	47, // 24: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	50, // 25: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	56, // 26: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	50, // 27: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	50, // 28: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	57, // 29: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	50, // 30: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	40, // 31: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	41, // 32: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	50, // 33: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	50, // 34: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	50, // 35: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	50, // 36: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	43, // 37: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	50, // 38: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	44, // 39: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	50, // 40: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	50, // 41: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	46, // 42: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	55, // 43: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 44: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 45: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 46: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 47: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	9,  // 48: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	11, // 49: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	13, // 50: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	15, // 51: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	17, // 52: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	19, // 53: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	21, // 54: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	23, // 55: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	25, // 56: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	27, // 57: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	29, // 58: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	31, // 59: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	33, // 60: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	35, // 61: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	37, // 62: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 63: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 64: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 65: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 66: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	10, // 67: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	12, // 68: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	14, // 69: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	16, // 70: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	18, // 71: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	20, // 72: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	22, // 73: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	24, // 74: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	26, // 75: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	28, // 76: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	30, // 77: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	32, // 78: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	34, // 79: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	36, // 80: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	38, // 81: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	63, // [63:82] is the sub-list for method output_type
-	44, // [44:63] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	56, // 23: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	55, // 24: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	56, // 25: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	47, // 26: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	50, // 27: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	57, // 28: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	50, // 29: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	50, // 30: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	58, // 31: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	50, // 32: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	40, // 33: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	41, // 34: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	50, // 35: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	50, // 36: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	50, // 37: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	50, // 38: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	43, // 39: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	50, // 40: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	50, // 41: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	44, // 42: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	50, // 43: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	50, // 44: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	46, // 45: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	55, // 46: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 47: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 48: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 49: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	7,  // 50: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	9,  // 51: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	11, // 52: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	13, // 53: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	15, // 54: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	17, // 55: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	19, // 56: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	21, // 57: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	23, // 58: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	25, // 59: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	27, // 60: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	29, // 61: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	31, // 62: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	33, // 63: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	35, // 64: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	37, // 65: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 66: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 67: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 68: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	8,  // 69: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	10, // 70: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	12, // 71: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	14, // 72: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	16, // 73: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	18, // 74: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	20, // 75: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	22, // 76: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	24, // 77: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	26, // 78: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	28, // 79: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	30, // 80: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	32, // 81: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	34, // 82: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	36, // 83: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	38, // 84: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	66, // [66:85] is the sub-list for method output_type
+	47, // [47:66] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

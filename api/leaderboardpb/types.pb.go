@@ -276,7 +276,7 @@ func (x Outcome_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Outcome_Status.Descriptor instead.
 func (Outcome_Status) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{2, 0}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3, 0}
 }
 
 // A ranking with its rules. Order, policy, half_life, tie_breakers, the season's
@@ -313,7 +313,9 @@ type Board struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=created_at,proto3" json:"created_at,omitempty"`
 	// If true, callers without credentials do not see the board, even if the server's
 	// setting public_read lets them read other boards.
-	Private       bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
+	Private bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
+	// Set by the server in the answer to a dry run: what would change.
+	Effect        *BoardEffect `protobuf:"bytes,17,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +462,87 @@ func (x *Board) GetPrivate() bool {
 	return false
 }
 
+func (x *Board) GetEffect() *BoardEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
+}
+
+// What a change of a board's settings would change. Stored results count as before:
+// min_score and max_score judge later results only.
+type BoardEffect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100, the oldest first.
+	Seasons []*BoardEffect_Season `protobuf:"bytes,1,rep,name=seasons,proto3" json:"seasons,omitempty"`
+	// More than 100 seasons would change.
+	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// The number of seasons that would change, and of those that the next sweep would
+	// delete.
+	ChangedCount  int64 `protobuf:"varint,3,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
+	RemovedCount  int64 `protobuf:"varint,4,opt,name=removed_count,proto3" json:"removed_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoardEffect) Reset() {
+	*x = BoardEffect{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoardEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoardEffect) ProtoMessage() {}
+
+func (x *BoardEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoardEffect.ProtoReflect.Descriptor instead.
+func (*BoardEffect) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BoardEffect) GetSeasons() []*BoardEffect_Season {
+	if x != nil {
+		return x.Seasons
+	}
+	return nil
+}
+
+func (x *BoardEffect) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *BoardEffect) GetChangedCount() int64 {
+	if x != nil {
+		return x.ChangedCount
+	}
+	return 0
+}
+
+func (x *BoardEffect) GetRemovedCount() int64 {
+	if x != nil {
+		return x.RemovedCount
+	}
+	return 0
+}
+
 // What a game server reports about one user in one match.
 type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -492,7 +575,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[1]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +587,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[1]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +600,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{1}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Result) GetUserId() string {
@@ -613,7 +696,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[2]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +708,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[2]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +721,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Outcome) GetUserId() string {
@@ -738,7 +821,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[3]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +833,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[3]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +846,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Entry) GetUserId() string {
@@ -872,7 +955,7 @@ type Leaderboard struct {
 
 func (x *Leaderboard) Reset() {
 	*x = Leaderboard{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[4]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +967,7 @@ func (x *Leaderboard) String() string {
 func (*Leaderboard) ProtoMessage() {}
 
 func (x *Leaderboard) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[4]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +980,7 @@ func (x *Leaderboard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaderboard.ProtoReflect.Descriptor instead.
 func (*Leaderboard) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Leaderboard) GetLeaderboard() []*Entry {
@@ -1010,7 +1093,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1105,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1118,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Error) GetCode() int32 {
@@ -1091,7 +1174,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1186,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1199,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Ban) GetUserId() string {
@@ -1175,6 +1258,88 @@ func (x *Ban) GetRevision() int64 {
 	return 0
 }
 
+// What a ban, or its end, would change.
+type BanEffect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100, by board and season.
+	Entries []*BanEffect_Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// More than 100 entries would appear or disappear.
+	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// The number of boards, and of seasons of all boards, in which the user would appear
+	// or disappear.
+	BoardCount  int64 `protobuf:"varint,3,opt,name=board_count,proto3" json:"board_count,omitempty"`
+	SeasonCount int64 `protobuf:"varint,4,opt,name=season_count,proto3" json:"season_count,omitempty"`
+	// The rank index is unavailable, so ranks are absent.
+	Degraded      bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BanEffect) Reset() {
+	*x = BanEffect{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BanEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BanEffect) ProtoMessage() {}
+
+func (x *BanEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BanEffect.ProtoReflect.Descriptor instead.
+func (*BanEffect) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BanEffect) GetEntries() []*BanEffect_Entry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *BanEffect) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *BanEffect) GetBoardCount() int64 {
+	if x != nil {
+		return x.BoardCount
+	}
+	return 0
+}
+
+func (x *BanEffect) GetSeasonCount() int64 {
+	if x != nil {
+		return x.SeasonCount
+	}
+	return 0
+}
+
+func (x *BanEffect) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
 // An integer that each result has. It ranks users with equal scores.
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1187,7 +1352,7 @@ type Board_TieBreaker struct {
 
 func (x *Board_TieBreaker) Reset() {
 	*x = Board_TieBreaker{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1364,7 @@ func (x *Board_TieBreaker) String() string {
 func (*Board_TieBreaker) ProtoMessage() {}
 
 func (x *Board_TieBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1410,7 @@ type Board_Schedule struct {
 
 func (x *Board_Schedule) Reset() {
 	*x = Board_Schedule{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1422,7 @@ func (x *Board_Schedule) String() string {
 func (*Board_Schedule) ProtoMessage() {}
 
 func (x *Board_Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1479,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1491,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,12 +1528,194 @@ func (x *Board_Schedule_Window) GetEnd() *timestamppb.Timestamp {
 	return nil
 }
 
+// A season that would change. The times are as in the list of seasons; absent means
+// never.
+type BoardEffect_Season struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The board does not have the season yet.
+	Added         bool                   `protobuf:"varint,2,opt,name=added,proto3" json:"added,omitempty"`
+	ClosesBefore  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=closes_before,proto3" json:"closes_before,omitempty"`
+	ClosesAfter   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=closes_after,proto3" json:"closes_after,omitempty"`
+	RemovedBefore *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=removed_before,proto3" json:"removed_before,omitempty"`
+	RemovedAfter  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=removed_after,proto3" json:"removed_after,omitempty"`
+	// The next sweep would delete the season.
+	RemovedNext bool `protobuf:"varint,7,opt,name=removed_next,proto3" json:"removed_next,omitempty"`
+	// The number of entries. Absent while it is unknown.
+	Entrants      *int64 `protobuf:"varint,8,opt,name=entrants,proto3,oneof" json:"entrants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoardEffect_Season) Reset() {
+	*x = BoardEffect_Season{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoardEffect_Season) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoardEffect_Season) ProtoMessage() {}
+
+func (x *BoardEffect_Season) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoardEffect_Season.ProtoReflect.Descriptor instead.
+func (*BoardEffect_Season) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{1, 0}
+}
+
+func (x *BoardEffect_Season) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BoardEffect_Season) GetAdded() bool {
+	if x != nil {
+		return x.Added
+	}
+	return false
+}
+
+func (x *BoardEffect_Season) GetClosesBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClosesBefore
+	}
+	return nil
+}
+
+func (x *BoardEffect_Season) GetClosesAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClosesAfter
+	}
+	return nil
+}
+
+func (x *BoardEffect_Season) GetRemovedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RemovedBefore
+	}
+	return nil
+}
+
+func (x *BoardEffect_Season) GetRemovedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RemovedAfter
+	}
+	return nil
+}
+
+func (x *BoardEffect_Season) GetRemovedNext() bool {
+	if x != nil {
+		return x.RemovedNext
+	}
+	return false
+}
+
+func (x *BoardEffect_Season) GetEntrants() int64 {
+	if x != nil && x.Entrants != nil {
+		return *x.Entrants
+	}
+	return 0
+}
+
+// A user's overall entry in a season that would appear or disappear.
+type BanEffect_Entry struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	Score  int64                  `protobuf:"varint,3,opt,name=score,proto3" json:"score,omitempty"`
+	// The competition ranks. A hidden entry has none.
+	RankBefore    *int64 `protobuf:"varint,4,opt,name=rank_before,proto3,oneof" json:"rank_before,omitempty"`
+	RankAfter     *int64 `protobuf:"varint,5,opt,name=rank_after,proto3,oneof" json:"rank_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BanEffect_Entry) Reset() {
+	*x = BanEffect_Entry{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BanEffect_Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BanEffect_Entry) ProtoMessage() {}
+
+func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BanEffect_Entry.ProtoReflect.Descriptor instead.
+func (*BanEffect_Entry) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8, 0}
+}
+
+func (x *BanEffect_Entry) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *BanEffect_Entry) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *BanEffect_Entry) GetScore() int64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *BanEffect_Entry) GetRankBefore() int64 {
+	if x != nil && x.RankBefore != nil {
+		return *x.RankBefore
+	}
+	return 0
+}
+
+func (x *BanEffect_Entry) GetRankAfter() int64 {
+	if x != nil && x.RankAfter != nil {
+		return *x.RankAfter
+	}
+	return 0
+}
+
 var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xd9\n" +
-	"\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x8e\v\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -1388,7 +1735,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"created_at\x12\x18\n" +
-	"\aprivate\x18\x10 \x01(\bR\aprivate\x1aS\n" +
+	"\aprivate\x18\x10 \x01(\bR\aprivate\x123\n" +
+	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectR\x06effect\x1aS\n" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
@@ -1425,7 +1773,22 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"_min_scoreB\f\n" +
 	"\n" +
 	"_max_scoreB\b\n" +
-	"\x06_floor\"\xcb\x03\n" +
+	"\x06_floor\"\xc0\x04\n" +
+	"\vBoardEffect\x12<\n" +
+	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +
+	"\rchanged_count\x18\x03 \x01(\x03R\rchanged_count\x12$\n" +
+	"\rremoved_count\x18\x04 \x01(\x03R\rremoved_count\x1a\x88\x03\n" +
+	"\x06Season\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05added\x18\x02 \x01(\bR\x05added\x12@\n" +
+	"\rcloses_before\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rcloses_before\x12>\n" +
+	"\fcloses_after\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fcloses_after\x12B\n" +
+	"\x0eremoved_before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0eremoved_before\x12@\n" +
+	"\rremoved_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rremoved_after\x12\"\n" +
+	"\fremoved_next\x18\a \x01(\bR\fremoved_next\x12\x1f\n" +
+	"\bentrants\x18\b \x01(\x03H\x00R\bentrants\x88\x01\x01B\v\n" +
+	"\t_entrants\"\xcb\x03\n" +
 	"\x06Result\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x19\n" +
@@ -1515,7 +1878,23 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05actor\x18\x05 \x01(\tR\x05actor\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
 	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevisionB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\brevision\x18\b \x01(\x03R\brevision\"\xff\x02\n" +
+	"\tBanEffect\x129\n" +
+	"\aentries\x18\x01 \x03(\v2\x1f.leaderboard.v1.BanEffect.EntryR\aentries\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12 \n" +
+	"\vboard_count\x18\x03 \x01(\x03R\vboard_count\x12\"\n" +
+	"\fseason_count\x18\x04 \x01(\x03R\fseason_count\x12\x1a\n" +
+	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x1a\xb6\x01\n" +
+	"\x05Entry\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x14\n" +
+	"\x05score\x18\x03 \x01(\x03R\x05score\x12%\n" +
+	"\vrank_before\x18\x04 \x01(\x03H\x00R\vrank_before\x88\x01\x01\x12#\n" +
+	"\n" +
+	"rank_after\x18\x05 \x01(\x03H\x01R\n" +
+	"rank_after\x88\x01\x01B\x0e\n" +
+	"\f_rank_beforeB\r\n" +
+	"\v_rank_afterB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_types_proto_rawDescOnce sync.Once
@@ -1530,60 +1909,71 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),              // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),             // 1: leaderboard.v1.Board.Policy
 	(Board_Schedule_Kind)(0),      // 2: leaderboard.v1.Board.Schedule.Kind
 	(Outcome_Status)(0),           // 3: leaderboard.v1.Outcome.Status
 	(*Board)(nil),                 // 4: leaderboard.v1.Board
-	(*Result)(nil),                // 5: leaderboard.v1.Result
-	(*Outcome)(nil),               // 6: leaderboard.v1.Outcome
-	(*Entry)(nil),                 // 7: leaderboard.v1.Entry
-	(*Leaderboard)(nil),           // 8: leaderboard.v1.Leaderboard
-	(*Error)(nil),                 // 9: leaderboard.v1.Error
-	(*Ban)(nil),                   // 10: leaderboard.v1.Ban
-	(*Board_TieBreaker)(nil),      // 11: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),        // 12: leaderboard.v1.Board.Schedule
-	(*Board_Schedule_Window)(nil), // 13: leaderboard.v1.Board.Schedule.Window
-	nil,                           // 14: leaderboard.v1.Result.AttributesEntry
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 17: google.protobuf.Struct
-	(*anypb.Any)(nil),             // 18: google.protobuf.Any
+	(*BoardEffect)(nil),           // 5: leaderboard.v1.BoardEffect
+	(*Result)(nil),                // 6: leaderboard.v1.Result
+	(*Outcome)(nil),               // 7: leaderboard.v1.Outcome
+	(*Entry)(nil),                 // 8: leaderboard.v1.Entry
+	(*Leaderboard)(nil),           // 9: leaderboard.v1.Leaderboard
+	(*Error)(nil),                 // 10: leaderboard.v1.Error
+	(*Ban)(nil),                   // 11: leaderboard.v1.Ban
+	(*BanEffect)(nil),             // 12: leaderboard.v1.BanEffect
+	(*Board_TieBreaker)(nil),      // 13: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),        // 14: leaderboard.v1.Board.Schedule
+	(*Board_Schedule_Window)(nil), // 15: leaderboard.v1.Board.Schedule.Window
+	(*BoardEffect_Season)(nil),    // 16: leaderboard.v1.BoardEffect.Season
+	nil,                           // 17: leaderboard.v1.Result.AttributesEntry
+	(*BanEffect_Entry)(nil),       // 18: leaderboard.v1.BanEffect.Entry
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),       // 21: google.protobuf.Struct
+	(*anypb.Any)(nil),             // 22: google.protobuf.Any
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	15, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	11, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	12, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	15, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	16, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
-	16, // 7: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	14, // 8: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	17, // 9: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
-	3,  // 10: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	16, // 11: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	16, // 12: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	17, // 13: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	7,  // 14: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	16, // 15: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	16, // 16: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	18, // 17: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	16, // 18: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	16, // 19: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	0,  // 20: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 21: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	15, // 22: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	13, // 23: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	16, // 24: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	16, // 25: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	19, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	13, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	14, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	19, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	20, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
+	16, // 8: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	20, // 9: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	17, // 10: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	21, // 11: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	3,  // 12: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
+	20, // 13: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	20, // 14: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	21, // 15: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	8,  // 16: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	20, // 17: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	20, // 18: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	22, // 19: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	20, // 20: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	20, // 21: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	18, // 22: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	0,  // 23: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 24: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	19, // 25: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	15, // 26: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	20, // 27: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	20, // 28: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	20, // 29: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	20, // 30: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	20, // 31: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	20, // 32: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -1593,17 +1983,19 @@ func file_leaderboard_v1_types_proto_init() {
 	}
 	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_msgTypes[0].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[2].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[12].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -36,25 +36,25 @@ func (s *Server) BanUser(ctx context.Context, req *pb.BanUserRequest) (*pb.BanUs
 	if err != nil {
 		return nil, err
 	}
-	ban, err := s.setBan(ctx, leaderboard.Ban{
+	ban, effect, err := s.setBan(ctx, req.GetDryRun(), leaderboard.Ban{
 		User: leaderboard.UserID(req.GetUserId()), Board: leaderboard.BoardID(req.GetBoard()), Banned: true,
 		Reason: req.GetReason(), Actor: actor(ctx), Until: until,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &pb.BanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned, Ban: protoconv.FromBan(&ban)}, nil
+	return &pb.BanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned, Ban: protoconv.FromBan(&ban), Effect: effect}, nil
 }
 
 // UnbanUser lifts a ban.
 func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
-	ban, err := s.setBan(ctx, leaderboard.Ban{
+	ban, effect, err := s.setBan(ctx, req.GetDryRun(), leaderboard.Ban{
 		User: leaderboard.UserID(req.GetUserId()), Board: leaderboard.BoardID(req.GetBoard()), Reason: req.GetReason(), Actor: actor(ctx),
 	})
 	if err != nil {
 		return nil, err
 	}
-	res := &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned}
+	res := &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned, Effect: effect}
 	if ban.Revision != 0 { // 0: the user never had a ban
 		res.Ban = protoconv.FromBan(&ban)
 	}
@@ -62,11 +62,15 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 }
 
 // setBan writes the state of a ban, with a record in the audit log. It returns the state
-// that is stored afterwards.
-func (s *Server) setBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
+// that is stored afterwards. A dry run writes nothing, and returns what would change too.
+func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (leaderboard.Ban, *pb.BanEffect, error) {
+	if dryRun {
+		preview, err := s.service.PreviewBan(ctx, ban)
+		return preview.Ban, fromBanPreview(&preview), err
+	}
 	before, err := s.service.CheckBan(ctx, &ban)
 	if err != nil {
-		return leaderboard.Ban{}, err
+		return leaderboard.Ban{}, nil, err
 	}
 	act := leaderboard.Act{Action: "unban", Board: ban.Board, ActDetail: leaderboard.ActDetail{User: ban.User, Reason: ban.Reason}}
 	if ban.Banned {
@@ -82,7 +86,18 @@ func (s *Server) setBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.B
 		ban, err = s.service.SetBan(ctx, ban)
 		return err
 	})
-	return ban, err
+	return ban, nil, err
+}
+
+func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
+	effect := &pb.BanEffect{Truncated: p.Truncated, BoardCount: int64(p.Boards), SeasonCount: int64(p.Seasons), Degraded: p.Degraded}
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		effect.Entries = append(effect.Entries, &pb.BanEffect_Entry{
+			Board: string(e.Board), Season: string(e.Season), Score: int64(e.Score), RankBefore: known(e.RankBefore), RankAfter: known(e.RankAfter),
+		})
+	}
+	return effect
 }
 
 // addBans adds to data the bans of a user that are in force: the ban on every board, and

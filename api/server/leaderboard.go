@@ -28,6 +28,7 @@ type service interface {
 	Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error)
 	Boards(context.Context) ([]leaderboard.Board, error)
 	AmendBoard(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (leaderboard.Board, error)
+	PreviewAmendment(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (ranking.BoardPreview, error)
 	DeleteBoard(context.Context, leaderboard.BoardID) error
 
 	Submit(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
@@ -43,6 +44,7 @@ type service interface {
 	Watch(context.Context, ranking.PageQuery, func(ranking.Page) error) error
 
 	SetBan(context.Context, leaderboard.Ban) (leaderboard.Ban, error)
+	PreviewBan(context.Context, leaderboard.Ban) (ranking.BanPreview, error)
 	CheckBan(context.Context, *leaderboard.Ban) (leaderboard.Ban, error)
 	CheckImport([]leaderboard.Ban) error
 	UserBans(context.Context, leaderboard.UserID) ([]leaderboard.Ban, error)
@@ -549,7 +551,15 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		*b = next
 		return err
 	}
-	b, err := s.service.Board(ctx, boardID(req.GetBoard().GetBoardId()))
+	id := boardID(req.GetBoard().GetBoardId())
+	if req.GetDryRun() {
+		p, err := s.service.PreviewAmendment(ctx, id, change)
+		if err != nil {
+			return nil, err
+		}
+		return &pb.UpdateBoardResponse{Board: fromBoardPreview(&p)}, nil
+	}
+	b, err := s.service.Board(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -565,6 +575,20 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		return nil, err
 	}
 	return &pb.UpdateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+}
+
+// fromBoardPreview returns the board as it would be, with what would change.
+func fromBoardPreview(p *ranking.BoardPreview) *pb.Board {
+	b := protoconv.FromBoard(&p.Board)
+	b.Effect = &pb.BoardEffect{Truncated: p.Truncated, ChangedCount: int64(p.Changed), RemovedCount: int64(p.Removed)}
+	for i := range p.Seasons {
+		s := &p.Seasons[i]
+		b.Effect.Seasons = append(b.Effect.Seasons, &pb.BoardEffect_Season{
+			Id: string(s.ID), Added: s.Added, ClosesBefore: protoconv.Timestamp(s.ClosesBefore), ClosesAfter: protoconv.Timestamp(s.ClosesAfter),
+			RemovedBefore: protoconv.Timestamp(s.RemovedBefore), RemovedAfter: protoconv.Timestamp(s.RemovedAfter), RemovedNext: s.RemovedNext, Entrants: s.Total,
+		})
+	}
+	return b
 }
 
 // applyMask sets the fields of dst that paths name to their values in src. Without

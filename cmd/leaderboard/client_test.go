@@ -144,6 +144,7 @@ divisions: [country]
 `)
 	contains(t, s.ok(t, "board", "create", "from-yaml", "-f", yaml), "spring  2026-03-01 00:00:00", "country", "1h0m0s")
 
+	contains(t, s.ok(t, "board", "update", "marathon", "--title", "Other", "--retention", "1h", "--dry-run"), "Other", "nothing changed", "would delete 0")
 	contains(t, s.ok(t, "board", "update", "marathon", "--title", "Marathon", "--decimals", "1", "--grace", "1h"), "Marathon", "1h0m0s")
 	shown = s.ok(t, "board", "show", "marathon")
 	contains(t, shown, "Marathon", "100000", "gender") // the other fields are unchanged
@@ -178,7 +179,10 @@ func TestModeration(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
 	s.ok(t, "submit", "bob", "--points", "1", "--match", "m1")
+	contains(t, s.ok(t, "ban", "ada", "--dry-run"), "nothing changed", "default", "appear or disappear: 1, on 1 board")
+	contains(t, s.ok(t, "top"), "ada")
 	contains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")
+	contains(t, s.ok(t, "unban", "ada", "--dry-run", "--json"), `"rank_after"`, `"season_count"`)
 	if got := s.ok(t, "top"); strings.Contains(got, "ada") {
 		t.Errorf("top shows the banned user ada:\n%s", got)
 	}

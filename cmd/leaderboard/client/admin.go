@@ -65,7 +65,7 @@ func seasonListCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended"}, "entries", "amended")
+			t := cli.NewTable(table.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended", "deleted from (UTC)"}, "entries", "amended")
 			for _, s := range res.GetData().GetSeasons() {
 				status := s.GetStatus()
 				if s.GetId() == res.GetData().GetCurrent() {
@@ -75,7 +75,7 @@ func seasonListCommand(app *cli.App) *cobra.Command {
 				if s.Entrants != nil {
 					entries = fmt.Sprint(s.GetEntrants())
 				}
-				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments())})
+				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments()), formatTime(s.GetRemovedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})

@@ -23,6 +23,7 @@ func addBanBoard(f *pflag.FlagSet, board *string) {
 
 func banCommand(app *cli.App) *cobra.Command {
 	var board, why, until string
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "ban USER", Short: "Hide a user from a board or from every board", Args: cli.Exactly("USER"),
 		Long: `Hide a user from a board, or from every board. The server keeps the user's results
@@ -32,19 +33,24 @@ To ban a user whose id is list or search, write -- before the id.`,
 		Example: `  leaderboard ban mallory --reason "speed hack, ticket 4711"
   leaderboard ban mallory --board arena --until 72h
   leaderboard ban mallory --until 2027-01-01T00:00:00Z
+  leaderboard ban mallory --dry-run
   leaderboard ban list`,
 	}
 	addBanBoard(cmd.Flags(), &board)
 	cmd.Flags().StringVar(&why, "reason", "", "`reason` for the ban, for operators")
 	cmd.Flags().StringVar(&until, "until", "", "`end` of the ban: a time such as 2027-01-01T00:00:00Z, or a duration such as 72h (if omitted, never)")
+	addDryRun(cmd.Flags(), &dryRun)
 	jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		end, err := parseEnd(until, time.Now())
 		if err != nil {
 			return err
 		}
-		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Board: board, Reason: why, Until: end})
+		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Board: board, Reason: why, Until: end, DryRun: dryRun})
 		if err != nil {
 			return err
+		}
+		if dryRun {
+			return c.printBanEffect(res, res.GetEffect())
 		}
 		return c.print(res, func() {
 			c.Printf("%s is banned on %s%s\n", res.GetUserId(), bannedBoards([]*pb.Ban{res.GetBan()}), untilText(res.GetBan()))
@@ -90,6 +96,7 @@ func bannedBoards(bans []*pb.Ban) string {
 
 func unbanCommand(app *cli.App) *cobra.Command {
 	var board, why string
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "unban USER", Short: "Lift a ban", Args: cli.Exactly("USER"),
 		Long: `Lift the ban on a board, or the ban on every board. The other bans of the user remain;
@@ -99,10 +106,14 @@ the command user lists them.`,
 	}
 	addBanBoard(cmd.Flags(), &board)
 	cmd.Flags().StringVar(&why, "reason", "", "`reason` for the end of the ban, for operators")
+	addDryRun(cmd.Flags(), &dryRun)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0], Board: board, Reason: why})
+		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0], Board: board, Reason: why, DryRun: dryRun})
 		if err != nil {
 			return err
+		}
+		if dryRun {
+			return c.printBanEffect(res, res.GetEffect())
 		}
 		return c.print(res, func() {
 			c.Printf("%s is not banned on %s\n", res.GetUserId(), bannedBoards([]*pb.Ban{{Board: board}}))

@@ -356,6 +356,7 @@ var mutable = map[string]bool{
 
 func boardUpdateCommand(app *cli.App) *cobra.Command {
 	var f boardFlags
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "update BOARD", Short: "Change a board's settings", Args: cli.Exactly("BOARD"),
 		Long: `Change the settings that the flags or the file contain. The order, policy, tie-breakers,
@@ -363,9 +364,11 @@ divisions, floor and season schedule of a board cannot change: create a new boar
 instead. The command ignores these fields in a file.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
+  leaderboard board update arena --retention 720h --dry-run
   leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,
 	}
 	f.addSettings(cmd.Flags())
+	addDryRun(cmd.Flags(), &dryRun)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		b, paths, err := f.board(app, args[0], cmd.Flags())
 		if err != nil {
@@ -380,9 +383,12 @@ instead. The command ignores these fields in a file.`,
 		if len(changed) == 0 {
 			return cli.Usagef("no setting to change; see leaderboard board update --help")
 		}
-		res, err := c.Scores.UpdateBoard(ctx, &pb.UpdateBoardRequest{Board: b, UpdateMask: &fieldmaskpb.FieldMask{Paths: changed}})
+		res, err := c.Scores.UpdateBoard(ctx, &pb.UpdateBoardRequest{Board: b, UpdateMask: &fieldmaskpb.FieldMask{Paths: changed}, DryRun: dryRun})
 		if err != nil {
 			return err
+		}
+		if dryRun {
+			return c.printBoardEffect(res.GetBoard())
 		}
 		return c.print(res.GetBoard(), func() { writeBoard(c.Stdout, res.GetBoard()) })
 	})

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// A dry run needs the scope of the act, changes nothing, and leaves no record in the
+// audit log. Its answer states what would change, over REST and gRPC alike.
+func TestDryRun(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)
+	for user, points := range map[string]string{"ann": "5", "bob": "9"} {
+		h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"`+user+`","match_id":"m","points":`+points+`}`)
+	}
+	h.must("admin", "POST", "/v1/users/bob:ban", `{}`)
+	reads := []string{"/v1/audit", "/v1/bans?include_lifted=true", "/v1/boards/b", "/v1/boards/b/scores", "/v1/boards/b/seasons"}
+	before := map[string]string{}
+	for _, path := range reads {
+		before[path] = h.do("admin", "GET", path, nil).raw
+	}
+	for _, call := range [][3]string{
+		{"POST", "/v1/users/ann:ban", `{"dry_run":true}`},
+		{"POST", "/v1/users/bob:unban", `{"dry_run":true}`},
+		{"PATCH", "/v1/boards/b?dry_run=true", `{"title":"t"}`},
+	} {
+		if a := h.do("submit", call[0], call[1], call[2]); a.status != http.StatusForbidden {
+			t.Errorf("%s without the scope admin: %d %s", call[1], a.status, a.raw)
+		}
+	}
+
+	ban := h.must("admin", "POST", "/v1/users/ann:ban", `{"dry_run":true,"board":"b","reason":"aimbot"}`)
+	if e := get(ban, "effect", "entries", 0); get(e, "score") != number(5) || get(e, "rank_before") != number(1) || get(e, "rank_after") != nil ||
+		get(ban, "banned") != true || get(ban, "ban", "reason") != "aimbot" || get(ban, "effect", "season_count") != number(1) {
+		t.Errorf("dry run of a ban: %v", ban)
+	}
+	unban := h.must("admin", "POST", "/v1/users/bob:unban", `{"dry_run":true}`)
+	if e := get(unban, "effect", "entries", 0); get(e, "rank_before") != nil || get(e, "rank_after") != number(1) || get(unban, "banned") != false {
+		t.Errorf("dry run of an unban: %v", unban)
+	}
+	board := h.must("admin", "PATCH", "/v1/boards/b?dry_run=true", `{"retention":"3600s"}`)
+	season := get(board, "effect", "seasons", 0)
+	if get(season, "removed_before") != nil || get(season, "removed_after") == nil || get(season, "entrants") != number(1) || get(board, "retention") != "3600s" {
+		t.Errorf("dry run of a retention: %v", board)
+	}
+	overGRPC, err := h.client().UpdateBoard(h.as("admin"), &pb.UpdateBoardRequest{
+		Board: &pb.Board{BoardId: "b", Retention: durationpb.New(3600e9)}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}}, DryRun: true,
+	})
+	if err != nil || overGRPC.GetBoard().GetEffect().GetChangedCount() != 1 {
+		t.Errorf("dry run over gRPC: %v, %v", overGRPC, err)
+	}
+	preview, err := h.client().BanUser(h.as("admin"), &pb.BanUserRequest{UserId: "ann", DryRun: true})
+	if err != nil || len(preview.GetEffect().GetEntries()) != 1 {
+		t.Errorf("dry run of a ban over gRPC: %v, %v", preview, err)
+	}
+	for _, path := range reads {
+		if diff := cmp.Diff(before[path], h.do("admin", "GET", path, nil).raw); diff != "" {
+			t.Errorf("the dry runs changed %s (-before +after):\n%s", path, diff)
+		}
+	}
+
+	stored, err := h.client().BanUser(h.as("admin"), &pb.BanUserRequest{UserId: "ann"})
+	if err != nil || stored.GetEffect() != nil {
+		t.Errorf("ban: %v, %v; want no effect in the answer", stored, err)
+	}
+	again, err := h.client().UnbanUser(h.as("admin"), &pb.UnbanUserRequest{UserId: "nobody", DryRun: true})
+	if diff := cmp.Diff(&pb.BanEffect{}, again.GetEffect(), protocmp.Transform()); err != nil || diff != "" {
+		t.Errorf("dry run of an unban of a user without a ban: %v, effect (-want +got):\n%s", err, diff)
+	}
+}

@@ -1,0 +1,89 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+func addDryRun(f *pflag.FlagSet, dryRun *bool) {
+	f.BoolVar(dryRun, "dry-run", false, "change nothing, and show what would change")
+}
+
+// errNoDryRun is the error of a dry run whose answer does not state an effect. A server
+// of an older version ignores the field dry_run.
+var errNoDryRun = errors.New("the server is of an older version without dry runs, so it made the change; undo it if necessary, and upgrade the server")
+
+// printBanEffect prints what a ban, or its end, would change. res is the whole answer.
+func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
+	if e == nil {
+		return errNoDryRun
+	}
+	return c.print(res, func() {
+		if len(e.GetEntries()) > 0 {
+			t := cli.NewTable(table.Row{"board", "season", "score", "rank now", "rank after"}, "score", "rank now", "rank after")
+			for _, x := range e.GetEntries() {
+				t.AppendRow(table.Row{x.GetBoard(), x.GetSeason(), x.GetScore(), formatRank(x.RankBefore), formatRank(x.RankAfter)})
+			}
+			cli.WriteTable(c.Stdout, t)
+		}
+		if e.GetDegraded() {
+			c.Println("ranks are unavailable at the moment")
+		}
+		c.Printf("dry run: nothing changed. Entries that would appear or disappear: %d, on %d board(s)%s\n",
+			e.GetSeasonCount(), e.GetBoardCount(), firstOnly(e.GetTruncated(), len(e.GetEntries())))
+	})
+}
+
+// printBoardEffect prints what a change of a board would change.
+func (c *Client) printBoardEffect(b *pb.Board) error {
+	e := b.GetEffect()
+	if e == nil {
+		return errNoDryRun
+	}
+	return c.print(b, func() {
+		writeBoard(c.Stdout, b)
+		if len(e.GetSeasons()) > 0 {
+			c.Println("")
+			t := cli.NewTable(table.Row{"season", "entries", "closes now (UTC)", "closes after", "deleted from now (UTC)", "deleted from after", "next sweep"}, "entries")
+			for _, s := range e.GetSeasons() {
+				next := "keeps it"
+				switch {
+				case s.GetAdded():
+					next = "new season"
+				case s.GetRemovedNext():
+					next = "deletes it"
+				}
+				t.AppendRow(table.Row{
+					s.GetId(), formatRank(s.Entrants), orNever(s.GetClosesBefore()), orNever(s.GetClosesAfter()),
+					orNever(s.GetRemovedBefore()), orNever(s.GetRemovedAfter()), next,
+				})
+			}
+			cli.WriteTable(c.Stdout, t)
+		}
+		c.Printf("dry run: nothing changed. Seasons that would change: %d; the next sweep would delete %d%s\n",
+			e.GetChangedCount(), e.GetRemovedCount(), firstOnly(e.GetTruncated(), len(e.GetSeasons())))
+	})
+}
+
+func orNever(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "never"
+	}
+	return formatTime(t)
+}
+
+// firstOnly returns a note for a list that shows only the first n elements.
+func firstOnly(truncated bool, n int) string {
+	if !truncated {
+		return ""
+	}
+	return fmt.Sprintf("; only the first %d are shown", n)
+}
