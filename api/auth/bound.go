@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -17,6 +19,11 @@ type Bound struct {
 	boards   []leaderboard.BoardID
 	prefixes []string
 }
+
+const (
+	boardsClaim   = "boards"
+	prefixesClaim = "board_prefixes"
+)
 
 // BoundOf returns the bound of a key.
 func BoundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefixes} }
@@ -32,15 +39,61 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
+// boundClaims returns the bound of a token. Its claims boards and board_prefixes are lists,
+// as the fields of a key. Without both claims, the token has all boards. If a claim is
+// invalid, or both lists are empty, boundClaims returns an error, because a token must
+// not have all boards by mistake.
+func boundClaims(t jwt.Token) (Bound, error) {
+	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
+		return Bound{}, nil
+	}
+	boards, err := textsClaim(t, boardsClaim)
+	if err != nil {
+		return Bound{}, err
+	}
+	prefixes, err := textsClaim(t, prefixesClaim)
+	if err != nil {
+		return Bound{}, err
+	}
+	b := Bound{prefixes: prefixes}
+	for _, id := range boards {
+		b.boards = append(b.boards, leaderboard.BoardID(id))
+	}
+	if b.AllBoards() {
+		return Bound{}, errors.New("auth: the claims for boards of the jwt are empty")
+	}
+	return b, CheckBoards(b.boards, b.prefixes)
+}
+
+// textsClaim returns the texts in a claim that is a list. It returns nil if the token does
+// not have the claim.
+func textsClaim(t jwt.Token, name string) ([]string, error) {
+	if !t.Has(name) {
+		return nil, nil
+	}
+	var list []any
+	if err := t.Get(name, &list); err != nil {
+		return nil, fmt.Errorf("auth: the claim %s of the jwt is not a list: %w", name, err)
+	}
+	texts := make([]string, len(list))
+	for i, v := range list {
+		var ok bool
+		if texts[i], ok = v.(string); !ok {
+			return nil, fmt.Errorf("auth: value %d of the claim %s of the jwt is not a text", i, name)
+		}
+	}
+	return texts, nil
+}
+
 // BoardError means that a caller may not call for Board. If Board is empty, the caller
 // may not make calls that concern all boards.
 type BoardError struct{ Board leaderboard.BoardID }
 
 func (e *BoardError) Error() string {
 	if e.Board == "" {
-		return "this call concerns all boards, but the key is for some boards only: name a board if the call has such a field, or use a key for all boards"
+		return "this call concerns all boards, but the key or token is for some boards only: name a board if the call has such a field, or use a key for all boards"
 	}
-	return fmt.Sprintf("the key is not for board %q", string(e.Board))
+	return fmt.Sprintf("the key or token is not for board %q", string(e.Board))
 }
 
 // CheckBoards returns an error unless a key may have these boards and prefixes. The

@@ -32,7 +32,8 @@ import (
 // JWT describes the JSON web tokens that are accepted besides API keys. Exactly one
 // of Secret, PublicKey and JWKS is set. A token must not be expired. The scopes of a
 // token are in its claim "scope", separated by spaces, or in its claim "scopes", a
-// list. A token with neither claim has the scope read.
+// list. A token with neither claim has the scope read. The claims "boards" and
+// "board_prefixes" bind a token to boards, as the fields of a key do.
 type JWT struct {
 	// Algorithm is the only algorithm that is accepted: HS256, HS384, HS512, RS256, RS384,
 	// RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA.
@@ -194,8 +195,12 @@ func (v *verifier) verify(ctx context.Context, token string) (Caller, error) {
 	if subject == "" {
 		return Caller{}, errors.New("auth: jwt without subject")
 	}
+	bound, err := boundClaims(t)
+	if err != nil {
+		return Caller{}, err
+	}
 	expires, _ := t.Expiration()
-	c := Caller{ID: "jwt:" + subject, Scope: Read, ExpiresAt: expires.Add(v.o.Leeway)}
+	c := Caller{ID: "jwt:" + subject, Scope: Read, Bound: bound, ExpiresAt: expires.Add(v.o.Leeway)}
 	if scopes, ok := scopesClaim(t); ok {
 		c.Scope = highest(scopes)
 	}

@@ -210,7 +210,7 @@ func TestBoundKeysOverREST(t *testing.T) {
 			t.Errorf("%s %s %s with the %s key: %d %s, want %d", tt.method, tt.path, tt.body, tt.key, a.status, a.raw, tt.want)
 		}
 	}
-	if a := h.do("bound read", "GET", "/v1/boards/other/scores", nil); get(a.body, "message") != `the key is not for board "other"` {
+	if a := h.do("bound read", "GET", "/v1/boards/other/scores", nil); get(a.body, "message") != `the key or token is not for board "other"` {
 		t.Errorf("refusal of the board other: %s, want a message that names the board", a.raw)
 	}
 	if a := h.do("bound admin", "GET", "/v1/users/v/scores", nil); !strings.Contains(a.raw, `"cup"`) || strings.Contains(a.raw, `"other"`) {

@@ -3,15 +3,22 @@ package server
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
@@ -102,4 +109,74 @@ func TestJWTClaims(t *testing.T) {
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
 		t.Errorf("call with an API key: %d %s, want 200", a.status, a.raw)
 	}
+}
+
+// A token with the claim boards or board_prefixes is for these boards only, over REST and
+// gRPC. A token with an invalid claim is refused.
+func TestTokensAreBoundToBoards(t *testing.T) {
+	key := []byte(strings.Repeat("s", 32))
+	o := auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard"}
+	h := newHarness(t, Options{JWT: o, Now: func() time.Time { return tokenNow }})
+	for _, id := range []string{"cup", "cup2", "eu-1"} {
+		h.createBoard(fmt.Sprintf(`{"board_id":%q,"policy":"SUM"}`, id))
+	}
+	type claims map[string]any
+	for _, tt := range []struct {
+		name                          string
+		claims                        claims
+		cup, cup2, eu, standard, list int
+	}{
+		{"no claim", claims{}, 200, 200, 200, 200, 4},
+		{"a board", claims{"boards": []string{"cup"}}, 200, 403, 403, 403, 1},
+		{"a prefix", claims{"board_prefixes": []string{"eu-"}}, 403, 403, 200, 403, 1},
+		{"both", claims{"boards": []string{"cup2"}, "board_prefixes": []string{"eu-"}}, 403, 200, 200, 403, 2},
+		{"a board and no prefixes", claims{"boards": []string{"cup"}, "board_prefixes": []string{}}, 200, 403, 403, 403, 1},
+		{"a board that does not exist", claims{"boards": []string{"nowhere"}}, 403, 403, 403, 403, 0},
+		{"an empty list", claims{"boards": []string{}}, 401, 401, 401, 401, -1},
+		{"a text", claims{"boards": "cup"}, 401, 401, 401, 401, -1},
+		{"a number in the list", claims{"boards": []any{"cup", 7}}, 401, 401, 401, 401, -1},
+		{"an object", claims{"board_prefixes": map[string]string{"cup": "cup"}}, 401, 401, 401, 401, -1},
+		{"an empty prefix", claims{"board_prefixes": []string{""}}, 401, 401, 401, 401, -1},
+		{"too many boards", claims{"boards": slices.Repeat([]string{"cup"}, 101)}, 401, 401, 401, 401, -1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := h.in(t)
+			h.keys["token"] = sign(t, key, func(c map[string]any) {
+				c["scope"] = "admin"
+				maps.Copy(c, tt.claims)
+			})
+			for board, want := range map[string]int{"cup": tt.cup, "cup2": tt.cup2, "eu-1": tt.eu, "default": tt.standard} {
+				a := h.do("token", "POST", "/v1/boards/"+board+"/scores", `{"user_id":"u","points":1}`)
+				if a.status != want || want == 403 && a.reason() != "BOARD_DENIED" {
+					t.Errorf("submit to board %s: %d %s, want %d", board, a.status, a.raw, want)
+				}
+				code := map[int]codes.Code{200: codes.OK, 401: codes.Unauthenticated, 403: codes.PermissionDenied}[want]
+				if _, err := h.client().ListScores(h.as("token"), &pb.ListScoresRequest{Board: board}); status.Code(err) != code {
+					t.Errorf("ListScores of board %s over gRPC: %v, want %v", board, err, code)
+				}
+			}
+			boards, _ := h.do("token", "GET", "/v1/boards", nil).body["boards"].([]any)
+			if tt.list >= 0 && len(boards) != tt.list {
+				t.Errorf("GET /v1/boards lists %d boards, want %d", len(boards), tt.list)
+			}
+			if a := h.do("token", "GET", "/v1/keys", nil); len(tt.claims) > 0 && a.status != 401 && a.status != 403 {
+				t.Errorf("GET /v1/keys: %d %s, want a refusal", a.status, a.raw)
+			}
+		})
+	}
+	// The verifier refuses a claim that is null, too.
+	h.keys["token"] = signJSON(t, key, fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"x","boards":null,"exp":%d}`, tokenNow.Add(time.Hour).Unix()))
+	if a := h.do("token", "GET", "/v1/boards/cup/scores", nil); a.status != http.StatusUnauthorized {
+		t.Errorf("a token with the claim boards null: %d %s, want 401", a.status, a.raw)
+	}
+}
+
+// signJSON returns a token with the given claims as JSON.
+func signJSON(t testing.TB, key []byte, claims string) string {
+	t.Helper()
+	signed, err := jws.Sign([]byte(claims), jws.WithKey(jwa.HS256(), key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
 }

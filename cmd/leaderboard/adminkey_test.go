@@ -170,8 +170,8 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	contains(t, ok(admin, "key", "list").stdout, "finals, eu-…", "all boards")
 	referee := strings.TrimSpace(made.stdout)
 	ok(referee, "submit", "ada", "--points", "3", "--board", "finals")
-	s.with(t, referee, "submit", "ada", "--points", "3").mustFail(t, exitFailure, []string{`the key is not for board "default"`}, []string{"submit"})
-	s.with(t, referee, "top", "--board", "nowhere").mustFail(t, exitFailure, []string{`the key is not for board "nowhere"`}, []string{"top"})
+	s.with(t, referee, "submit", "ada", "--points", "3").mustFail(t, exitFailure, []string{`the key or token is not for board "default"`}, []string{"submit"})
+	s.with(t, referee, "top", "--board", "nowhere").mustFail(t, exitFailure, []string{`the key or token is not for board "nowhere"`}, []string{"top"})
 	if list := ok(referee, "board", "list").stdout; strings.Contains(list, "default") || !strings.Contains(list, "eu-cup") {
 		t.Errorf("board list with a key for some boards:\n%s", list)
 	}
