@@ -6,13 +6,18 @@ import (
 	"time"
 )
 
+// SystemActor is the actor of acts that the service performs by itself: it seals a
+// season, deletes a season past its retention, or lifts a ban that ended.
+const SystemActor = "system"
+
 // Act is a record of an administrative act: who did what, when, and what it changed.
 type Act struct {
-	// ID is unique. It also orders acts whose At is equal.
-	ID string    `json:"id"`
+	// ID and At identify the act. ID also orders acts whose At is equal.
+	ID string `json:"id"`
+	// At is the time of the act. For acts of SystemActor it is when the act was due.
 	At time.Time `json:"at"`
-	// Actor is the administrator. It is empty if the administrator is unknown, or if
-	// the service acted by itself.
+	// Actor is the administrator, or SystemActor. It is empty if the administrator is
+	// unknown.
 	Actor     string   `json:"actor,omitempty"`
 	RequestID string   `json:"request_id,omitempty"`
 	Action    string   `json:"action"` // such as "board.update"

@@ -970,13 +970,15 @@ func (x *ExportResultsResponse) GetBan() *Ban {
 type Act struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The administrator, as in Ban. Empty for acts of the service itself.
+	// The time of the act. For acts of the actor system, the time when the act was due.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// The administrator, as in Ban. system for acts of the service itself: seals of
+	// seasons, deletions of seasons past their retention, ends of bans.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The X-Request-Id of the request, or one that the server chose.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,proto3" json:"request_id,omitempty"`
-	// board.create, board.update, board.delete, ban, unban, ban.import, user.erase,
-	// key.create, key.revoke, verify.repair, rebuild or backup.
+	// board.create, board.update, board.delete, season.seal, season.delete, ban, unban,
+	// ban.import, user.erase, key.create, key.revoke, verify.repair, rebuild or backup.
 	Action string `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`
 	Board  string `protobuf:"bytes,6,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,7,opt,name=season,proto3" json:"season,omitempty"`

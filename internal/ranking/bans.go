@@ -206,7 +206,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
-		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: b.At, Action: "unban", Board: b.Board,
+		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: b.At, Actor: leaderboard.SystemActor, Action: "unban", Board: b.Board,
 		ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason},
 	}
 }

@@ -102,6 +102,10 @@ func TestBanEndsByItself(t *testing.T) {
 	if err != nil || len(bans) != 1 || bans[0].Banned || !bans[0].At.Equal(end) || !bans[0].Until.IsZero() {
 		t.Errorf("bans after the end: %+v, %v, want one lifted ban without an end", bans, err)
 	}
+	page, err := f.Acts(t.Context(), ranking.ActQuery{Action: "unban", Limit: 10})
+	if err != nil || len(page.Acts) != 1 || page.Acts[0].Actor != leaderboard.SystemActor || page.Acts[0].User != "ann" || !page.Acts[0].At.Equal(end) {
+		t.Errorf("acts unban after the end: %+v, %v, want one of the system at the end of the ban", page.Acts, err)
+	}
 }
 
 // If an administrator extends a ban or removes its end, the earlier end has no effect.

@@ -463,3 +463,94 @@ func TestRetentionIsFinal(t *testing.T) {
 	}
 	f.wantList(dayQuery)
 }
+
+// failingSweeps is the store of a process that dies during a sweep, unless died is nil.
+// hook runs after a sweep has read the seasons, unless hook is nil.
+type failingSweeps struct {
+	leaderboard.Store
+	died error
+	hook func()
+}
+
+func (s *failingSweeps) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonRecord, error) {
+	records, err := s.Store.Seasons(ctx, id)
+	if s.hook != nil {
+		s.hook()
+	}
+	return records, err
+}
+
+func (s *failingSweeps) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	if s.died != nil {
+		return leaderboard.SeasonRecord{}, s.died
+	}
+	return s.Store.Seal(ctx, b, season, a)
+}
+
+func (s *failingSweeps) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey, at time.Time) error {
+	if s.died != nil {
+		return s.died
+	}
+	return s.Store.DeleteSeason(ctx, key, at)
+}
+
+// The audit log has one record of each seal and each deletion by a sweep, even if a
+// process dies during the sweep, and if two processes sweep concurrently.
+func TestSweepsAreOnTheRecordOnce(t *testing.T) {
+	f := open(t)
+	b := dailyBoard
+	b.Retention = 48 * time.Hour
+	b = f.create(b)
+	f.submit("b", points("ann", "m", 9))
+	in, err := b.Season.ByID(day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep := func() {
+		t.Helper()
+		if err := f.Sweep(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	otherSweeps := func(died error, hook func()) {
+		t.Helper()
+		other := over(t, &failingSweeps{f.store, died, hook}, f.index)
+		other.clock.set(f.clock.now().Add(time.Second))
+		if err := other.Sweep(t.Context()); !errors.Is(err, died) {
+			t.Fatalf("Sweep: %v, want %v", err, died)
+		}
+	}
+	want := []leaderboard.Act{}
+	record := func(action string, at time.Time, reason string) {
+		t.Helper()
+		otherSweeps(errDied, nil)
+		f.clock.set(f.clock.now().Add(time.Minute))
+		otherSweeps(nil, sweep)
+		f.clock.set(f.clock.now().Add(time.Minute))
+		sweep()
+		want = append([]leaderboard.Act{{
+			At: at, Actor: "system", Action: action, Board: "b", Season: day, ActDetail: leaderboard.ActDetail{Reason: reason},
+		}}, want...)
+		page, err := f.Acts(t.Context(), ranking.ActQuery{Action: "season", Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Acts {
+			page.Acts[i].ID = ""
+		}
+		if d := gocmp.Diff(want, page.Acts); d != "" {
+			t.Errorf("acts of the sweeps (-want +got):\n%s", d)
+		}
+	}
+	sweep() // the season is open
+	due := b.ClosesAt(in).Add(time.Minute)
+	f.clock.set(due.Add(time.Hour))
+	record("season.seal", due, "the season closed")
+	sealed, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day})
+	if err != nil || sealed.SealedAt.IsZero() {
+		t.Fatalf("the season after the sweeps: %+v, %v; want a sealed season", sealed, err)
+	}
+	f.clock.set(sealed.SealedAt.Add(50 * time.Hour))
+	record("season.delete", sealed.SealedAt.Add(48*time.Hour), "the retention of the board is 48h0m0s")
+	f.wantList(dayQuery)
+}

@@ -2,7 +2,9 @@ package ranking
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -14,7 +16,8 @@ import (
 const sealDelay = time.Minute
 
 // Sweep seals every closed season, and deletes sealed seasons that are past their
-// board's retention. A seal does not change answers: it makes a season cheaper to keep
+// board's retention. It appends each of these acts to the audit log before it performs
+// the act. A seal does not change answers: it makes a season cheaper to keep
 // and to read.
 func (a *Admin) Sweep(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
@@ -44,11 +47,19 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			if !b.Closed(season, now.Add(-sealDelay)) {
 				continue
 			}
+			act := dueAct("season.seal", r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed")
+			if err := a.store.AppendAct(ctx, act); err != nil {
+				return err
+			}
 			if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
 		case due(removedAt(b, season, r.SealedAt, now), now):
+			act := dueAct("season.delete", r.SeasonKey, removedAt(b, season, r.SealedAt, now), fmt.Sprintf("the retention of the board is %v", b.Retention))
+			if err := a.store.AppendAct(ctx, act); err != nil {
+				return err
+			}
 			if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
 				return err
 			}
@@ -84,3 +95,14 @@ func later(x, y time.Time) time.Time {
 
 // due reports whether t has come. The zero time never comes.
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// dueAct returns the audit log's record of an act on a season that the service performs by
+// itself. at is the time when the act is due, not the time of the sweep. So the records of
+// several processes, or of repeated sweeps, are equal, and the log keeps one.
+func dueAct(action string, key leaderboard.SeasonKey, at time.Time, reason string) leaderboard.Act {
+	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
+	return leaderboard.Act{
+		ID: fmt.Sprintf("due-%x", sum[:16]), At: leaderboard.Truncate(at), Actor: leaderboard.SystemActor,
+		Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: reason},
+	}
+}
