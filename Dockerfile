@@ -1,11 +1,12 @@
 # The image contains one static binary and certificates, no shell, package manager
 # or libc. The binary includes the time zones.
-FROM golang:1.26.8-trixie AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-trixie AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -o /out/leaderboard ./cmd/leaderboard
+ARG VERSION TARGETOS TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags "-X github.com/open-leaderboard/leaderboard/internal/cli.release=$VERSION" -o /out/leaderboard ./cmd/leaderboard
 RUN mkdir /out/data
 
 FROM scratch

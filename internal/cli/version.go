@@ -5,10 +5,14 @@ import (
 	"runtime/debug"
 )
 
+// release is the version of a release build, which the linker sets.
+var release string
+
 // Version describes the commit from which a binary was built, and the Go toolchain.
 type Version struct {
-	// Version is the module's version: a tag, or a pseudo-version with the time and the
-	// hash of the commit. It is "devel" if the build recorded no version.
+	// Version is the version of the release, or else the module's version: a tag, or a
+	// pseudo-version with the time and the hash of the commit. It is "devel" if the
+	// build recorded no version.
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit hash
 	Time     string `json:"time,omitempty"`     // of the commit, in RFC 3339
@@ -20,7 +24,11 @@ type Version struct {
 // ReadVersion returns the version that the Go toolchain recorded in this binary.
 func ReadVersion() Version {
 	info, _ := debug.ReadBuildInfo()
-	return versionOf(info)
+	v := versionOf(info)
+	if release != "" {
+		v.Version = release
+	}
+	return v
 }
 
 // versionOf returns the version in a binary's build information, which may be nil.

@@ -34,7 +34,8 @@ func dockerfile(t *testing.T) instructions {
 		case strings.HasSuffix(rest, `\`):
 			t.Fatalf("%q continues on the next line: this test reads only one line per instruction", line)
 		case word == "FROM":
-			in.from, in.final = append(in.from, strings.Fields(rest)[0]), map[string]string{}
+			image := strings.TrimPrefix(rest, "--platform=$BUILDPLATFORM ")
+			in.from, in.final = append(in.from, strings.Fields(image)[0]), map[string]string{}
 		case word == "RUN":
 			in.runs = append(in.runs, rest)
 		default:
@@ -87,20 +88,14 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 	}
 	build := exec.Command("sh", "-c", strings.Replace(runs[at], "/out/leaderboard", binary, 1))
 	build.Dir = context
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOOS=linux")
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "TARGETOS=linux", "VERSION=v1.2.3")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("RUN %s: %v\n%s", runs[at], err, out)
 	}
-	file, err := elf.Open(binary)
-	if err != nil {
-		t.Fatal(err)
+	if out, err := exec.Command(binary, "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "leaderboard v1.2.3 ") {
+		t.Errorf("leaderboard version: %v: %s; want the version of the build argument", err, out)
 	}
-	defer file.Close()
-	for _, program := range file.Progs {
-		if program.Type == elf.PT_INTERP {
-			t.Error("the binary is linked dynamically, but the image has no libraries")
-		}
-	}
+	wantStatic(t, binary)
 	for name, s := range project(t).Services {
 		if s.Build == nil {
 			continue
@@ -110,6 +105,21 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 			if out, err := exec.Command(binary, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
 				t.Errorf("%s runs leaderboard %v, whose help ends with the error %v, want none; output: %s", name, args, err, out)
 			}
+		}
+	}
+}
+
+// wantStatic fails the test if a binary needs libraries.
+func wantStatic(t *testing.T, binary string) {
+	t.Helper()
+	file, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, program := range file.Progs {
+		if program.Type == elf.PT_INTERP {
+			t.Errorf("%s is linked dynamically, want a static binary", binary)
 		}
 	}
 }

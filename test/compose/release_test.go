@@ -1,0 +1,112 @@
+package compose
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// checkout returns a commit of all files of the project, with a section of the CHANGELOG
+// for version 1.2.3.
+func checkout(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	run(t, root, "sh", "-c", `git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || printf "%s\0" "$f"; done' sh | tar -cf - --null -T - | tar -xf - -C "$0"`, dir)
+	changelog := filepath.Join(dir, "CHANGELOG.md")
+	data, err := os.ReadFile(changelog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(data), "\n## Unreleased\n", "\n## 1.2.3\n", 1) + "\n## 1.2.2\n\n- An older line.\n"
+	if err := os.WriteFile(changelog, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "git", "init", "-q")
+	run(t, dir, "git", "add", "-A")
+	run(t, dir, "git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "release")
+	return dir
+}
+
+// run runs a command in a folder and returns its output.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
+	dir := checkout(t)
+	platform := "linux/" + runtime.GOARCH
+	name := "leaderboard_v1.2.3_linux_" + runtime.GOARCH
+	dist := filepath.Join(dir, "dist")
+	run(t, dir, "scripts/release.sh", "v1.2.3", platform)
+
+	archive, err := os.ReadFile(filepath.Join(dist, name+".tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile(filepath.Join(dist, "SHA256SUMS"))
+	if want := fmt.Sprintf("%x  %s.tar.gz\n", sha256.Sum256(archive), name); err != nil || string(sums) != want {
+		t.Errorf("SHA256SUMS: %q, %v; want %q", sums, err, want)
+	}
+	notes, err := os.ReadFile(filepath.Join(dist, "notes.md"))
+	if err != nil || !strings.HasPrefix(string(notes), "## 1.2.3\n") || strings.Contains(string(notes), "1.2.2") {
+		t.Errorf("the notes are %v %s\nwant the section 1.2.3 of the CHANGELOG", err, notes)
+	}
+	listing := run(t, dist, "tar", "-tzf", name+".tar.gz")
+	if want := fmt.Sprintf("%[1]s/\n%[1]s/CHANGELOG.md\n%[1]s/LICENSE\n%[1]s/README.md\n%[1]s/leaderboard\n", name); listing != want {
+		t.Errorf("the archive has\n%swant\n%s", listing, want)
+	}
+	run(t, dist, "tar", "-xzf", name+".tar.gz")
+	binary := filepath.Join(dist, name, "leaderboard")
+	if out := run(t, dir, binary, "--version"); !strings.HasPrefix(out, "leaderboard v1.2.3 ") {
+		t.Errorf("leaderboard --version: %q, want v1.2.3", out)
+	}
+	commit := strings.TrimSpace(run(t, dir, "git", "rev-parse", "HEAD"))
+	var version struct {
+		Revision string
+		Modified bool
+	}
+	if err := json.Unmarshal([]byte(run(t, dir, binary, "version", "--json")), &version); err != nil || version.Revision != commit || version.Modified {
+		t.Errorf("leaderboard version: %+v, %v; want the unmodified commit %s", version, err, commit)
+	}
+	wantStatic(t, binary)
+
+	// The same commit makes the same archive, elsewhere and later.
+	again := filepath.Join(t.TempDir(), "again")
+	run(t, dir, "env", "DIST="+again, "scripts/release.sh", "v1.2.3", platform)
+	if data, err := os.ReadFile(filepath.Join(again, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
+		t.Errorf("a second archive of the same commit differs: %v", err)
+	}
+}
+
+// A release is refused without a version, without its section in the CHANGELOG, over an
+// existing folder, and from a checkout with changes.
+func TestReleaseIsRefused(t *testing.T) {
+	dir := checkout(t)
+	existing := t.TempDir()
+	for _, tt := range []struct{ name, command, want string }{
+		{"no version", "scripts/release.sh", "the version is missing"},
+		{"not a version", "scripts/release.sh 1.2.3", "the version is 1.2.3"},
+		{"no section", "DIST=" + filepath.Join(t.TempDir(), "a") + " scripts/release.sh v1.2.4", `no section "## 1.2.4"`},
+		{"existing folder", "DIST=" + existing + " scripts/release.sh v1.2.3", existing + " exists"},
+		{"changes", "echo >> README.md; scripts/release.sh v1.2.3", "the checkout has changes"},
+	} {
+		cmd := exec.Command("sh", "-c", tt.command)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), tt.want) {
+			t.Errorf("%s: %v: %s, want %q", tt.name, err, out, tt.want)
+		}
+	}
+}
