@@ -184,8 +184,9 @@ func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.
 }
 
 // banEnd returns an end for a ban. banEnd(0) is the earliest end that the tests use, and
-// banEnd(n) is n days later.
-func banEnd(n int) time.Time { return epoch.AddDate(0, 0, 30+n) }
+// banEnd(n) is n days later. All ends are in the future, because the service refuses other
+// ends.
+func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
 // ban generates a ban, or the end of a ban, on a board or on every board. Sometimes it
 // returns a ban that it returned before.
