@@ -23,7 +23,8 @@ type Counts struct {
 }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at
-// one moment. If a ladder has no standings, the answer is empty and the error is nil.
+// one moment. An answer about more than 16 keys, 32 users or 1,000 standings may consist of
+// parts, each of which shows a later moment. If a ladder has no standings, the answer is empty and the error is nil.
 // Methods are safe for concurrent use. They return [ErrRankUnavailable] if they cannot
 // answer now, for example before the season is loaded.
 type Ranker interface {

@@ -106,6 +106,18 @@ func unavailable(t *testing.T, x *Index) {
 	}
 }
 
+// bucketOf returns the number of a user's bucket among so many.
+func bucketOf(user string, buckets int) string {
+	h, m := int(bucketHash(user)), 1
+	for m < buckets {
+		m *= 2
+	}
+	if i := h % m; i < buckets {
+		return fmt.Sprint(i)
+	}
+	return fmt.Sprint(h % (m / 2))
+}
+
 func addrsOf(c *cluster.Cluster) []string { return c.Addrs() }
 
 func TestQuestionsFailWhileTheServerIsDown(t *testing.T) {
@@ -225,6 +237,8 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	control := (*season.control.Load())[shard]
 	live, err := x.client.HGet(t.Context(), control, "live").Result()
 	must(t, err)
+	buckets, err := x.client.HGet(t.Context(), control, "buckets").Int()
+	must(t, err)
 	master, replica := roles(t, x, c, control)
 
 	// Pause the replica and cut its connection, so that it receives no more updates.
@@ -247,8 +261,8 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 		return err
 	})
 	eventually(t, "the promoted replica answers with old data", func(ctx context.Context) error {
-		state, err := promoted.HGet(ctx, control+":"+live+":u", user).Result()
-		if err == nil && state[:8] != bigEndian(1) {
+		record, err := promoted.HGet(ctx, control+":"+live+":u"+bucketOf(user, buckets), user).Result()
+		if err == nil && record[:2] != "\x01\x01" { // the version
 			t.Fatal("the replica was not behind, which this test needs")
 		}
 		return err
@@ -702,16 +716,17 @@ func TestSynced(t *testing.T) {
 func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 3)
-	o.UpdateTimeout = 100 * time.Millisecond
-	x, s := opened(t, o), newStore(50)
-	s.rebuild(t, x)
-	x.background.Wait()
+	y, s := opened(t, o), newStore(50)
+	s.rebuild(t, y)
+	y.background.Wait()
+	o.UpdateTimeout = 500 * time.Millisecond
+	x := opened(t, o)
 	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	control := *x.season(testSeason).control.Load()
 	live, err := x.client.HGet(t.Context(), control[0], "live").Result()
 	must(t, err)
 	for shard := range control { // release a rank key, which needs no memory
-		keys, err := x.client.ZRange(t.Context(), control[shard]+":"+live+":d:", 0, 0).Result()
+		keys, err := x.client.ZRange(t.Context(), control[shard]+":"+live+":0kl", 0, 0).Result()
 		must(t, err)
 		w := control[shard] + ":" + live + ":w"
 		from := (shard + 1) % len(control)

@@ -9,9 +9,11 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
@@ -53,6 +55,8 @@ type Options struct {
 	// Registerer receives the metrics of the servers and the connections. If it is nil,
 	// there are none.
 	Registerer prometheus.Registerer
+	// Log receives a warning if Redis is set so that the index takes more memory. Default: none.
+	Log *slog.Logger
 }
 
 const (
@@ -112,12 +116,31 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 		x.background.Go(x.inspectUntilFit)
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("redis: open: %w", err), x.Close())
+	default:
+		x.probe(ctx)
 	}
 	if o.Registerer != nil {
 		x.register(o.Registerer)
 		x.background.Go(x.pollServers)
 	}
 	return x, nil
+}
+
+// probe warns if Redis does not pack leaves and buckets. The index is then correct, but larger. A managed
+// server may refuse to show its settings, so probe looks at the encoding of a key.
+func (x *Index) probe(ctx context.Context) {
+	const leaf, bucket = 95, 160 // the most strings of a leaf, and users of a bucket
+	key := fmt.Sprintf("%s{probe/%s}", x.o.Prefix, rand.Text())
+	got, err := x.client.Eval(ctx, probeScript.text, []string{key}, leaf, bucket).StringSlice()
+	if err != nil {
+		x.o.Log.WarnContext(ctx, "encoding of the rank index is unknown", "err", err)
+		return
+	}
+	for i, want := range []string{"zset-max-listpack-entries 128 and zset-max-listpack-value 64", "hash-max-listpack-entries 512 and hash-max-listpack-value 64"} {
+		if got[i] != "listpack" {
+			x.o.Log.WarnContext(ctx, "the rank index takes two to four times the memory: raise the settings of Redis", "at_least", want, "encoding", got[i])
+		}
+	}
 }
 
 // rejected returns an error that names the settings to correct, if err means that Redis
@@ -152,6 +175,7 @@ func (x *Index) inspectUntilFit() {
 		err := x.inspect(ctx)
 		if err == nil {
 			x.unfit.Store(nil)
+			x.probe(ctx)
 			return nil
 		}
 		x.unfit.Store(&err)
@@ -196,6 +220,9 @@ func newIndex(o Options) (*Index, error) {
 	}
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = defaultLeaseTTL
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Hints == 0 {
 		o.Hints = defaultHints
@@ -358,17 +385,25 @@ func (x *Index) Drop(ctx context.Context, s leaderboard.SeasonKey) error {
 }
 
 func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
-	// Shard 0 is dropped first and alone: from then on the season is not loaded, and
+	// Shard 0 is emptied first and alone: from then on the season is not loaded, and
 	// no Rebuild can finish. Shard 0 also knows the number of shards.
-	first := newCall(dropScript, *season.control.Load(), 0, "all")
-	first.keys = append(first.keys, x.leaseKey(season))
+	first := newCall(dropScript, *season.control.Load(), 0, "lose")
 	if err := x.run(ctx, []*call{first}); err != nil {
 		return err
 	}
 	if n := int(first.int()); n > 0 && n != len(*season.control.Load()) {
 		x.setShards(season, n)
 	}
-	if err := x.run(ctx, each(dropScript, *season.control.Load(), "all")); err != nil {
+	control := *season.control.Load()
+	if err := x.run(ctx, each(dropScript, control, "lose")); err != nil {
+		return err
+	}
+	if err := x.free(ctx, control); err != nil {
+		return err
+	}
+	last := each(dropScript, control, "all")
+	last[0].keys = append(last[0].keys, x.leaseKey(season))
+	if err := x.run(ctx, last); err != nil {
 		return err
 	}
 	x.setShards(season, x.o.Shards)

@@ -101,6 +101,7 @@ func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.E
 func TestScriptsInProcess(t *testing.T) {
 	seed := seeded(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
+	smallTrees(t)
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			x := local(t, shards)
@@ -110,7 +111,7 @@ func TestScriptsInProcess(t *testing.T) {
 			}
 			entries := map[leaderboard.UserID]leaderboard.Entry{}
 			var first []leaderboard.Entry
-			for i := range 20 {
+			for i := range 60 {
 				e := entry(fmt.Sprint("user ", i), 1, rng.Int64N(6), string("FM"[rng.IntN(2)]))
 				first, entries[e.User] = append(first, e), e
 			}
@@ -119,7 +120,7 @@ func TestScriptsInProcess(t *testing.T) {
 			}
 			agrees(t, x, entries)
 			for version := uint64(2); version < 12; version++ {
-				e := entry(fmt.Sprint("user ", rng.IntN(25)), version, rng.Int64N(6), []string{"", "F", "M"}[rng.IntN(3)])
+				e := entry(fmt.Sprint("user ", rng.IntN(70)), version, rng.Int64N(6), []string{"", "F", "M"}[rng.IntN(3)])
 				e.Hidden = rng.IntN(5) == 0
 				entries[e.User] = e
 				stale := entry(string(e.User), version-1, 100, "X")

@@ -18,6 +18,12 @@ func hash(s string) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
+// bucketHash distributes users over the buckets of a shard. Scripts compute it too.
+func bucketHash(user string) uint32 {
+	sum := sha1.Sum([]byte(user))
+	return binary.BigEndian.Uint32(sum[4:])
+}
+
 // escape returns s as a part of a key's hash tag. It keeps s readable, but encodes
 // the characters that end a part or the tag.
 func escape(s string) string {

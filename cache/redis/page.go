@@ -19,7 +19,7 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 		if user != "" && shardOf(user, r.shards()) == i {
 			of = user
 		}
-		calls[i] = r.call(windowScript, i, by, cut, above, below, string(of))
+		calls[i] = r.call(windowScript, i, by, cut, above, below, string(of), bucketHash(string(of)))
 	}
 	sizes, err := r.ask(calls)
 	if err != nil {
@@ -36,7 +36,7 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 		}
 		parts[i] = part{
 			size: sizes[i], cut: c.int(), better: c.int(), smaller: c.int(), equal: c.int(),
-			first: c.int(), start: c.int(), distinct: c.int(), keys: c.strings(),
+			first: c.int(), start: c.int(), distinct: c.int(), keys: c.lists(),
 		}
 	}
 	switch by {
@@ -51,7 +51,9 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 // Page implements [leaderboard.Ranker]. It treats a position below 1 as 1.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
 	from := min(max(position, 1), maxPosition) - 1
-	n = min(max(n, 0), math.MaxInt32)
+	rest := min(max(n, 0), math.MaxInt32)
+	n = min(rest, pieceStandings)
+	rest -= n
 	var out []leaderboard.Standing
 	v, err := x.answer(ctx, l, func(r *reader) (err error) {
 		switch {
@@ -67,8 +69,39 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 		}
 		return err
 	})
+	if err == nil && len(out) == n && rest > 0 {
+		out, v, err = x.extend(ctx, l, out, v, rest)
+	}
 	if err != nil {
 		return nil, leaderboard.View{}, err
+	}
+	return out, v, nil
+}
+
+// pieceStandings bounds the standings that one script reads, because it blocks its server.
+const pieceStandings = 1000
+
+// extend appends up to n standings that follow the last one of out, in pieces. Each piece shows the
+// ladder at a later moment. The ranks go on from those of out.
+func (x *Index) extend(ctx context.Context, l leaderboard.Ladder, out []leaderboard.Standing, v leaderboard.View, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	for n > 0 {
+		var part []leaderboard.Standing
+		var err error
+		want := min(n, pieceStandings)
+		v, err = x.answer(ctx, l, func(r *reader) (err error) {
+			part, err = r.after(string(out[len(out)-1].SortKey())+"\x00", 0, want)
+			return err
+		})
+		if err != nil {
+			return nil, v, err
+		}
+		for _, s := range part {
+			s.RankAfter(&out[len(out)-1])
+			out = append(out, s)
+		}
+		if n -= want; len(part) < want {
+			break
+		}
 	}
 	return out, v, nil
 }
@@ -95,11 +128,17 @@ func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) 
 // PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
 // a proper prefix of a sort key precedes every key that begins with it.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	rest := min(max(n, 0), math.MaxInt32)
+	n = min(rest, pieceStandings)
+	rest -= n
 	var out []leaderboard.Standing
 	v, err := x.answer(ctx, l, func(r *reader) (err error) {
-		out, err = r.after(string(after)+"\x00", 0, min(max(n, 0), math.MaxInt32)) // the least key behind after
+		out, err = r.after(string(after)+"\x00", 0, n) // the least key behind after
 		return err
 	})
+	if err == nil && len(out) == n && rest > 0 {
+		out, v, err = x.extend(ctx, l, out, v, rest)
+	}
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
@@ -167,7 +206,7 @@ func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboar
 const (
 	pivotsAShard = 16
 	guesses      = 4    // rounds in which a search estimates positions
-	reach        = 4096 // the distance from a pivot that a window may cover
+	reach        = 1024 // the distance from a pivot that a window may cover
 )
 
 // deep returns n standings of a ladder of several shards, beginning at a

@@ -28,6 +28,10 @@ const (
 	outboxAge = 250 * time.Millisecond
 	// batchUsers bounds the users of one round trip if there are several shards.
 	batchUsers = 256
+	// rankedUsers and countedKeys bound what one script looks up, because it blocks its
+	// server: users with their ranks, and keys.
+	rankedUsers = 32
+	countedKeys = 16
 )
 
 // reader answers one question about one ladder.
@@ -97,8 +101,8 @@ func (s sizes) total() int64 {
 	return n
 }
 
-// ask makes one call per shard in one round trip and reads the header of every
-// answer. If the answers are not of one generation, it returns errAgain.
+// ask makes calls, at least one per shard, in one round trip and reads the header of
+// every answer. If the answers are not of one generation, it returns errAgain.
 func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return nil, err
@@ -114,7 +118,7 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 			return nil, errNotLoaded
 		}
 	}
-	parts := make(sizes, len(calls))
+	parts := make(sizes, r.shards())
 	v := leaderboard.View{AsOf: instantOf(instant(time.Time{}))}
 	generations := make([]string, len(calls))
 	var forgotten []int
@@ -124,16 +128,16 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 			v.AsOf = at
 		}
 		if c.int() > outboxAge.Microseconds() {
-			forgotten = append(forgotten, i)
+			forgotten = append(forgotten, c.shard)
 		}
 		r.keyBytes = int(c.int())
-		parts[i] = c.int()
+		parts[c.shard] = c.int()
 		if c.fault {
 			return nil, fmt.Errorf("%s: unexpected answer header: %w", c.script.name, leaderboard.ErrRankUnavailable)
 		}
 	}
 	if slices.ContainsFunc(generations, func(g string) bool { return g != generations[0] }) {
-		return nil, r.rollForward(generations)
+		return nil, r.rollForward(calls, generations)
 	}
 	if len(forgotten) > 0 && !r.drained {
 		r.drained = true
@@ -150,12 +154,15 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 // rollForward makes the live generation of shard 0 live in the other shards too,
 // because shard 0 decides. The process that began to do so is still at work, or
 // it died.
-func (r *reader) rollForward(generations []string) error {
+func (r *reader) rollForward(asked []*call, generations []string) error {
 	var calls []*call
-	for i, g := range generations {
-		if g != generations[0] {
-			calls = append(calls, newCall(flipScript, r.control, i, generations[0]))
+	for i, c := range asked {
+		if generations[i] != generations[0] && c.shard != 0 {
+			calls = append(calls, newCall(flipScript, r.control, c.shard, generations[0]))
 		}
+	}
+	if len(calls) == 0 { // shard 0 changed between two calls
+		return errAgain
 	}
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return err
@@ -183,47 +190,74 @@ func (b *before) add(c *call) {
 	b.distinct += c.int()
 }
 
-// standings reads the sort keys of users and counts what precedes each of keys.
-// With one shard, it also counts what precedes each ranked user.
-func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string, map[string]*before, error) {
-	calls := make([]*call, r.shards())
+// lookup is a call of the standings script: users, by their index, and keys.
+type lookup struct {
+	*call
+	users []int
+	keys  []string
+}
+
+// lookups returns the calls that read the sort keys of users and count what precedes keys.
+func (r *reader) lookups(users []leaderboard.UserID, keys []string) []lookup {
+	most := batchUsers
+	if r.shards() == 1 {
+		most = rankedUsers
+	}
 	where := make([][]int, r.shards())
 	for i, user := range users {
 		shard := shardOf(user, r.shards())
 		where[shard] = append(where[shard], i)
 	}
-	for i := range calls {
-		args := make([]any, 0, 1+len(where[i])+len(keys))
-		args = append(args, len(where[i]))
-		for _, u := range where[i] {
-			args = append(args, string(users[u]))
+	var all []lookup
+	for shard, rest := range where {
+		keys := keys
+		for first := true; first || len(rest)+len(keys) > 0; first = false {
+			l := lookup{users: rest[:min(len(rest), most)], keys: keys[:min(len(keys), countedKeys)]}
+			rest, keys = rest[len(l.users):], keys[len(l.keys):]
+			args := make([]any, 0, 1+2*len(l.users)+len(l.keys))
+			args = append(args, len(l.users))
+			for _, u := range l.users {
+				args = append(args, string(users[u]), bucketHash(string(users[u])))
+			}
+			for _, k := range l.keys {
+				args = append(args, k)
+			}
+			l.call = r.call(standingsScript, shard, args...)
+			all = append(all, l)
 		}
-		for _, k := range keys {
-			args = append(args, k)
-		}
-		calls[i] = r.call(standingsScript, i, args...)
+	}
+	return all
+}
+
+// standings reads the sort keys of users and counts what precedes each of keys.
+// With one shard, it also counts what precedes each ranked user.
+func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string, map[string]*before, error) {
+	all := r.lookups(users, keys)
+	calls := make([]*call, len(all))
+	for i := range all {
+		calls[i] = all[i].call
 	}
 	if _, err := r.ask(calls); err != nil {
 		return nil, nil, err
 	}
 	found := make([]string, len(users))
 	counted := make(map[string]*before, len(keys))
-	for i, c := range calls {
-		for _, u := range where[i] {
-			found[u] = c.str()
+	for _, l := range all {
+		for _, u := range l.users {
+			found[u] = l.str()
 			if r.shards() == 1 && found[u] != "" {
 				b := &before{}
-				b.add(c)
+				b.add(l.call)
 				counted[found[u]] = b
 			}
 		}
-		for _, k := range keys {
+		for _, k := range l.keys {
 			b := counted[k]
 			if b == nil {
 				b = &before{}
 				counted[k] = b
 			}
-			b.add(c)
+			b.add(l.call)
 		}
 	}
 	if err := fault(calls); err != nil {
@@ -262,7 +296,7 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 		var err error
 		n := len(out)
 		view, err = x.answer(ctx, l, func(r *reader) (err error) {
-			out, err = r.lookup(out[:n], batch)
+			out, err = r.ranked(out[:n], batch)
 			return err
 		})
 		if err != nil {
@@ -274,10 +308,10 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	}
 }
 
-// lookup appends the standings of users to out. With several shards, the other
-// shards need a user's sort key to count what precedes it. lookup therefore
+// ranked appends the standings of users to out. With several shards, the other
+// shards need a user's sort key to count what precedes it. ranked therefore
 // guesses the sort keys from the cache and repeats the question if one is wrong.
-func (r *reader) lookup(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
+func (r *reader) ranked(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
 	guess := make([]string, len(users))
 	if r.shards() > 1 {
 		for i, user := range users {

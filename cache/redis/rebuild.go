@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -51,9 +53,15 @@ type generation struct {
 	name    string
 	fence   int64
 
-	pending [][]any // arguments of entries to send, by shard
-	batches []int64 // number of batches sent, by shard
-	held    int     // number of entries in pending
+	pending [][]pendingEntry // entries to send, by shard
+	batches []int64          // number of batches sent, by shard
+	held    int              // number of entries in pending
+}
+
+// pendingEntry holds the arguments of an entry.
+type pendingEntry struct {
+	sortKey string // empty if the entry is not ranked
+	args    []any
 }
 
 func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seasonIndex, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
@@ -64,6 +72,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	if err := g.begin(ctx, b, at); err != nil || g.name == "" {
 		return err
 	}
+	_ = x.free(ctx, g.control) // if this fails, the memory is freed after the Rebuild
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x.background.Go(func() { g.prolong(ctx, cancel) })
@@ -74,6 +83,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 			// If this fails too, the next Rebuild, Drop or Update frees the generation.
 			_ = x.abandon(ctx, g.control, g.name)
 		}
+		_ = x.free(ctx, g.control)
 		_ = x.run(ctx, []*call{g.lease(0)}) // if this fails, the lease expires
 	}()
 	if err := g.fill(ctx, b, entries); err != nil {
@@ -129,7 +139,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			g.control = *g.season.control.Load()
 		}
 		g.name, g.fence = name, fence
-		g.pending, g.batches = make([][]any, shards), make([]int64, shards)
+		g.pending, g.batches = make([][]pendingEntry, shards), make([]int64, shards)
 		if shards == 1 {
 			return nil
 		}
@@ -168,7 +178,8 @@ func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc
 
 // fill writes entries into the generation.
 func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
-	keyBytes, most := b.RankKeyBytes(), 2*batchEntries*len(g.control)
+	const most = 256 // entries per shard that are sent at a time
+	keyBytes := b.RankKeyBytes()
 	for e, err := range entries {
 		if err != nil {
 			return err
@@ -180,8 +191,12 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), keyBytes, leaderboard.ErrFormat)
 		}
 		shard := shardOf(e.User, len(g.control))
-		g.pending[shard] = append(g.pending[shard], entryArgs(&e)...)
-		if g.held++; g.held == most {
+		p := pendingEntry{args: entryArgs(&e)}
+		if e.Ranked() {
+			p.sortKey = string(e.SortKey())
+		}
+		g.pending[shard] = append(g.pending[shard], p)
+		if g.held++; g.held == most*len(g.control) {
 			if err := g.send(ctx); err != nil {
 				return err
 			}
@@ -198,15 +213,27 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 
 // send writes the pending entries.
 func (g *generation) send(ctx context.Context) error {
-	const entryLen = 4
 	var calls []*call
-	for shard, args := range g.pending {
-		for len(args) > 0 {
-			n := min(len(args), batchEntries*entryLen)
+	bySortKey := func(a, b pendingEntry) int { return strings.Compare(a.sortKey, b.sortKey) }
+	for shard, entries := range g.pending {
+		budget, division := batchMoves, 1 // division is what a standing in a division takes, if an overall one takes 1
+		if len(g.control) == 1 && slices.IsSortedFunc(entries, bySortKey) {
+			// Many overall standings go to one leaf, together.
+			budget, division = batchSorted, batchSorted/batchMoves
+		}
+		slices.SortFunc(entries, bySortKey)
+		for len(entries) > 0 {
 			g.batches[shard]++
-			head := []any{g.name, g.batches[shard], "", 0}
-			calls = append(calls, newCall(updateScript, g.control, shard, append(head, args[:n]...)...))
-			args = args[n:]
+			args := []any{g.name, g.batches[shard], "", 0}
+			n := 0
+			for size := 0; n < len(entries); n++ {
+				if size += 1 + division*(moves(entries[n].args)-1); n > 0 && size > budget {
+					break
+				}
+				args = append(args, entries[n].args...)
+			}
+			calls = append(calls, newCall(updateScript, g.control, shard, args...))
+			entries = entries[n:]
 		}
 		g.pending[shard] = g.pending[shard][:0]
 	}
@@ -229,11 +256,15 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 			return err
 		}
 		for _, c := range calls {
-			if c.status != statusOK {
+			switch c.status {
+			case statusOK:
+			case statusGap: // a call before it failed
+				return fmt.Errorf("shard %d lacks a batch: %w", c.shard, leaderboard.ErrRankUnavailable)
+			default:
 				return errOvertaken
 			}
 		}
-		outgoing, _ := deliveries(calls)
+		outgoing, _, _ := deliveries(calls)
 		return g.x.deliver(bounded, g.season, g.control, outgoing)
 	})
 }
@@ -259,7 +290,7 @@ func (g *generation) verify(ctx context.Context) error {
 		if c.status != statusOK {
 			return errOvertaken
 		}
-		for _, what := range []string{"users", "standings", "rank keys"} {
+		for _, what := range []string{"standings", "rank keys"} {
 			if written, there := c.int(), c.int(); written != there {
 				return fmt.Errorf("shard %d: wrote %d %s, found %d: %w", i, written, what, there, leaderboard.ErrRankUnavailable)
 			}

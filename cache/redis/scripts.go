@@ -19,32 +19,39 @@ var luaFiles embed.FS
 // only if the server does not know its hash.
 type script struct{ name, text, sha string }
 
-func load(kind, name string) *script {
-	text := ""
-	for _, file := range []string{"base", kind, name} {
+// load returns the script of the given files, each of which uses those before it.
+func load(files ...string) *script {
+	text, name := "", files[len(files)-1]
+	for _, file := range files {
 		b, err := luaFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // the file is embedded, so the build is faulty
 		}
 		text += string(b)
 	}
+	return newScript(name, text)
+}
+
+func newScript(name, text string) *script {
 	sum := sha1.Sum([]byte(text))
 	return &script{name, text, hex.EncodeToString(sum[:])}
 }
 
 var (
-	updateScript    = load("write", "update")
-	deliverScript   = load("write", "deliver")
-	standingsScript = load("read", "standings")
-	windowScript    = load("read", "window")
-	pivotsScript    = load("read", "pivots")
-	acquireScript   = load("write", "acquire")
-	beginScript     = load("write", "begin")
-	checkScript     = load("write", "check")
-	flipScript      = load("write", "flip")
-	dropScript      = load("write", "drop")
-	leaseScript     = load("write", "lease")
-	ownerScript     = load("write", "owner")
+	updateScript    = load("base", "tree", "fast", "server", "write", "edit", "homes", "run", "update")
+	deliverScript   = load("base", "tree", "server", "write", "edit", "homes", "deliver")
+	standingsScript = load("base", "server", "tree", "read", "standings")
+	windowScript    = load("base", "server", "tree", "read", "walk", "window")
+	pivotsScript    = load("base", "server", "tree", "read", "walk", "pivots")
+	acquireScript   = load("base", "server", "write", "acquire")
+	beginScript     = load("base", "server", "write", "begin")
+	checkScript     = load("base", "server", "write", "check")
+	flipScript      = load("base", "server", "write", "flip")
+	dropScript      = load("base", "server", "write", "drop")
+	freeScript      = load("base", "server", "write", "free")
+	leaseScript     = load("base", "server", "write", "lease")
+	probeScript     = load("probe")
+	ownerScript     = load("base", "server", "write", "owner")
 )
 
 // The first element of every script's answer.
@@ -55,6 +62,7 @@ const (
 	statusLost   // the server is not the one that the shard was written on
 	statusFenced // a newer generation exists; its fence follows
 	statusFormat // the length of a rank key differs from that of the board's rank keys, which follows
+	statusGap    // batches before this one are missing
 )
 
 // call is one run of a script on one shard, and its answer.
@@ -102,6 +110,14 @@ func (r *reply) list() []any {
 	v, ok := r.next().([]any)
 	r.fault = r.fault || !ok
 	return v
+}
+
+// lists returns the elements of a list of lists of strings.
+func (r *reply) lists() (out []string) {
+	for lists := (reply{rest: r.list()}); len(lists.rest) > 0; r.fault = r.fault || lists.fault {
+		out = append(out, lists.strings()...)
+	}
+	return out
 }
 
 func (r *reply) strings() []string {

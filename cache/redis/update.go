@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
 const (
-	batchEntries = 64   // most entries of one script call, which blocks the server
+	batchMoves   = 16   // most moves in ladders of one script call, which blocks the server, unless one entry has more
+	batchSorted  = 64   // most entries of one script call of a Rebuild in standing order
 	maxItems     = 1000 // most items of one outbox in a script's answer; equal to ITEMS in update.lua
 	flushDelay   = 20 * time.Millisecond
 	firstBackoff = 20 * time.Millisecond
@@ -78,32 +80,50 @@ func entryArgs(e *leaderboard.Entry) []any {
 			divisions = append(append(divisions, byte(len(name))), name...)
 		}
 	}
-	return []any{string(e.User), bigEndian(e.Version), prefix, divisions}
+	return []any{string(e.User), bucketHash(string(e.User)), strings.TrimLeft(bigEndian(e.Version), "\x00"), prefix, divisions}
 }
 
-// update writes entries to their shards in one round trip. If homes of rank keys
-// must be notified, it makes a second round trip.
-func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
-	control := *season.control.Load()
+// moves returns about how many moves in ladders the entry with these arguments takes.
+func moves(args []any) int {
+	n := 1
+	for d := args[4].([]byte); len(d) > 0; n++ {
+		d = d[1+int(d[0]):]
+	}
+	return n
+}
+
+// updateCalls returns the calls that write entries to their shards.
+func updateCalls(season *seasonIndex, control []string, at string, entries []leaderboard.Entry, args [][]any) []*call {
 	groups := make([][]any, len(control)) // arguments of each shard's next call
+	size := make([]int, len(control))     // moves in ladders of that call
 	var calls []*call
 	flush := func(shard int) {
 		acks := season.acknowledgements(shard)
 		head := append([]any{"", 0, at, len(acks) / 3}, acks...)
 		calls = append(calls, newCall(updateScript, control, shard, append(head, groups[shard]...)...))
-		groups[shard] = nil
+		groups[shard], size[shard] = nil, 0
 	}
 	for i := range entries {
-		shard := shardOf(entries[i].User, len(control))
-		if groups[shard] = append(groups[shard], args[i]...); len(groups[shard]) == batchEntries*len(args[i]) {
+		shard, n := shardOf(entries[i].User, len(control)), moves(args[i])
+		if size[shard] > 0 && size[shard]+n > batchMoves {
 			flush(shard)
 		}
+		groups[shard] = append(groups[shard], args[i]...)
+		size[shard] += n
 	}
 	for shard := range groups {
 		if len(groups[shard]) > 0 || len(entries) == 0 && shard == 0 {
 			flush(shard)
 		}
 	}
+	return calls
+}
+
+// update writes entries to their shards in one round trip. If homes of rank keys
+// must be notified, it makes a second round trip.
+func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
+	control := *season.control.Load()
+	calls := updateCalls(season, control, at, entries, args)
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
@@ -133,11 +153,11 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 	if again {
 		return x.update(ctx, season, at, entries, args)
 	}
-	outgoing, building := deliveries(calls)
+	outgoing, building, garbage := deliveries(calls)
 	if err := x.deliver(ctx, season, control, outgoing); err != nil {
 		return err
 	}
-	if building != "" {
+	if building != "" || garbage {
 		x.freeDead(season, control, building)
 	}
 	return nil
@@ -151,14 +171,15 @@ type delivery struct {
 	items  []string
 }
 
-// deliveries reads the outboxes from the answers of the update script, and the
-// name of the generation that is being built.
-func deliveries(calls []*call) (all []delivery, building string) {
+// deliveries reads the outboxes from the answers of the update script, the name of
+// the generation that is being built, and whether the free script has work.
+func deliveries(calls []*call) (all []delivery, building string, garbage bool) {
 	for _, c := range calls {
 		if c.status != statusOK {
 			continue
 		}
 		building = c.str()
+		garbage = c.int() == 1 || garbage
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
 			n := delivery{channel{r.str(), c.shard, int(r.int())}, r.int(), r.strings()}
@@ -170,7 +191,7 @@ func deliveries(calls []*call) (all []delivery, building string) {
 			}
 		}
 	}
-	return all, building
+	return all, building, garbage
 }
 
 // deliver sends deliveries to the homes of their rank keys. It makes one round
@@ -231,7 +252,7 @@ func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	outgoing, _ := deliveries(calls)
+	outgoing, _, _ := deliveries(calls)
 	return x.deliver(ctx, season, control, outgoing)
 }
 
@@ -352,8 +373,9 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	}
 }
 
-// freeDead frees a generation whose Rebuild died. If the generation is already live
-// in shard 0, freeDead makes it live in the others. It runs at most once per LeaseTTL.
+// freeDead frees a generation whose Rebuild died, unless generation is empty, and all
+// that the shards no longer need. If the generation is already live in shard 0,
+// freeDead makes it live in the others. It runs at most once per LeaseTTL.
 func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -366,8 +388,31 @@ func (x *Index) freeDead(season *seasonIndex, control []string, generation strin
 		defer cancel()
 		owner := newCall(ownerScript, control, 0)
 		owner.keys = append(owner.keys, x.leaseKey(season))
-		if x.run(ctx, []*call{owner}) == nil && owner.int() == 0 {
-			_ = x.abandon(ctx, control, generation) // the next freeDead retries
+		if x.run(ctx, []*call{owner}) != nil || owner.int() != 0 {
+			return
+		}
+		// If something fails, the next freeDead retries.
+		if generation == "" || x.abandon(ctx, control, generation) == nil {
+			_ = x.free(ctx, control)
 		}
 	})
+}
+
+// free frees what the shards no longer need, in pieces, each of which blocks its
+// server for less than a millisecond.
+func (x *Index) free(ctx context.Context, control []string) error {
+	calls := each(freeScript, control, 0)
+	for len(calls) > 0 {
+		if err := x.run(ctx, calls); err != nil {
+			return err
+		}
+		var rest []*call
+		for _, c := range calls {
+			if more, freed := c.int(), c.int(); more == 1 {
+				rest = append(rest, newCall(freeScript, control, c.shard, freed))
+			}
+		}
+		calls = rest
+	}
+	return nil
 }

@@ -45,7 +45,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	}
 	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
-	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics})
+	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics, Log: s.log})
 	if err != nil {
 		return err
 	}

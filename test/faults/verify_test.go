@@ -175,13 +175,20 @@ func (p *planter) orphan(x, y row) {
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
 }
 
-// key returns the index's Redis key for the overall ladder ("z:") or the users ("u").
-func (p *planter) key(name string) string {
+// keys returns the index's Redis keys with names like the pattern.
+func (p *planter) keys(pattern string) []string {
 	p.t.Helper()
-	keys, err := p.redis.Keys(p.t.Context(), fmt.Sprintf("%s{%s/all/0}:*:%s", p.prefix, p.board.id, name)).Result()
+	keys, err := p.redis.Keys(p.t.Context(), fmt.Sprintf("%s{%s/all/0}:*:%s", p.prefix, p.board.id, pattern)).Result()
 	must(p.t, err)
+	return keys
+}
+
+// ladder returns the Redis key of the overall ladder, which is small enough for one.
+func (p *planter) ladder() string {
+	p.t.Helper()
+	keys := p.keys("0l*")
 	if len(keys) != 1 {
-		p.t.Fatalf("the index has the keys %q, want one", keys)
+		p.t.Fatalf("the overall ladder has the keys %q, want one", keys)
 	}
 	return keys[0]
 }
@@ -189,7 +196,7 @@ func (p *planter) key(name string) string {
 // member returns the user's sort key, which is a member of the ladder's sorted set.
 func (p *planter) member(user string) string {
 	p.t.Helper()
-	all, err := p.redis.ZRange(p.t.Context(), p.key("z:"), 0, -1).Result()
+	all, err := p.redis.ZRange(p.t.Context(), p.ladder(), 0, -1).Result()
 	must(p.t, err)
 	for _, m := range all {
 		if strings.HasSuffix(m, user) {
@@ -201,7 +208,7 @@ func (p *planter) member(user string) string {
 }
 
 func (p *planter) deleteMember(x, _ row) {
-	must(p.t, p.redis.ZRem(p.t.Context(), p.key("z:"), p.member(x.user)).Err())
+	must(p.t, p.redis.ZRem(p.t.Context(), p.ladder(), p.member(x.user)).Err())
 }
 
 // stale returns the sort key that x would have with y's standing.
@@ -210,16 +217,18 @@ func (p *planter) stale(x, y row) string {
 }
 
 func (p *planter) staleMember(x, y row) {
-	must(p.t, p.redis.ZAdd(p.t.Context(), p.key("z:"), redis.Z{Member: p.stale(x, y)}).Err())
+	must(p.t, p.redis.ZAdd(p.t.Context(), p.ladder(), redis.Z{Member: p.stale(x, y)}).Err())
 }
 
 func (p *planter) wrongMember(x, y row) {
 	stale := p.stale(x, y)
 	p.deleteMember(x, y)
-	must(p.t, p.redis.ZAdd(p.t.Context(), p.key("z:"), redis.Z{Member: stale}).Err())
+	must(p.t, p.redis.ZAdd(p.t.Context(), p.ladder(), redis.Z{Member: stale}).Err())
 }
 
 func (p *planter) deleteUser(x, y row) {
 	p.deleteMember(x, y)
-	must(p.t, p.redis.HDel(p.t.Context(), p.key("u"), x.user).Err())
+	for _, bucket := range p.keys("u[0-9]*") {
+		must(p.t, p.redis.HDel(p.t.Context(), bucket, x.user).Err())
+	}
 }

@@ -1,4 +1,5 @@
--- Every script begins with this file, then read.lua or write.lua, then its own.
+-- Every script begins with this file. scripts.go lists the files that follow.
+-- A file comes as late as it can, because each function costs time where the script defines it.
 --
 -- KEYS[1] is the control hash of one shard of a season. The shard's other keys
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
@@ -11,76 +12,52 @@
 --   fence     fence of the newest generation
 --   live      the generation that readers use
 --   next      the generation that is being built
---   id        the server that the shard was written on: see identity
---   vouched   when a script last found the shard on that server
---   kb, asof  length of rank keys, and time of the last change, of live
---   nkb, nasof  the same of next
+--   id        LAYOUT and the server that the shard was written on: see identity.
+--   seen      when a script last found the shard on that server
+--   busy      0; 1 while a script changes the shard. If a script finds 1, an earlier
+--             one failed half-way, and the shard is lost. Without this field the shard
+--             is empty, and live and next await free.lua
+--   dead      generations for free.lua: names and numbers of buckets, each followed by a space
+--   kb, asof, buckets     of live: length of rank keys, time of the last change,
+--             number of buckets
+--   nkb, nasof, nbuckets  the same of next
 --
 -- A generation's keys are the control key, a colon, the generation and:
---   :u        hash, user -> version, then prefix and divisions if ranked
---   :z:LADDER sorted set, all scores 0: the sort keys of the standings
---   :d:LADDER sorted set, all scores 0: rank keys whose home is this shard
---   :c:LADDER hash, rank key -> number of shards that hold it, less one; absent if 0
---   :l        set, the ladders
+--   :u0, :u1… buckets of users: hash, user -> record
+--   :l        hash, ladder -> its number. The overall ladder is '', with the number 0
+--   :n        hash, number -> ladder, if S > 1
+--   :0… :1…   the tree of a ladder's sort keys: see tree.lua
+--   :0k… :1k… the tree of a ladder's rank keys whose home is this shard, if S > 1
+--   :0m :1m   hash, such a rank key -> number of shards that hold it, less one; absent if 0
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
---   :w        hash, counters. iN: items received from shard N; oN: items that
+--   :w        hash, counters. users, standings; keys, the number of rank keys in the
+--             trees of this shard; batch, the last one of a Rebuild; iN: items received from shard N; oN: items that
 --             shard N acknowledged; untold: items in all outboxes; oldest: the
 --             time of the last acknowledgement, or of the first item after the
 --             outboxes were empty
--- A prefix is a rank key and achieved_at: a sort key without its user. Each rank key
+-- A record is a byte with the length of the version, the version without leading
+-- zero bytes and, if the user is ranked, a prefix and the numbers of the user's divisions, LADDER bytes
+-- each. A prefix is a rank key and achieved_at: a sort key without its user. Each rank key
 -- has a home: the shard that counts it once for all shards. The hash of the rank key
 -- determines which shard that is.
 --
 -- Scripts never compare strings with <, which depends on the server's locale.
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
-local OK, NONE, SHARDS, LOST, FENCED, FORMAT = 0, 1, 2, 3, 4, 5
-local TIME = 8 -- bytes of an instant or a version
-local call, sub, byte = redis.call, string.sub, string.byte
+local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP = 0, 1, 2, 3, 4, 5, 6
+-- LAYOUT changes with the layout of keys, so that no script reads keys of another layout.
+local LAYOUT = '2 '
+local TIME = 8 -- bytes of an instant
+local LADDER = 3 -- bytes of a ladder's number in a record
+local call, sub, byte, floor = redis.call, string.sub, string.byte, math.floor
 
--- identity returns a name of the server process and its term as master. It
--- changes with a restart or a failover, after which the data may be old.
-local function identity()
-  local info = redis.pcall('INFO', 'server', 'replication')
-  if type(info) ~= 'string' then return '' end
-  return (string.match(info, 'run_id:(%w+)') or '') .. '/' .. (string.match(info, 'master_replid2:(%w+)') or '')
-end
-
-local function clock()
-  local t = call('TIME')
-  return t[1] * 1000000 + t[2]
-end
-
--- unlink frees a generation of a shard of a season with the given number of shards.
-local function unlink(g, shards)
-  local at = T .. ':' .. g
-  for _, name in ipairs(call('SMEMBERS', at .. ':l')) do
-    call('UNLINK', at .. ':z:' .. name, at .. ':d:' .. name, at .. ':c:' .. name)
-  end
-  for j = 0, tonumber(shards) - 1 do call('UNLINK', at .. ':o:' .. j) end
-  call('UNLINK', at .. ':u', at .. ':l', at .. ':w')
-end
-
--- empty_shard frees all generations of the shard. It keeps the number of shards
--- and the fence.
-local function empty_shard()
-  local v = call('HMGET', T, 'S', 'live', 'next')
-  if v[2] then unlink(v[2], v[1]) end
-  if v[3] then unlink(v[3], v[1]) end
-  call('HDEL', T, 'live', 'next', 'id', 'vouched', 'kb', 'asof', 'nkb', 'nasof')
-end
-
--- check_server returns the time. If this is not the server that the shard was
--- written on, it empties the shard and returns nil. A check is valid for 100 ms,
--- because a restart or an election takes longer.
-local function check_server(id, vouched)
-  local now = clock()
-  if math.abs(now - (vouched or 0)) > 100000 then
-    if identity() ~= id then
-      empty_shard()
-      return nil
-    end
-    redis.pcall('HSET', T, 'vouched', now) -- pcall, so that a server without memory still answers questions
-  end
-  return now
+-- bucket returns the number of the bucket, of so many, that holds a user with the hash
+-- h. The number of buckets grows by one at a time, and each new bucket takes users of
+-- one other bucket only.
+local function bucket(h, buckets)
+  local m = 1
+  while m < buckets do m = m + m end
+  local i = h % m
+  if i >= buckets then i = i - m / 2 end
+  return i
 end

@@ -1,14 +1,20 @@
 -- Counts what this shard holds of the generation ARGV[3], which is being built.
--- Returns OK, then pairs of the number written and the number found, for users,
+-- Returns OK, then pairs of the number written and the number found, for
 -- standings and rank keys, then the number of the last batch.
 local c, refusal = enter()
 if refusal then return refusal end
 local g = ARGV[3]
 if c.next ~= g then return {FENCED, c.fence} end
-local standings, keys = 0, 0
-for _, name in ipairs(call('SMEMBERS', key(g, 'l'))) do
-  standings = standings + call('ZCARD', key(g, 'z:' .. name))
-  keys = keys + call('ZCARD', key(g, 'd:' .. name))
+local function size(at)
+  local n = tonumber(call('HGET', at .. 's', 't') or 0)
+  if n == 0 then n = call('BITCOUNT', at .. 'c') end
+  if n == 0 then n = call('ZCARD', at .. 'l') end
+  return n
 end
-local w = call('HMGET', key(g, 'w'), 'users', 'standings', 'keys', 'batch')
-return {OK, tonumber(w[1] or 0), call('HLEN', key(g, 'u')), tonumber(w[2] or 0), standings, tonumber(w[3] or 0), keys, tonumber(w[4] or 0)}
+local standings, keys = 0, 0
+for _, number in ipairs(call('HVALS', key(g, 'l'))) do
+  standings = standings + size(key(g, number))
+  keys = keys + size(key(g, number .. 'k'))
+end
+local w = call('HMGET', key(g, 'w'), 'standings', 'keys', 'batch')
+return {OK, tonumber(w[1] or 0), standings, tonumber(w[2] or 0), keys, tonumber(w[3] or 0)}

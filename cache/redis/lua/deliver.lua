@@ -9,16 +9,19 @@
 -- sender, or -1 if the generation does not exist here.
 local c, refusal = enter()
 if refusal then return refusal end
-check_memory()
+start()
+local of = {}
+if c.live then of[c.live] = trees(c.live, c.kb) end
+if c.next then of[c.next] = trees(c.next, c.nkb) end
 local reply, arg = {OK}, 3
 while arg <= #ARGV do
   local g, from, before, n = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
   arg = arg + 4
-  if g ~= c.live and g ~= c.next then
+  if not of[g] then
     reply[#reply + 1] = -1
   else
     local w = key(g, 'w')
-    local received, keys = tonumber(call('HGET', w, 'i' .. from) or 0), 0
+    local received, changed = tonumber(call('HGET', w, 'i' .. from) or 0), 0
     if before > received then -- the items in between were received by a server whose data is lost
       empty_shard()
       return {LOST}
@@ -27,15 +30,18 @@ while arg <= #ARGV do
       local item = ARGV[arg + i]
       local length = byte(item, 2)
       local name, k = sub(item, 3, 2 + length), sub(item, 3 + length)
-      keys = keys + (sub(item, 1, 1) == '+' and hold or release)(g, name, k)
+      local keys, m = of[g].keys(ladder_number(g, name))
+      changed = changed + (sub(item, 1, 1) == '+' and hold or release)(keys, m, k)
     end
     if before + n > received then
       received = before + n
       call('HSET', w, 'i' .. from, received)
     end
-    if keys ~= 0 then call('HINCRBY', w, 'keys', keys) end
+    if changed ~= 0 then call('HINCRBY', w, 'keys', changed) end
     reply[#reply + 1] = received
   end
   arg = arg + n
 end
+for _, t in pairs(of) do t.flush() end
+call('HSET', T, 'busy', 0)
 return reply

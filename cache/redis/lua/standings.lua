@@ -1,43 +1,38 @@
 -- Reads users' sort keys and counts what precedes sort keys. ARGV[4] is the number
--- of users, who follow. Then come sort keys, or beginnings of rank keys.
+-- of users. They follow, each with its hash. Then come sort keys, or beginnings of rank keys.
 -- Returns for each user the sort key, or '' if the user is not in the ladder. If
 -- there is one shard, the counts of the user's sort key follow. After the users come
 -- the counts of each key in ARGV.
 -- Counts are of standings before the key, of standings with a smaller rank key,
--- and of smaller rank keys whose home is this shard.
+-- and of smaller rank keys, if S > 1 only those whose home is this shard.
 local n = #reply
-local users = tonumber(ARGV[4])
-for i = 5, 4 + users do
-  local x = sort_key(ARGV[i])
+local keys = 5 + 2 * ARGV[4]
+for a = 5, keys - 1, 2 do
+  local x = sort_key(ARGV[a], ARGV[a + 1])
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    -- The user is in the ladder, so the sort key and the rank key must have positions.
-    -- If one has none, members were removed by hand, and others may be missing too.
-    local k = sub(x, 1, kb)
-    local at, distinct = call('ZRANK', z, x), call('ZRANK', d, k)
-    if not at or not distinct then
+    local g, gi, s, si = seek(z, x)
+    local i = call('ZRANK', z .. 'l' .. s, x)
+    -- The user is in the ladder. If the sort key has no position, members were
+    -- removed by hand, and others may be missing too.
+    if not i then
       empty_shard()
       return {LOST}
     end
-    local first = call('ZRANGEBYLEX', z, '[' .. k, '+', 'LIMIT', 0, 1)[1]
-    reply[n + 1] = at
-    reply[n + 2] = first == x and at or call('ZRANK', z, first)
-    reply[n + 3] = distinct
+    local sum, f = before(z, g, gi, si)
+    reply[n + 1] = sum + i
+    reply[n + 2], reply[n + 3] = less_than_at(x, g, gi, s, si, i, sum, f)
     n = n + 3
   end
 end
-for i = 5 + users, #ARGV do
-  local x = ARGV[i]
-  local k = sub(x, 1, kb)
-  local better = count_less(z, k)
-  local at = better
-  -- Before most keys there is no standing with the same rank key. Finding that out is
-  -- cheaper than counting.
-  if #x > kb and #call('ZRANGEBYLEX', z, '[' .. k, '(' .. x, 'LIMIT', 0, 1) > 0 then at = count_less(z, x) end
-  reply[n + 1] = at
+for a = keys, #ARGV do
+  local x = ARGV[a]
+  local better, distinct = less(sub(x, 1, kb))
+  reply[n + 1] = #x > kb and count(z, x) or better
   reply[n + 2] = better
-  reply[n + 3] = count_less(d, k)
+  reply[n + 3] = distinct
   n = n + 3
 end
+if not reply[6] then reply[6] = size(z) end
 return reply

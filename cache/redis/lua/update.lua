@@ -1,34 +1,57 @@
 -- Applies entries, each only if it is newer than what the shard holds.
 -- ARGV[3] is the generation to write, which must be the one being built, or '' for
--- all generations. ARGV[4] is the number of a batch of a generation being built; a
--- batch that is sent twice counts once. ARGV[5] is the time of the change or ''.
+-- all generations. ARGV[4] is the number of a batch of a generation being built, or 0. A
+-- batch that is sent twice counts once; if batches are missing before it, the script
+-- writes nothing and returns GAP. ARGV[5] is the time of the change or ''.
 -- Then come the number of acknowledgements and the acknowledgements: generation,
 -- shard, the number of items that the shard received. Then come entries: user,
--- version, prefix or '', divisions. A byte with its length precedes each division.
--- Returns OK, the generation that is being built or '', and the outboxes:
--- generation, shard, the number of items that precede these, items.
+-- its hash, version, prefix or '', divisions. A byte with its length precedes each division.
+-- Entries of a generation being built must come in the order of their sort keys.
+-- Returns OK, the generation that is being built or '', 1 if free.lua has work or
+-- else 0, and the outboxes: generation, shard, the number of items that precede these, items.
 -- If an entry's prefix has a wrong length, the script writes no entry and returns
 -- FORMAT and the length of the board's rank keys.
 local ITEMS = 1000 -- most items of one outbox in an answer
+local ENTRY = 5 -- arguments of an entry
+local USERS = 64 -- average number of users in a bucket
 
 local c, refusal = enter()
 if refusal then return refusal end
-check_memory()
 local only, batch, at = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
 local generations = {}
 if only ~= '' then
   if c.next ~= only then return {FENCED, c.fence} end
-  generations[1] = {g = only, kb = c.nkb}
+  generations[1] = {g = only, kb = c.nkb, buckets = c.nbuckets, field = 'nbuckets'}
 else
-  if c.live then
-    generations[#generations + 1] = {g = c.live, kb = c.kb}
-    if at ~= '' and newer(at, c.asof) then call('HSET', T, 'asof', at) end
+  if c.live then generations[1] = {g = c.live, kb = c.kb, buckets = c.buckets, field = 'buckets'} end
+  if c.next then generations[#generations + 1] = {g = c.next, kb = c.nkb, buckets = c.nbuckets, field = 'nbuckets'} end
+end
+local first = 7 + 3 * ARGV[6]
+for _, t in ipairs(generations) do
+  for i = first + 3, #ARGV, ENTRY do
+    if ARGV[i] ~= '' and #ARGV[i] ~= t.kb + TIME then return {FORMAT, t.kb} end
   end
-  if c.next then
-    generations[#generations + 1] = {g = c.next, kb = c.nkb}
-    if at ~= '' and newer(at, c.nasof) then call('HSET', T, 'nasof', at) end
+end
+local seen = false
+if batch > 0 then
+  local last = tonumber(call('HGET', key(only, 'w'), 'batch') or 0)
+  if batch > last + 1 then return {GAP} end
+  seen = batch <= last
+end
+start()
+
+local function later(a, b)
+  for i = 1, TIME do
+    local x, y = byte(a, i), byte(b, i)
+    if x ~= y then return x > y end
   end
+  return false
+end
+local done = {'busy', 0} -- what the script writes to the control hash at its end
+if only == '' and at ~= '' then
+  if c.live and later(at, c.asof) then done[3], done[4] = 'asof', at end
+  if c.next and later(at, c.nasof) then done[#done + 1], done[#done + 2] = 'nasof', at end
 end
 
 local arg = 7
@@ -59,96 +82,137 @@ local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16)
 
 -- change records at the home of a rank key that this shard now holds the rank key
 -- ('+') or no longer does ('-'). If the home is another shard, it uses the outbox.
-local function change(t, sign, name, k)
-  local j = S == '1' and ME or home(k)
+local function change(t, sign, number, k)
+  local j = home(k)
   if j == ME then
-    t.keys = t.keys + (sign == '+' and hold or release)(t.g, name, k)
+    local keys, m = t.trees.keys(number)
+    t.keys = t.keys + (sign == '+' and hold or release)(keys, m, k)
   else
     t.outbox[j] = t.outbox[j] or {}
+    local name = number == 0 and '' or call('HGET', key(t.g, 'n'), number)
     table.insert(t.outbox[j], sign .. string.char(#name) .. name .. k)
   end
 end
 
--- held reports whether any user of this shard stands with a rank key in a ladder.
-local function held(z, k)
-  local m = call('ZRANGEBYLEX', z, '[' .. k, '+', 'LIMIT', 0, 1)[1]
-  return m and sub(m, 1, #k) == k
+-- arrive adds a user to a ladder, and leave removes one.
+local function arrive(t, number, prefix, user)
+  if put(t.trees.standings(number), prefix .. user) and S ~= '1' then change(t, '+', number, sub(prefix, 1, t.kb)) end
 end
 
-local function put(t, name, prefix, user)
-  local z, k = key(t.g, 'z:' .. name), sub(prefix, 1, t.kb)
-  if S == '1' or not held(z, k) then change(t, '+', name, k) end
-  call('ZADD', z, 0, prefix .. user)
+local function leave(t, number, prefix, user)
+  if take(t.trees.standings(number), prefix .. user) and S ~= '1' then change(t, '-', number, sub(prefix, 1, t.kb)) end
 end
 
-local function take(t, name, prefix, user)
-  local z, k = key(t.g, 'z:' .. name), sub(prefix, 1, t.kb)
-  call('ZREM', z, prefix .. user)
-  if not held(z, k) then change(t, '-', name, k) end
-end
-
-local function ladders(prefix, divisions)
-  if prefix == '' then return {} end
-  local list, i = {''}, 1
+-- numbers returns the numbers of a list of divisions, LADDER bytes each.
+local function numbers(t, divisions)
+  local list, i = {}, 1
   while i <= #divisions do
     local n = byte(divisions, i)
-    list[#list + 1] = sub(divisions, i + 1, i + n)
+    local name = sub(divisions, i + 1, i + n)
+    local number = t.number[name] or ladder_number(t.g, name)
+    t.number[name] = number
+    list[#list + 1] = string.char(floor(number / 65536), floor(number / 256) % 256, number % 256)
     i = i + 1 + n
+  end
+  return table.concat(list)
+end
+
+-- ladders returns the numbers of the ladders of a record's divisions.
+local function ladders(prefix, divisions)
+  if prefix == '' then return {} end
+  local list = {0}
+  for i = 1, #divisions, LADDER do
+    local x, y, z = byte(divisions, i, i + 2)
+    list[#list + 1] = x * 65536 + y * 256 + z
   end
   return list
 end
 
-local function move(t, user, version, prefix, divisions)
-  local u = key(t.g, 'u')
-  local old = call('HGET', u, user)
-  if old and not newer(version, old) then return end
-  call('HSET', u, user, version .. prefix .. divisions)
-  local was, wasin = '', ''
-  if not old then
-    t.users = t.users + 1
-  elseif #old > TIME then
-    was, wasin = sub(old, TIME + 1, 2 * TIME + t.kb), sub(old, 2 * TIME + t.kb + 1)
+-- grow adds a bucket, which takes users of another one.
+local function grow(t)
+  local new, m = t.buckets, 1
+  while 2 * m <= new do m = 2 * m end
+  t.buckets = new + 1
+  local from, to = key(t.g, 'u' .. new - m), key(t.g, 'u' .. new)
+  local all, moved, names = call('HGETALL', from), {}, {}
+  for i = 1, #all, 2 do
+    local h = tonumber(sub(redis.sha1hex(all[i]), 9, 16), 16)
+    if h % (2 * m) == new then
+      names[#names + 1] = all[i]
+      moved[#moved + 1], moved[#moved + 2] = all[i], all[i + 1]
+    end
   end
+  if #moved > 0 then
+    call('HSET', to, unpack(moved))
+    call('HDEL', from, unpack(names))
+  end
+end
+
+local function move(t, user, h, version, prefix, divisions)
+  local u = key(t.g, 'u' .. bucket(h, t.buckets))
+  if t.run then -- mostly users whom the shard does not know
+    local named = numbers(t, divisions)
+    if call('HSETNX', u, user, string.char(#version) .. version .. prefix .. named) == 1 then
+      t.users = t.users + 1
+      for _, number in ipairs(ladders(prefix, named)) do
+        t.standings = t.standings + 1
+        if number == 0 then t.run[#t.run + 1] = prefix .. user else arrive(t, number, prefix, user) end
+      end
+      return
+    end
+  end
+  local old = call('HGET', u, user)
+  local was, wasin = '', ''
+  if old then
+    local n = byte(old, 1)
+    if not newer(version, sub(old, 2, n + 1)) then return end
+    was, wasin = sub(old, n + 2, n + 1 + t.kb + TIME), sub(old, n + 2 + t.kb + TIME)
+  else
+    t.users = t.users + 1
+  end
+  divisions = numbers(t, divisions)
+  call('HSET', u, user, string.char(#version) .. version .. prefix .. divisions)
   if was == prefix and wasin == divisions then return end
   local before, after = ladders(was, wasin), ladders(prefix, divisions)
   local arriving = {}
-  for _, name in ipairs(after) do arriving[name] = true end
-  for _, name in ipairs(before) do
-    if not arriving[name] then
-      take(t, name, was, user)
+  for _, number in ipairs(after) do arriving[number] = true end
+  for _, number in ipairs(before) do
+    if not arriving[number] then
+      leave(t, number, was, user)
       t.standings = t.standings - 1
     else
-      arriving[name] = nil
+      arriving[number] = nil
       if was ~= prefix then
-        put(t, name, prefix, user) -- before take, so that a rank key that stays the same is not released in between
-        take(t, name, was, user)
+        arrive(t, number, prefix, user) -- before leave, so that a rank key that stays the same is not released in between
+        leave(t, number, was, user)
       end
     end
   end
-  for _, name in ipairs(after) do
-    if arriving[name] then
-      put(t, name, prefix, user)
-      call('SADD', key(t.g, 'l'), name)
+  for _, number in ipairs(after) do
+    if arriving[number] then
+      arrive(t, number, prefix, user)
       t.standings = t.standings + 1
     end
   end
 end
 
+local reply = {OK, c.next or '', c.dead ~= '' and 1 or 0}
 for _, t in ipairs(generations) do
-  for i = arg + 2, #ARGV, 4 do
-    if ARGV[i] ~= '' and #ARGV[i] ~= t.kb + TIME then return {FORMAT, t.kb} end
-  end
-end
-local reply = {OK, c.next or ''}
-for _, t in ipairs(generations) do
-  t.users, t.standings, t.keys, t.outbox = 0, 0, 0, {}
+  t.users, t.standings, t.keys, t.outbox, t.number, t.trees = 0, 0, 0, {}, {}, trees(t.g, t.kb)
   local w = key(t.g, 'w')
-  local seen = only ~= '' and batch <= tonumber(call('HGET', w, 'batch') or 0)
   if not seen then
-    for i = arg, #ARGV, 4 do move(t, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]) end
-    if only ~= '' then call('HSET', w, 'batch', batch) end
+    if only ~= '' and S == '1' then t.run = {} end
+    for i = first, #ARGV, ENTRY do move(t, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
+    if t.run then put_all(t.trees.standings(0), t.run) end
+    if batch > 0 then call('HSET', w, 'batch', batch) end
   end
-  for _, counter in ipairs({'users', 'standings', 'keys'}) do
+  t.trees.flush()
+  if t.users > 0 then
+    local users, buckets = call('HINCRBY', w, 'users', t.users), t.buckets
+    while users > USERS * t.buckets do grow(t) end
+    if t.buckets > buckets then done[#done + 1], done[#done + 2] = t.field, t.buckets end
+  end
+  for _, counter in ipairs({'standings', 'keys'}) do
     if t[counter] ~= 0 then call('HINCRBY', w, counter, t[counter]) end
   end
   if S ~= '1' then
@@ -168,4 +232,5 @@ for _, t in ipairs(generations) do
     end
   end
 end
+call('HSET', T, unpack(done))
 return reply

@@ -1,20 +1,30 @@
 local function key(g, kind) return T .. ':' .. g .. ':' .. kind end
 
--- newer reports whether a is greater than b. Both are 8 bytes, big endian.
+-- newer reports whether version a is greater than b. Neither has leading zero bytes.
 local function newer(a, b)
-  for i = 1, TIME do
+  if #a ~= #b then return #a > #b end
+  for i = 1, #a do
     local x, y = byte(a, i), byte(b, i)
     if x ~= y then return x > y end
   end
   return false
 end
 
+-- control returns the control hash. If the shard is empty, live and next are false.
+-- dead has all that free.lua has to free, queued the part that the field dead has.
 local function control()
-  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'vouched', 'kb', 'asof', 'nkb', 'nasof')
-  return {
-    S = v[1], fence = tonumber(v[2] or 0), live = v[3], next = v[4], id = v[5], vouched = v[6],
-    kb = tonumber(v[7] or 0), asof = v[8], nkb = tonumber(v[9] or 0), nasof = v[10],
+  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets')
+  local c = {
+    S = v[1], fence = tonumber(v[2] or 0), live = v[3], next = v[4], id = v[5], seen = v[6], busy = v[7], queued = v[8] or '', dead = v[8] or '',
+    kb = tonumber(v[9] or 0), asof = v[10], buckets = tonumber(v[11] or 0),
+    nkb = tonumber(v[12] or 0), nasof = v[13], nbuckets = tonumber(v[14] or 0),
   }
+  if not c.busy then
+    if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
+    if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
+    c.live, c.next = false, false
+  end
+  return c
 end
 
 -- enter returns the shard's control, or nil and the answer of the script.
@@ -22,56 +32,32 @@ local function enter()
   local c = control()
   if not (c.live or c.next) then return nil, {NONE} end
   if c.S ~= S then return nil, {SHARDS, tonumber(c.S)} end
-  c.now = check_server(c.id, c.vouched)
+  c.now = check_server(c.seen, c.busy)
   if not c.now then return nil, {LOST} end
   return c
 end
 
--- check_memory raises an error if the server has no memory left. It runs before
--- the first change, because otherwise some commands of a script would fail and
--- others would not.
-local function check_memory() call('HSET', T, 'room', 1) end
+-- start marks the shard as being changed. It raises an error if the server has no
+-- memory left, before the first change.
+local function start() call('HSET', T, 'busy', 1) end
 
 -- flip makes the generation that is being built the live one.
 local function flip(c)
-  local old = c.live
-  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof)
-  call('HDEL', T, 'next', 'nkb', 'nasof')
-  if old then unlink(old, c.S) end
-  c.live, c.next = c.next, false
+  if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
+  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'dead', c.dead)
+  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets')
+  c.live, c.kb, c.asof, c.buckets, c.next = c.next, c.nkb, c.nasof, c.nbuckets, false
 end
 
 -- begin prepares a new generation in the shard.
 local function begin(c, g, fence, kb, at)
   local id = identity()
-  call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'id', id, 'vouched', clock())
-  if c.next then unlink(c.next, c.S) end
-  if c.live and (c.S ~= S or c.id ~= id) then
-    call('HDEL', T, 'live', 'kb', 'asof')
-    unlink(c.live, c.S)
+  if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
+  if c.live and (c.S ~= S or c.id ~= id or c.busy == '1') then
+    c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' '
+    c.live = false
   end
-end
-
--- The dense rank counts different rank keys. Each rank key has a home among the
--- shards. The home is notified when a shard gets its first standing with the rank
--- key or loses its last. hold and release run at the home, and return the change
--- of its number of rank keys.
-local function hold(g, name, k)
-  local d = key(g, 'd:' .. name)
-  if call('ZADD', d, 0, k) == 0 then
-    -- With one shard, a rank key is held once, for any number of standings.
-    if S ~= '1' then call('HINCRBY', key(g, 'c:' .. name), k, 1) end
-    return 0
-  end
-  if S ~= '1' and call('ZCARD', d) == 1 then call('SADD', key(g, 'l'), name) end
-  return 1
-end
-
-local function release(g, name, k)
-  local c = key(g, 'c:' .. name)
-  if S ~= '1' and call('HEXISTS', c, k) == 1 then
-    if call('HINCRBY', c, k, -1) == 0 then call('HDEL', c, k) end
-    return 0
-  end
-  return -call('ZREM', key(g, 'd:' .. name), k)
+  call('HSET', key(g, 'l'), '', 0)
+  call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'dead', c.dead, 'id', id, 'seen', 0, 'busy', 0)
+  if not c.live then call('HDEL', T, 'live', 'kb', 'asof', 'buckets') end
 end

@@ -1,0 +1,152 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// BenchmarkCosts measures the memory of a user, and the processor time of the server for
+// each operation in pipelines of a hundred, beside a plain sorted set of as many users on
+// the same server, in turns. LEADERBOARD_BENCH_USERS is the number of users.
+func BenchmarkCosts(b *testing.B) {
+	n := benchUsers(b)
+	for _, tt := range []struct {
+		name      string
+		scores    int64
+		divisions int
+	}{
+		{"different", 1 << 52, 0},
+		{"scores=1000", 1000, 0},
+		{"divisions=2", 1 << 52, 2},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
+			x := opened(b, options(server.Addrs(), 1))
+			bare := x.client.(*goredis.Client)
+			rng := rand.New(rand.NewPCG(1, 2))
+			scored := func(i int, version uint64) leaderboard.Entry {
+				e := benchEntry(i, version, rng)
+				e.Key = testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(tt.scores)), epoch)
+				for d := range tt.divisions {
+					e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: fmt.Sprint("attribute", d), Value: fmt.Sprint(i % 50)})
+				}
+				return e
+			}
+			entries := make([]leaderboard.Entry, n)
+			for i := range entries {
+				entries[i] = scored(i, 1)
+			}
+			slices.SortFunc(entries, func(a, b leaderboard.Entry) int { return strings.Compare(string(a.SortKey()), string(b.SortKey())) })
+			empty, began, cpu := usedMemory(b, bare), time.Now(), serverSeconds(b, bare)
+			err := x.Rebuild(b.Context(), testBoard, testSeason, epoch, sequence(entries))
+			if err != nil {
+				b.Fatal(err)
+			}
+			took, loading := time.Since(began), serverSeconds(b, bare)-cpu
+			full := usedMemory(b, bare)
+			err = pipelined(b.Context(), bare, n, func(i int) [][]any { return [][]any{{"ZADD", "bare", rng.Int64N(tt.scores), benchUser(i)}} })
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run("memory", func(b *testing.B) {
+				for b.Loop() {
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
+				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
+				b.ReportMetric(loading/float64(n)*1e6, "µs/user-load")
+				b.ReportMetric(float64(n)/took.Seconds(), "users/s")
+			})
+			for _, op := range costs(n, x, scored) {
+				b.Run(op.name, func(b *testing.B) { op.measure(b, x, bare) })
+			}
+		})
+	}
+}
+
+// operation is a call of a script, and the bare command beside it.
+type operation struct {
+	name string
+	call func() *call
+	bare []func() []any
+}
+
+func costs(n int, x *Index, scored func(i int, version uint64) leaderboard.Entry) []operation {
+	control := *x.season(testSeason).control.Load()
+	user := func() string { return benchUser(rand.IntN(n)) }
+	zrank := func() []any { return []any{"ZREVRANK", "bare", user()} }
+	version := uint64(1)
+	window := func(by string, at any, above, below int, user string) *call {
+		return newCall(windowScript, control, 0, "", by, at, above, below, user, bucketHash(user))
+	}
+	return []operation{
+		{"rank", func() *call {
+			u := user()
+			return newCall(standingsScript, control, 0, "", 1, u, bucketHash(u))
+		}, []func() []any{zrank}},
+		{"around4", func() *call { return window("u", "", 4, 5, user()) }, []func() []any{zrank, func() []any {
+			from := rand.IntN(n - 9)
+			return []any{"ZREVRANGE", "bare", from, from + 8}
+		}}},
+		{"top10", func() *call { return window("i", 0, 0, 10, "") }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
+		{"page100", func() *call { return window("i", rand.IntN(n-100), 0, 100, "") }, []func() []any{func() []any {
+			from := rand.IntN(n - 100)
+			return []any{"ZREVRANGE", "bare", from, from + 99}
+		}}},
+		{"move", func() *call {
+			version++
+			e := scored(rand.IntN(n), version)
+			return newCall(updateScript, control, 0, append([]any{"", 0, instant(epoch.Add(time.Duration(version) * time.Second)), 0}, entryArgs(&e)...)...)
+		}, []func() []any{func() []any { return []any{"ZADD", "bare", rand.Int64N(1 << 52), user()} }}},
+	}
+}
+
+func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
+	const pipelines, each = 40, 100
+	var mine, plain []float64
+	for b.Loop() {
+		start := serverSeconds(b, bare)
+		for range pipelines {
+			calls := make([]*call, each)
+			for i := range calls {
+				calls[i] = o.call()
+			}
+			if err := x.run(b.Context(), calls); err != nil {
+				b.Fatal(err)
+			}
+			for _, c := range calls {
+				if c.status != statusOK {
+					b.Fatalf("status %d", c.status)
+				}
+			}
+		}
+		between := serverSeconds(b, bare)
+		for range pipelines {
+			pipe := bare.Pipeline()
+			for range each {
+				for _, args := range o.bare {
+					pipe.Do(context.Background(), args()...)
+				}
+			}
+			if _, err := pipe.Exec(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		mine = append(mine, (between-start)/pipelines/each*1e6)
+		plain = append(plain, (serverSeconds(b, bare)-between)/pipelines/each*1e6)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(mine), "µs")
+	b.ReportMetric(mine[0], "µs-least")
+	b.ReportMetric(median(plain), "µs-bare")
+}

@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// An index of the first layout, which had one large key of each kind, is not read. The
+// next Rebuild frees it.
+func TestAnOlderLayoutIsRebuilt(t *testing.T) {
+	ctx := t.Context()
+	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(50)
+	control := (*x.season(testSeason).control.Load())[0]
+	info, err := x.client.Info(ctx, "server", "replication").Result()
+	must(t, err)
+	field := func(name string) string {
+		_, rest, _ := strings.Cut(info, name+":")
+		value, _, _ := strings.Cut(rest, "\r\n")
+		return value
+	}
+	e := entry("user 1", 1, 5, "F")
+	old := control + ":3-abcdefgh:"
+	pipe := x.client.Pipeline()
+	pipe.HSet(ctx, control, "S", 1, "fence", 3, "live", "3-abcdefgh", "id", field("run_id")+"/"+field("master_replid2"), "vouched", time.Now().UnixMicro(), "kb", 8, "asof", instant(epoch), "room", 1)
+	pipe.HSet(ctx, old+"u", "user 1", bigEndian(1)+string(e.SortKey()[:16])+"\x08gender:F")
+	for _, ladder := range []string{"", "gender:F"} {
+		pipe.SAdd(ctx, old+"l", ladder)
+		pipe.ZAdd(ctx, old+"z:"+ladder, goredis.Z{Member: string(e.SortKey())})
+		pipe.ZAdd(ctx, old+"d:"+ladder, goredis.Z{Member: string(e.Key)})
+	}
+	pipe.HSet(ctx, old+"w", "users", 1)
+	_, err = pipe.Exec(ctx)
+	must(t, err)
+
+	unavailable(t, x)
+	s.rebuild(t, x)
+	agrees(t, x, s.entries)
+	left, err := names(ctx, x)
+	must(t, err)
+	for _, name := range left {
+		if strings.HasPrefix(name, old) {
+			t.Errorf("the key %q of the older layout remains", name)
+		}
+	}
+}
+
+// A script that fails half-way leaves a mark, and the next one finds it.
+func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
+	for _, shards := range []int{1, 3} {
+		x, s := opened(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
+		s.rebuild(t, x)
+		r := rawLive(t, x, 0)
+		must(t, x.client.Del(t.Context(), r.at+"0l").Err())
+		must(t, x.client.Set(t.Context(), r.at+"0l", "not a sorted set", 0).Err())
+		var failed *call
+		for i := 0; failed == nil; i++ { // the first user of shard 0
+			e := entry(fmt.Sprint("user ", i), 2, 1000, "")
+			if control := *x.season(testSeason).control.Load(); shardOf(e.User, shards) == 0 {
+				failed = newCall(updateScript, control, 0, append([]any{"", 0, "", 0}, entryArgs(&e)...)...)
+			}
+		}
+		if err := x.run(t.Context(), []*call{failed}); err == nil {
+			t.Fatal("the update succeeded on a key of another type, which this test needs to fail")
+		}
+		unavailable(t, x)
+		s.rebuild(t, x)
+		agrees(t, x, s.entries)
+	}
+}
+
+// A shard does not take a batch of a Rebuild if it lacks the batch before.
+func TestASkippedBatchIsDetected(t *testing.T) {
+	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
+	g := begun(t, x)
+	e := entry("user 1", 1, 5, "")
+	send := func(batch int) int {
+		t.Helper()
+		c := newCall(updateScript, g.control, 0, append([]any{g.name, batch, "", 0}, entryArgs(&e)...)...)
+		must(t, x.run(t.Context(), []*call{c}))
+		return c.status
+	}
+	for _, step := range []struct{ batch, want int }{{2, statusGap}, {1, statusOK}, {1, statusOK}, {3, statusGap}, {2, statusOK}} {
+		if got := send(step.batch); got != step.want {
+			t.Errorf("batch %d: status %d, want %d", step.batch, got, step.want)
+		}
+	}
+	must(t, x.abandon(t.Context(), g.control, g.name))
+	must(t, x.run(t.Context(), []*call{g.lease(0)}))
+	s.rebuild(t, x)
+	agrees(t, x, s.entries)
+}
+
+// On a server that packs less, the index is correct, and Open says so. It also is with
+// ids and rank keys that are too long to be packed.
+func TestServersThatPackLess(t *testing.T) {
+	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+	o := options(c.Addrs(), 1)
+	var log bytes.Buffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	x, s := opened(t, o), newStore(300)
+	if log.Len() > 0 {
+		t.Errorf("Open on a server with default settings logged %s", &log)
+	}
+	for i := range 300 {
+		s.put(entry(fmt.Sprint("a user with a long id ", strings.Repeat("x", 90), i), 1, int64(i/2), "F"))
+	}
+	s.rebuild(t, x)
+	agrees(t, x, s.entries)
+	for _, setting := range []string{"zset-max-listpack-entries", "hash-max-listpack-entries"} {
+		must(t, x.client.ConfigSet(t.Context(), setting, "10").Err())
+		log.Reset()
+		y := opened(t, o)
+		if !strings.Contains(log.String(), setting) {
+			t.Errorf("Open on a server with %s 10 logged %q", setting, &log)
+		}
+		s.rebuild(t, y)
+		agrees(t, y, s.entries)
+	}
+}
+
+// Large answers are read in pieces, none of which blocks the server for long.
+func TestLargeAnswersAreReadInPieces(t *testing.T) {
+	const users = 5000
+	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(users)
+	s.rebuild(t, x)
+	agrees(t, x, s.entries)
+	l := leaderboard.Ladder{SeasonKey: testSeason}
+	want := ladder(t, s.entries, leaderboard.Division{})
+	got, v, err := x.PageAfter(context.Background(), l, want[99].SortKey(), users)
+	if err != nil || v.Size != users || len(got) != users-100 || got[0] != want[100] || got[len(got)-1] != want[users-1] {
+		t.Errorf("PageAfter returned %d standings of %d, error %v, want %d of %d", len(got), v.Size, err, users-100, users)
+	}
+}

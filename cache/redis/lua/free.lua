@@ -1,0 +1,59 @@
+-- Frees a piece of what the shard no longer needs. ARGV[3] is 0, or the number with
+-- which the answer to the last piece ended. Returns OK, 1 if more pieces remain or
+-- else 0, and that number: how many buckets of a generation are freed.
+local PIECE = 400 -- about the most keys of a piece
+local c = control()
+local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
+if not g then return {OK, 0, 0} end
+local l, freed, n = key(g, 'l'), tonumber(ARGV[3]), 0
+
+-- cut frees groups of a tree. It reports whether the tree is gone.
+local function cut(at)
+  while n < PIECE do
+    local group = call('ZRANGE', at .. 'r', 0, 0)[1]
+    local name = group or ''
+    local names = {at .. 'l' .. name, at .. 'd' .. name, at .. 'c' .. name, at .. 'f' .. name}
+    for _, s in ipairs(call('ZRANGE', at .. 'd' .. name, 0, -1)) do names[#names + 1] = at .. 'l' .. s end
+    call('UNLINK', unpack(names))
+    n = n + #names
+    if not group then
+      call('UNLINK', at .. 's')
+      return true
+    end
+    call('ZREM', at .. 'r', group)
+  end
+  return false
+end
+
+if call('TYPE', l).ok == 'set' then -- of layout 1, which was one large key of each kind
+  for _, name in ipairs(call('SMEMBERS', l)) do call('UNLINK', key(g, 'z:' .. name), key(g, 'd:' .. name), key(g, 'c:' .. name)) end
+  call('UNLINK', l, key(g, 'u'))
+end
+while n < PIECE do
+  local ladders = call('HSCAN', l, 0, 'COUNT', 10)[2]
+  if #ladders == 0 then break end
+  for i = 1, #ladders, 2 do
+    local at = key(g, ladders[i + 1])
+    if not (cut(at) and cut(at .. 'k')) then return {OK, 1, 0} end
+    call('UNLINK', at .. 'm')
+    call('HDEL', l, ladders[i])
+  end
+end
+while n < PIECE and freed < tonumber(buckets) do
+  call('UNLINK', key(g, 'u' .. freed))
+  n, freed = n + 1, freed + 1
+end
+if n >= PIECE then return {OK, 1, freed} end
+
+call('UNLINK', key(g, 'w'), key(g, 'n'))
+for j = 0, tonumber(c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j)) end
+local rest = string.match(c.queued, '^%S+ %d+ (.+)$')
+if rest then
+  call('HSET', T, 'dead', rest)
+elseif c.queued ~= '' then
+  call('HDEL', T, 'dead')
+else -- of an empty shard
+  local live = call('HGET', T, 'live') == g
+  call('HDEL', T, live and 'live' or 'next', live and 'kb' or 'nkb', live and 'asof' or 'nasof', live and 'buckets' or 'nbuckets')
+end
+return {OK, control().dead ~= '' and 1 or 0, 0}

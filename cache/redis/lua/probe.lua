@@ -1,0 +1,16 @@
+-- Reports whether the server packs the leaves and buckets of an index. KEYS[1] is a
+-- key of the script's own, which it removes. ARGV[1] and ARGV[2] are the numbers of members of
+-- a leaf and of fields of a bucket. Returns the encodings of a sorted set and a hash of that
+-- size, with members and values of 64 bytes.
+local text = string.rep('x', 60)
+local function encoding(n, add)
+  redis.call('DEL', KEYS[1])
+  for i = 1, tonumber(n) do add(i) end
+  local found = redis.call('OBJECT', 'ENCODING', KEYS[1])
+  redis.call('DEL', KEYS[1])
+  return found
+end
+return {
+  encoding(ARGV[1], function(i) redis.call('ZADD', KEYS[1], '0', text .. 1000 + i) end),
+  encoding(ARGV[2], function(i) redis.call('HSET', KEYS[1], i, text .. 1000 + i) end),
+}

@@ -1,0 +1,43 @@
+-- A tree keeps different strings in order and counts them. Its keys begin with a
+-- name, called at here, and go on with:
+--   l LEAF    sorted set, all scores 0: the strings of a leaf, few enough for the
+--             packed encoding (listpack)
+--   d GROUP   sorted set, all scores 0: the leaves of a group
+--   c GROUP   bits: BITS for each of these leaves, in their order. The leaf has as many
+--             strings as there are ones, which come first
+--   f GROUP   bits: the same for the followers of each leaf; may lack zeros at its end
+--   r         sorted set, all scores 0: the groups
+--   s         hash: t and ft, the numbers of all strings and followers; and two Fenwick
+--             trees over the groups, from 1: 1, 2… of their strings, f1, f2… of their followers
+-- A leaf is named by its lower bound: its strings are not less than the name and less
+-- than the next leaf's name. The first leaf's name is ''. A group is named as its first
+-- leaf. A tree of one group has no r and s; a tree of one leaf has only that leaf.
+--
+-- In a tree of sort keys, a follower is a sort key that follows one with the same rank
+-- key. Strings before a position, less the followers among them, are the different
+-- rank keys before it. Only shards that stand alone (S = 1) count followers.
+local BITS = 96
+local BLOCK = BITS / 8
+local LEAF_BYTES = 6144 -- about the most bytes of a leaf
+
+-- low returns the greatest power of two that divides i.
+local function low(i)
+  local b = 1
+  while i % (b + b) == 0 do b = b + b end
+  return b
+end
+
+-- seek returns where the string x is or would be: the group and its position, the
+-- leaf and its position in the group. A position is nil if there is only one.
+local function seek(at, x)
+  local max = '[' .. x
+  local g, gi = call('ZREVRANGEBYLEX', at .. 'r', max, '-', 'LIMIT', '0', '1')[1], nil
+  if g then gi = call('ZRANK', at .. 'r', g) else g = '' end
+  local dir = at .. 'd' .. g
+  local s, si = call('ZREVRANGEBYLEX', dir, max, '-', 'LIMIT', '0', '1')[1], nil
+  if s then si = call('ZRANK', dir, s) else s = '' end
+  return g, gi, s, si
+end
+
+-- most returns how many strings a leaf may hold, given one of them.
+local function most(x) return math.max(math.min(BITS, floor(LEAF_BYTES / (#x + 4))), 8) end

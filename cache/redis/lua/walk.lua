@@ -1,0 +1,54 @@
+-- seek_at returns the same as seek, for the string at a position from 0, and the
+-- string's position in its leaf. The tree must be larger.
+local function seek_at(at, position)
+  local g, gi, s, si = '', nil, '', nil
+  local groups = call('ZCARD', at .. 'r')
+  if groups > 0 then
+    local step = 1
+    while 2 * step <= groups do step = 2 * step end
+    gi = 0
+    while step >= 1 do -- three levels of the Fenwick tree at a time
+      local least = math.max(step / 4, 1)
+      local fields, from = {}, gi
+      for i = 1, 2 * step / least - 1 do fields[i] = from + i * least end
+      local v = call('HMGET', at .. 's', unpack(fields))
+      while step >= least do
+        local n = v[(gi + step - from) / least]
+        if n and tonumber(n) <= position then
+          position, gi = position - n, gi + step
+        end
+        step = step / 2
+      end
+    end
+    g = call('ZRANGE', at .. 'r', gi, gi)[1]
+  end
+  local leaves = call('ZCARD', at .. 'd' .. g)
+  if leaves > 0 then
+    si = 0
+    local bits, guesses = at .. 'c' .. g, 4 -- by the usual size of a leaf; then the search bisects
+    while leaves - si > 1 do
+      local middle = floor((si + leaves) / 2)
+      if guesses > 0 then
+        guesses, middle = guesses - 1, math.max(math.min(si + floor(position / 64 + 0.5), leaves - 1), si + 1)
+      end
+      local n = call('BITCOUNT', bits, si * BLOCK, middle * BLOCK - 1)
+      if n <= position then
+        position, si = position - n, middle
+      else
+        leaves = middle
+      end
+    end
+    s = call('ZRANGE', at .. 'd' .. g, si, si)[1]
+  end
+  return g, gi, s, si, position
+end
+
+-- next_leaf returns what seek returns for the next leaf, or nil.
+local function next_leaf(at, g, gi, s, si)
+  if not si then return nil end
+  local next = call('ZRANGE', at .. 'd' .. g, si + 1, si + 1)[1]
+  if next then return g, gi, next, si + 1 end
+  if not gi then return nil end
+  next = call('ZRANGE', at .. 'r', gi + 1, gi + 1)[1]
+  if next then return next, gi + 1, next, 0 end
+end

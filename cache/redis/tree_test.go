@@ -1,0 +1,251 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+)
+
+// smallTrees makes leaves, groups and pieces so small that a few hundred users split and
+// join all of them. It lasts until the test ends.
+func smallTrees(t *testing.T) {
+	t.Helper()
+	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 400", "local PIECE = 10")
+	for _, s := range []*script{updateScript, deliverScript, standingsScript, windowScript, pivotsScript, freeScript} {
+		was := *s
+		*s = *newScript(s.name, small.Replace(s.text))
+		t.Cleanup(func() { *s = was })
+	}
+}
+
+// raw reads the keys of one generation of a shard.
+type raw struct {
+	t   testing.TB
+	x   *Index
+	ctx context.Context
+	at  string // the beginning of the generation's keys
+}
+
+func rawLive(t testing.TB, x *Index, shard int) raw {
+	t.Helper()
+	control := (*x.season(testSeason).control.Load())[shard]
+	live, err := x.client.HGet(t.Context(), control, "live").Result()
+	must(t, err)
+	return raw{t, x, t.Context(), control + ":" + live + ":"}
+}
+
+func (r raw) zset(key string) []string {
+	r.t.Helper()
+	all, err := r.x.client.ZRange(r.ctx, r.at+key, 0, -1).Result()
+	must(r.t, err)
+	return all
+}
+
+// leaves returns the names of a tree's leaves in order, by group.
+func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
+	r.t.Helper()
+	leaves = map[string][]string{}
+	if groups = r.zset(tree + "r"); len(groups) == 0 {
+		groups = []string{""}
+	}
+	for _, g := range groups {
+		if leaves[g] = r.zset(tree + "d" + g); len(leaves[g]) == 0 {
+			leaves[g] = []string{""}
+		}
+	}
+	return groups, leaves
+}
+
+// ones returns the number of ones among each leaf's bits, and checks that they come first.
+func (r raw) ones(key string, leaves, perLeaf int) []int {
+	r.t.Helper()
+	text, err := r.x.client.GetRange(r.ctx, r.at+key, 0, -1).Result()
+	must(r.t, err)
+	counts := make([]int, leaves)
+	if n := perLeaf / 8 * leaves; len(text) > n {
+		r.t.Fatalf("%q has %d bytes, want at most %d", key, len(text), n)
+	}
+	for i := range text {
+		leaf := i / (perLeaf / 8)
+		counts[leaf] += bits.OnesCount8(text[i])
+		if n := bits.LeadingZeros8(^text[i]); n != bits.OnesCount8(text[i]) || n > 0 && counts[leaf]-n != i%(perLeaf/8)*8 {
+			r.t.Fatalf("bits of leaf %d in %q: %08b has a zero before a one", leaf, key, text[i])
+		}
+	}
+	return counts
+}
+
+// intact checks a tree of rank keys or sort keys whose rank keys have 8 bytes, and whose leaves and
+// groups hold 8 at most: the order of its strings, the size of its leaves and groups, and all its counts.
+func (r raw) intact(tree string, follow bool) {
+	const keyBytes, perLeaf, perGroup = 8, 8, 8
+	r.t.Helper()
+	groups, leaves := r.leaves(tree)
+	var all []string
+	var counted, following []int // by group
+	single := len(groups) == 1 && len(leaves[""]) == 1
+	for i, g := range groups {
+		names := leaves[g]
+		if names[0] != g || len(groups) > 1 && len(names) < 2 || len(names) > perGroup+1 {
+			r.t.Fatalf("group %d, %q, has %d leaves and begins with %q", i, g, len(names), names[0])
+		}
+		n, f := 0, 0
+		var strings, counts []int
+		for j, name := range names {
+			in := r.zset(tree + "l" + name)
+			if len(in) == 0 && !single || len(in) >= perLeaf {
+				r.t.Fatalf("leaf %q of %d has %d strings", name, len(names), len(in))
+			}
+			followersHere := 0
+			for _, k := range in {
+				if len(all) > 0 && (all[len(all)-1] >= k || k < name) {
+					r.t.Fatalf("leaf %d, %q: %q follows %q", j, name, k, all[len(all)-1])
+				}
+				if len(all) > 0 && rankKey(all[len(all)-1], keyBytes) == rankKey(k, keyBytes) {
+					followersHere++
+				}
+				all = append(all, k)
+			}
+			strings, counts = append(strings, len(in)), append(counts, followersHere)
+			n, f = n+len(in), f+followersHere
+		}
+		counted, following = append(counted, n), append(following, f)
+		if single {
+			break
+		}
+		if got := r.ones(tree+"c"+g, len(names), perLeaf); !slices.Equal(got, strings) {
+			r.t.Fatalf("group %q counts %v strings, want %v", g, got, strings)
+		}
+		if got := r.ones(tree+"f"+g, len(names), perLeaf); follow && !slices.Equal(got, counts) {
+			r.t.Fatalf("group %q counts %v followers, want %v", g, got, counts)
+		}
+	}
+	r.intactSums(tree, map[string][]int{"": counted, "f": following}, follow)
+}
+
+// intactSums checks the sums over groups, by kind.
+func (r raw) intactSums(tree string, groups map[string][]int, follow bool) {
+	r.t.Helper()
+	sums, err := r.x.client.HGetAll(r.ctx, r.at+tree+"s").Result()
+	must(r.t, err)
+	if len(groups[""]) == 1 {
+		if len(sums) > 0 {
+			r.t.Fatalf("a tree of one group has the sums %v", sums)
+		}
+		return
+	}
+	for kind, values := range groups {
+		total := 0
+		for i, v := range values {
+			want, n := 0, i+1
+			for j := n - n&-n; j < n; j++ {
+				want += values[j]
+			}
+			if got, err := strconv.Atoi(sums[fmt.Sprint(kind, n)]); (err != nil || got != want) && (kind == "" || follow) {
+				r.t.Fatalf("the sum %s%d of %d groups is %q, want %d", kind, n, len(values), sums[fmt.Sprint(kind, n)], want)
+			}
+			total += v
+		}
+		if got := sums[map[string]string{"": "t", "f": "ft"}[kind]]; got != fmt.Sprint(total) && (kind == "" || follow) {
+			r.t.Fatalf("the total of kind %q is %s, want %d", kind, got, total)
+		}
+	}
+}
+
+// Trees whose leaves and groups split and join all the time stay exact, with many
+// different scores, with few, and with one.
+func TestTreesSplitAndJoin(t *testing.T) {
+	seed := seeded(t)
+	smallTrees(t)
+	addrs := []string{cluster.Redis(t)}
+	for _, scores := range []int64{1, 4, 1 << 40} {
+		for _, shards := range []int{1, 3} {
+			t.Run(fmt.Sprintf("scores=%d/shards=%d", scores, shards), func(t *testing.T) {
+				splitAndJoin(t, opened(t, options(addrs, shards)), rand.New(rand.NewPCG(seed, uint64(scores))), scores)
+			})
+		}
+	}
+}
+
+func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
+	const users = 900
+	s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
+	version := uint64(0)
+	change := func(n int, share float64) {
+		t.Helper()
+		for range n {
+			var batch []leaderboard.Entry
+			for range 1 + rng.IntN(20) {
+				version++
+				e := entry(fmt.Sprint("user ", rng.IntN(users)), version, rng.Int64N(scores), []string{"", "F", "M"}[rng.IntN(3)])
+				e.AchievedAt = epoch.Add(time.Duration(rng.IntN(1000)) * time.Second)
+				e.Hidden = rng.Float64() >= share
+				s.put(e)
+				batch = append(batch, e)
+			}
+			must(t, x.Update(t.Context(), testSeason, epoch, batch))
+		}
+	}
+	check := func() {
+		t.Helper()
+		for shard := range *x.season(testSeason).control.Load() {
+			r := rawLive(t, x, shard)
+			numbers, err := x.client.HVals(t.Context(), r.at+"l").Result()
+			must(t, err)
+			for _, n := range numbers {
+				r.intact(n, len(*x.season(testSeason).control.Load()) == 1)
+				r.intact(n+"k", false)
+			}
+		}
+		agrees(t, x, s.entries)
+	}
+	s.rebuild(t, x)
+	change(60, 1) // grow
+	check()
+	for range 4 {
+		change(10, 0.9)
+		check()
+	}
+	change(150, 0.2) // shrink
+	check()
+	change(100, 0.01)
+	check()
+	change(60, 1)
+	check()
+	pagesAgree(t, x, s, rng)
+	s.rebuild(t, x)
+	check()
+	must(t, x.Drop(t.Context(), testSeason))
+	if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
+		t.Errorf("after Drop the keys %q remain, error %v; want none", left, err)
+	}
+}
+
+// pagesAgree reads random pages and windows.
+func pagesAgree(t *testing.T, x *Index, s *store, rng *rand.Rand) {
+	t.Helper()
+	l := leaderboard.Ladder{SeasonKey: testSeason}
+	all := ladder(t, s.entries, leaderboard.Division{})
+	for range 100 {
+		i, n := rng.IntN(len(all)), rng.IntN(30)
+		got, _, err := x.Page(t.Context(), l, int64(i+1), n)
+		must(t, err)
+		if want := all[i:min(i+n, len(all))]; !slices.Equal(got, want) {
+			t.Fatalf("page of %d from %d: got %v, want %v", n, i+1, got, want)
+		}
+		got, _, err = x.Around(t.Context(), l, all[i].User, n, 3)
+		must(t, err)
+		if want := all[max(i-n, 0):min(i+4, len(all))]; !slices.Equal(got, want) {
+			t.Fatalf("%d above and 3 below position %d: got %v, want %v", n, i+1, got, want)
+		}
+	}
+}
