@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
@@ -44,6 +45,9 @@ type Options struct {
 	BoardWait  time.Duration
 	Log        *slog.Logger          // nil logs nothing
 	Registerer prometheus.Registerer // nil means a private registry
+	// TracerProvider records spans of the batches with messages whose headers name a
+	// sampled span. If it is nil, there are no spans.
+	TracerProvider trace.TracerProvider
 
 	// topicPoll is the interval at which a session looks for new and recreated
 	// topics. Default 30s; tests set less.

@@ -26,13 +26,16 @@ func (c *Consumer) report(session context.Context, items []*item) error {
 	}); err != nil {
 		return err
 	}
-	return c.retry(session, func(ctx context.Context) error {
+	session, end := kafka.TraceSend(session, c.o.Topics.Updates(), len(messages))
+	err := c.retry(session, func(ctx context.Context) error {
 		err := c.sender.Send(ctx, messages)
 		if errors.Is(err, sarama.ErrMessageSizeTooLarge) {
 			return c.sendOneByOne(ctx, items, messages)
 		}
 		return err
 	})
+	end(err)
+	return err
 }
 
 // outcomeMessages returns the updates and dead letters for items.

@@ -84,7 +84,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
-			for range applied { // drop the batches after the failed one: none of them may be marked
+			for p := range applied { // drop the batches after the failed one: none of them may be marked
+				p.spans.end(context.Canceled)
 			}
 		}
 	})
@@ -100,13 +101,15 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 			last = batch[len(batch)-1].Offset
 		}
 		items := waits.admit(h.decodeBatch(batch))
-		if err := h.applyBatch(s.Context(), items); err != nil {
+		traced, spans := h.startSpans(s.Context(), claim.Topic(), items)
+		if err := h.applyBatch(traced, items); err != nil {
+			spans.end(err)
 			cancel(fmt.Errorf("batch at offset %d: %w", items[0].message.Offset, err))
 			break
 		}
 		h.measureVisible(items)
 		done := waits.keep(items, h.o.BoardWait)
-		applied <- progress{done, waits.next(last)}
+		applied <- progress{done, waits.next(last), traced, spans}
 	}
 	close(applied)
 	reporting.Wait()
@@ -170,8 +173,10 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 
 // progress describes a batch that applyBatch has handled.
 type progress struct {
-	items []*item // items to report; items that wait for their boards are not among them
-	next  int64   // the offset to commit once items are reported
+	items []*item         // items to report; items that wait for their boards are not among them
+	next  int64           // the offset to commit once items are reported
+	ctx   context.Context // the session's, with the first of spans
+	spans spans
 }
 
 // syncPoll is the interval at which reportAndMark checks again whether the rank index
@@ -204,12 +209,14 @@ func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.Consu
 				return nil
 			}
 			if len(p.items) > 0 {
-				if err := h.report(s.Context(), p.items); err != nil {
+				if err := h.report(p.ctx, p.items); err != nil {
+					p.spans.end(err)
 					return err
 				}
 				h.metrics.applyTime.Observe(time.Since(p.items[0].readAt).Seconds())
 				h.metrics.batch.Observe(float64(len(p.items)))
 			}
+			p.spans.end(nil)
 			unmarked = p.next
 			mark()
 		case <-tick.C:

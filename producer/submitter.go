@@ -49,6 +49,14 @@ func NewSubmitter(p *Producer, t kafka.Topics, wait time.Duration) *Submitter {
 // gets the status Accepted. It returns an error unless Kafka has stored all of the
 // results durably.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	ctx, end := kafka.TraceSend(ctx, s.topic, len(results))
+	outcomes, err := s.send(ctx, b, results)
+	end(err)
+	return outcomes, err
+}
+
+// send publishes results of b, each with the span of ctx in its headers.
+func (s *Submitter) send(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	messages := make([]*sarama.ProducerMessage, len(results))
 	outcomes := make([]leaderboard.Outcome, len(results))
 	for i := range results {
@@ -56,6 +64,7 @@ func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []
 		if err != nil {
 			return nil, err
 		}
+		kafka.InjectTrace(ctx, m)
 		messages[i], outcomes[i].Status = m, leaderboard.Accepted
 	}
 	if err := s.producer.Send(ctx, messages); err != nil {

@@ -33,6 +33,7 @@ type gateway struct {
 // route is one HTTP method and path of an API method.
 type route struct {
 	method  string // full name in gRPC
+	path    string // template, such as /v1/boards/{board}
 	streams bool
 	// body is the type of the message in the HTTP body. It is nil if the route has no
 	// body. If all is set, the message is the whole gRPC request; otherwise the message
@@ -43,14 +44,18 @@ type route struct {
 	query map[string]protoreflect.FieldDescriptor
 }
 
-func newGateway(ctx context.Context, conn *inProcessConn, admit func(context.Context, []string, string) *admission, receiveTimeout time.Duration) (*gateway, error) {
-	gw := &gateway{admission: admit, receiveTimeout: receiveTimeout, routes: map[string]*route{}, gzip: newGzip()}
+func newGateway(ctx context.Context, conn *inProcessConn, admit func(context.Context, []string, string) *admission, o Options) (*gateway, error) {
+	gw := &gateway{admission: admit, receiveTimeout: o.ReceiveTimeout, routes: map[string]*route{}, gzip: newGzip()}
+	middlewares := []runtime.Middleware{gw.admit}
+	if o.TracerProvider != nil {
+		middlewares = append([]runtime.Middleware{gw.traced(o.TracerProvider)}, middlewares...)
+	}
 	gw.ServeMux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, jsonMarshaler{}),
 		runtime.WithMarshalerOption(eventStream, eventMarshaler{}),
 		runtime.WithErrorHandler(gw.writeError),
 		runtime.WithRoutingErrorHandler(gw.writeRoutingError),
-		runtime.WithMiddlewares(gw.admit),
+		runtime.WithMiddlewares(middlewares...),
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptReserved),
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
@@ -83,7 +88,7 @@ func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotat
 		verb, path := verbAndPath(binding)
 		input := method.Input()
 		r := &route{
-			method: fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), streams: method.IsStreamingServer(),
+			method: fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), path: path, streams: method.IsStreamingServer(),
 			query: map[string]protoreflect.FieldDescriptor{},
 		}
 		if body := binding.GetBody(); body != "" {
@@ -137,14 +142,19 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gw.ServeMux.ServeHTTP(w, r)
 }
 
+// routeOf returns the route of a request that the ServeMux has matched.
+func (gw *gateway) routeOf(r *http.Request) *route {
+	matched, _ := runtime.HTTPPattern(r.Context())
+	return gw.routes[r.Method+" "+matched.String()]
+}
+
 // admit runs before the generated code of the gateway. It lets the guard decide about a
 // request. If the guard admits the call, admit reads and checks the body and the query.
 // It passes the guard's decision, or the error of an invalid request, to the
 // interceptors.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
-		matched, _ := runtime.HTTPPattern(r.Context())
-		rt := gw.routes[r.Method+" "+matched.String()]
+		rt := gw.routeOf(r)
 		a := gw.admission(r.Context(), r.Header["Authorization"], rt.method)
 		a.request = requestID(r.Header.Values(requestIDHeader))
 		w.Header().Set(requestIDHeader, a.request)

@@ -13,6 +13,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -244,6 +245,8 @@ func (r *reporter) PostCall(err error, d time.Duration) {
 	code := status.Code(err)
 	r.running.WithLabelValues(r.method).Dec()
 	r.seconds.WithLabelValues(r.method, code.String()).Observe(d.Seconds())
+	span := trace.SpanFromContext(r.ctx)
+	describe(span, code, r.info.request)
 	level := max(logLevel(code), r.calm)
 	if !r.log.Enabled(r.ctx, level) {
 		return
@@ -251,6 +254,9 @@ func (r *reporter) PostCall(err error, d time.Duration) {
 	attrs := []slog.Attr{slog.String("method", r.method), slog.String("code", code.String()),
 		slog.Float64("seconds", d.Seconds()), slog.String("caller", r.info.caller),
 		slog.String("client", clientOf(r.ctx)), slog.String("request_id", r.info.request)}
+	if span.SpanContext().IsSampled() {
+		attrs = append(attrs, slog.String("trace_id", span.SpanContext().TraceID().String()))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("err", r.info.cause))
 	}

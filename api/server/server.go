@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -93,6 +94,9 @@ type Options struct {
 	// Backup copies the store to a backup with a name, which has no path separators. If
 	// Backup is nil, the API method Backup fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
+	// TracerProvider records a span of each call, except of streams of changes. The span is
+	// in the trace that the caller's traceparent names. If it is nil, there are no spans.
+	TracerProvider trace.TracerProvider
 	// LogCalls logs every call at level info. Otherwise calls that end without a fault of
 	// the server are logged at level debug.
 	LogCalls bool
@@ -183,7 +187,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 		reflection.Register(network)
 	}
 
-	gw, err := newGateway(ctx, local, s.admit, s.options.ReceiveTimeout)
+	gw, err := newGateway(ctx, local, s.admit, s.options)
 	if err != nil {
 		return nil, fmt.Errorf("server: gateway: %w", err)
 	}
@@ -212,6 +216,9 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: idleTimeout}),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
+	}
+	if s.options.TracerProvider != nil {
+		options = append(options, traceGRPC(s.options.TracerProvider))
 	}
 	if s.options.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.options.TLS)))

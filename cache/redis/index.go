@@ -57,6 +57,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Log receives a warning if Redis is set so that the index takes more memory. Default: none.
 	Log *slog.Logger
+	// Traces makes the index record a span of each command, below the span of the caller,
+	// if that one is sampled.
+	Traces bool
 }
 
 const (
@@ -208,6 +211,9 @@ func newIndex(o Options) (*Index, error) {
 		if o.Shards = 1; cluster {
 			o.Shards = defaultClusterShards
 		}
+	}
+	if o.Traces {
+		client.AddHook(tracer{})
 	}
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix

@@ -38,6 +38,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 		return err
 	}
 	options.Registerer = s.metrics
+	options.Traces = s.traces != nil
 	s.warnOfPasswords(ctx)
 	store, err := cql.Open(ctx, options)
 	if err != nil {
@@ -45,7 +46,9 @@ func (s *server) openDistributed(ctx context.Context) error {
 	}
 	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
-	index, err := redis.Open(ctx, redis.Options{Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics, Log: s.log})
+	index, err := redis.Open(ctx, redis.Options{
+		Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics, Log: s.log, Traces: s.traces != nil,
+	})
 	if err != nil {
 		return err
 	}
@@ -82,7 +85,7 @@ func (s *server) openLog(index leaderboard.Index) error {
 	s.consumer, err = consumer.New(consumer.Options{
 		Brokers: c.Kafka.Brokers, Connection: s.kafka, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID,
 		SessionTimeout: c.Kafka.SessionTimeout, BatchResults: c.Kafka.Batch,
-		Log: s.log, Registerer: s.metrics,
+		Log: s.log, Registerer: s.metrics, TracerProvider: s.traces,
 	}, s.service.Applier, p)
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
@@ -38,6 +39,7 @@ type server struct {
 	service *ranking.Service
 	api     *apiserver.Server // nil if the server has no API role
 	metrics *prometheus.Registry
+	traces  trace.TracerProvider // nil unless traces are exported
 	// consumer applies results from Kafka. It is nil in an embedded server, and in
 	// a server without the consumer role.
 	consumer *consumer.Consumer
@@ -77,6 +79,9 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 		}
 	}
 	if err := s.listen(); err != nil {
+		return s, err
+	}
+	if err := s.openTracing(ctx, c); err != nil {
 		return s, err
 	}
 	s.metrics = prometheus.NewRegistry()
@@ -176,6 +181,7 @@ func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
 		ShutdownGrace:      c.ShutdownGrace,
 		Ready:              s.ready,
 		Backup:             s.backup,
+		TracerProvider:     s.traces,
 		LogCalls:           c.Log.Calls,
 		Log:                s.log,
 		Metrics:            s.metrics,

@@ -141,7 +141,7 @@ func TestOperationsMessages(t *testing.T) {
 		t.Errorf("found %d log messages in %s, want at least 4", len(messages), operations)
 	}
 	var code strings.Builder
-	for _, dir := range []string{"../../internal/ranking", "../../consumer", "../../api/server"} {
+	for _, dir := range []string{"../../internal/ranking", "../../consumer", "../../api/server", "."} {
 		if err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
 				return err

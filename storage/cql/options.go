@@ -66,6 +66,9 @@ type Options struct {
 	CacheUsers int
 	// Registerer receives the metrics of the driver. If it is nil, there are none.
 	Registerer prometheus.Registerer
+	// Traces makes the store record a span of each statement, below the span of the
+	// caller, if that one is sampled.
+	Traces bool
 
 	metrics *metrics // of the session of a Store
 }
@@ -153,6 +156,9 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	cfg.ConnectObserver = attempts
 	if o.metrics != nil {
 		o.metrics.observe(cfg)
+	}
+	if o.Traces {
+		cfg.QueryObserver, cfg.BatchObserver = tracer{}, tracer{}
 	}
 	gs, err := cfg.CreateSession()
 	if err != nil {

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
+)
+
+// traces reports whether calls of a method have spans. A watch lasts for hours, so its
+// trace would have no end. Health checks and reflection do no work.
+func traces(method string) bool {
+	return method != pb.LeaderboardService_WatchScores_FullMethodName && scopeOf(method) != auth.Public
+}
+
+// traceGRPC returns the option that begins a span for each call over gRPC, in the trace of
+// the caller.
+func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
+	return grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(noop.NewMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return traces(info.FullMethodName) }),
+	))
+}
+
+// traced returns the middleware that begins a span for each request of REST, in the trace
+// of the caller. The span has the route, not the path, which may name a user.
+func (gw *gateway) traced(provider trace.TracerProvider) runtime.Middleware {
+	tracer := provider.Tracer(observe.Instrumentation)
+	return func(next runtime.HandlerFunc) runtime.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
+			rt := gw.routeOf(r)
+			if !traces(rt.method) {
+				next(w, r, params)
+				return
+			}
+			ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+			ctx, span := tracer.Start(ctx, r.Method+" "+rt.path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+				attribute.String("http.request.method", r.Method), attribute.String("http.route", rt.path), attribute.String("rpc.method", rt.method[1:])))
+			defer span.End()
+			next(w, r.WithContext(ctx), params)
+		}
+	}
+}
+
+// describe adds the outcome and the request's id to the span of a call.
+func describe(span trace.Span, code codes.Code, request string) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String("rpc.response.status_code", code.String()), attribute.String("request_id", request))
+	if logLevel(code) > 0 {
+		span.SetStatus(otelcodes.Error, code.String())
+	}
+}

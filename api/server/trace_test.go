@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+)
+
+// newTracedHarness is like newHarness, but the server and the decorators of the engine
+// record spans in the returned exporter.
+func newTracedHarness(t testing.TB, samplers ...trace.Sampler) (*harness, *tracetest.InMemoryExporter) {
+	t.Helper()
+	spans := tracetest.NewInMemoryExporter()
+	options := []trace.TracerProviderOption{trace.WithSyncer(spans)}
+	for _, s := range samplers {
+		options = append(options, trace.WithSampler(s))
+	}
+	store, index := embedded.Open(t)
+	reg := prometheus.NewRegistry()
+	observed := observe.Store(store, reg)
+	svc := ranking.New(observed, observe.Index(index, reg), ranking.Options{})
+	if err := svc.EnsureDefaultBoard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := svc.Load(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, svc, observed, Options{TracerProvider: trace.NewTracerProvider(options...)}), spans
+}
+
+const (
+	traceID     = "0af7651916cd43dd8448eb211c80319c"
+	traceparent = "00-" + traceID + "-b7ad6b7169203331-01"
+)
+
+// A submit over REST or gRPC has one trace, which continues the caller's: a span of the
+// call, and below it those of the store and of the index. No span names the user.
+func TestCallHasOneTrace(t *testing.T) {
+	h, spans := newTracedHarness(t)
+	submit := func() {
+		points := int64(1)
+		ctx := metadata.AppendToOutgoingContext(h.as("submit"), "traceparent", traceparent, "x-request-id", "ticket-1")
+		if _, err := h.client().SubmitScore(ctx, &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "mallory", MatchId: "m1", Points: &points}}); err != nil {
+			t.Error(err)
+		}
+	}
+	retract := func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.http.URL+"/v1/boards/default/results/mallory/m1:retract", strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+h.keys["submit"])
+		req.Header.Set("Traceparent", traceparent)
+		req.Header.Set("X-Request-Id", "ticket-1")
+		if a := h.send(req); a.status != http.StatusOK {
+			t.Errorf("retract: %d %s", a.status, a.raw)
+		}
+	}
+	for call, send := range map[string]func(){
+		"leaderboard.v1.LeaderboardService/SubmitScore":                submit,
+		"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract": retract,
+	} {
+		spans.Reset()
+		send()
+		names := map[string]bool{}
+		waitFor(t, "the span of the call", func() bool { // gRPC ends it after the answer
+			for _, s := range spans.GetSpans() {
+				names[s.Name] = true
+			}
+			return names[call]
+		})
+		for _, s := range spans.GetSpans() {
+			if got := s.SpanContext.TraceID().String(); got != traceID {
+				t.Errorf("%s is in trace %s, want the caller's", s.Name, got)
+			}
+			for _, a := range s.Attributes {
+				if strings.Contains(a.Value.String(), "mallory") {
+					t.Errorf("%s names the user: %v", s.Name, a)
+				}
+			}
+			if s.Name == call && !slices.ContainsFunc(s.Attributes, func(a attribute.KeyValue) bool { return a.Key == "request_id" && a.Value.AsString() == "ticket-1" }) {
+				t.Errorf("the attributes of %s have no request id: %v", s.Name, s.Attributes)
+			}
+		}
+		for _, name := range []string{"store.Apply", "index.Update"} {
+			if !names[name] {
+				t.Errorf("%s: no span %s in %v", call, name, names)
+			}
+		}
+	}
+	for _, line := range h.logged("call") {
+		if line["trace_id"] != traceID {
+			t.Errorf("no id of the trace in %v", line)
+		}
+	}
+}
+
+// A watch, a probe and a route that does not exist have no spans. Only a fault of the
+// server is an error.
+func TestWhatIsTraced(t *testing.T) {
+	h, spans := newTracedHarness(t)
+	for _, path := range []string{"/healthz", "/metrics", "/v1/nothing", "/"} {
+		h.do("read", "GET", path, nil)
+	}
+	h.do("read", "GET", "/v1/scores/nobody", nil)
+	got := spans.GetSpans()
+	root := got[len(got)-1]
+	if root.Name != "GET /v1/scores/{user_id}" || root.Status.Code != codes.Unset {
+		t.Errorf("the last span is %s with status %v, want an unset status", root.Name, root.Status)
+	}
+	for _, s := range got {
+		if s.SpanContext.TraceID() != root.SpanContext.TraceID() {
+			t.Errorf("%s has a span of its own", s.Name)
+		}
+	}
+	if traces(pb.LeaderboardService_WatchScores_FullMethodName) || traces("/grpc.health.v1.Health/Check") {
+		t.Error("watches or health checks are traced")
+	}
+	h.options.Backup = func(context.Context, string) error { return errors.New("disk of mallory") }
+	spans.Reset()
+	if a := h.do("admin", "POST", "/v1/admin/backup", `{}`); a.status != http.StatusInternalServerError {
+		t.Fatalf("a failed backup: %d %s", a.status, a.raw)
+	}
+	got = spans.GetSpans()
+	if root := got[len(got)-1]; root.Status.Code != codes.Error || strings.Contains(root.Status.Description, "mallory") {
+		t.Errorf("a fault: %v, want an error without its text", root.Status)
+	}
+}
+
+// Without a provider, and for calls that are not sampled, there are no spans.
+func TestTracingIsOffByDefault(t *testing.T) {
+	h, spans := newTracedHarness(t, trace.NeverSample())
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
+	if got := spans.GetSpans(); len(got) != 0 {
+		t.Errorf("%d spans of a call that is not sampled", len(got))
+	}
+	h = newHarness(t, Options{})
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
+	for _, line := range h.logged("call") {
+		if line["trace_id"] != nil {
+			t.Errorf("a call without a trace is logged with one: %v", line)
+		}
+	}
+}

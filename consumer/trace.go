@@ -1,0 +1,55 @@
+package consumer
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
+)
+
+// spans are the spans of a batch: one in each trace that its messages name. The first has
+// the calls of the store and of the index below it. The others link to it.
+//
+// The consumer continues sampled traces only, and begins none: a batch without a sampled
+// message has no spans.
+type spans []trace.Span
+
+// startSpans begins the spans of a batch from one topic. The returned context has the
+// first of them.
+func (c *Consumer) startSpans(ctx context.Context, topic string, items []*item) (context.Context, spans) {
+	if c.o.TracerProvider == nil {
+		return ctx, nil
+	}
+	var senders []trace.SpanContext // the first of each trace
+	seen := map[trace.TraceID]bool{}
+	for _, i := range items {
+		if sc := kafka.TraceOf(i.message); sc.IsSampled() && !seen[sc.TraceID()] {
+			seen[sc.TraceID()] = true
+			senders = append(senders, sc)
+		}
+	}
+	tracer := c.o.TracerProvider.Tracer(observe.Instrumentation)
+	var all spans
+	first := ctx
+	for n, sender := range senders {
+		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), kafka.TraceAttributes("process", topic, len(items))}
+		if n > 0 {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: all[0].SpanContext()}))
+		}
+		below, span := tracer.Start(trace.ContextWithRemoteSpanContext(ctx, sender), "process "+topic, options...)
+		if all = append(all, span); n == 0 {
+			first = below
+		}
+	}
+	return first, all
+}
+
+// end ends the spans. err is the error of the batch.
+func (s spans) end(err error) {
+	for _, span := range s {
+		observe.Fail(span, err)
+		span.End()
+	}
+}

@@ -1,0 +1,66 @@
+package cql
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/open-leaderboard/leaderboard/internal/observe"
+)
+
+// tracer records a span of each attempt of the driver at a statement or batch, below the
+// span of the caller. A span has the statements, without their arguments.
+type tracer struct{}
+
+// ObserveQuery implements [gocql.QueryObserver].
+func (tracer) ObserveQuery(ctx context.Context, q gocql.ObservedQuery) {
+	record(ctx, q.Start, q.End, q.Host, q.Attempt, q.Err, q.Statement)
+}
+
+// ObserveBatch implements [gocql.BatchObserver].
+func (tracer) ObserveBatch(ctx context.Context, b gocql.ObservedBatch) {
+	record(ctx, b.Start, b.End, b.Host, b.Attempt, b.Err, b.Statements...)
+}
+
+func record(ctx context.Context, begun, ended time.Time, node *gocql.HostInfo, attempt int, err error, statements ...string) {
+	t := observe.Tracer(ctx)
+	if t == nil || len(statements) == 0 {
+		return
+	}
+	verb, _, _ := strings.Cut(strings.TrimSpace(statements[0]), " ")
+	if len(statements) > 1 {
+		verb = "BATCH"
+	}
+	_, span := t.Start(ctx, "cassandra "+verb, trace.WithTimestamp(begun), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("db.system.name", "cassandra"), attribute.String("db.query.text", strings.Join(distinct(statements), "; ")),
+		attribute.Int("db.operation.batch.size", len(statements))))
+	if node != nil {
+		span.SetAttributes(attribute.String("server.address", node.ConnectAddress().String()), attribute.Int("server.port", node.Port()))
+	}
+	if attempt > 0 {
+		span.SetAttributes(attribute.Int("attempt", attempt))
+	}
+	if err != nil { // its text may have arguments
+		span.SetStatus(codes.Error, fmt.Sprintf("%T", err))
+	}
+	span.End(trace.WithTimestamp(ended))
+}
+
+// distinct returns statements without repetitions.
+func distinct(statements []string) []string {
+	seen := map[string]bool{}
+	var all []string
+	for _, s := range statements {
+		if !seen[s] {
+			seen[s] = true
+			all = append(all, s)
+		}
+	}
+	return all
+}

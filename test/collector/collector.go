@@ -1,0 +1,90 @@
+// Package collector receives traces over OTLP, for tests.
+package collector
+
+import (
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+
+	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Span is a received span.
+type Span struct {
+	Name, Process     string // the process is the service.name of its resource
+	Trace, ID, Parent string // in hex; Parent is empty for a span without one
+	Attributes        map[string]string
+	Failed            bool
+}
+
+// Collector keeps the spans that it received.
+type Collector struct {
+	// URL is the value of OTEL_EXPORTER_OTLP_ENDPOINT.
+	URL string
+
+	mu    sync.Mutex
+	spans []Span
+}
+
+// New starts a collector for OTLP over HTTP, which stops when the test ends.
+func New(t testing.TB) *Collector {
+	t.Helper()
+	c := &Collector{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/traces", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var request tracepb.ExportTraceServiceRequest
+		if err == nil {
+			err = proto.Unmarshal(body, &request)
+		}
+		if err != nil {
+			t.Errorf("collector: %v", err)
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		c.add(&request)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	c.URL = server.URL
+	return c
+}
+
+func (c *Collector) add(request *tracepb.ExportTraceServiceRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range request.GetResourceSpans() {
+		process := ""
+		for _, a := range resource.GetResource().GetAttributes() {
+			if a.GetKey() == "service.name" {
+				process = a.GetValue().GetStringValue()
+			}
+		}
+		for _, scope := range resource.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				span := Span{
+					Name: s.GetName(), Process: process, Trace: hex.EncodeToString(s.GetTraceId()),
+					ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+					Attributes: map[string]string{}, Failed: s.GetStatus().GetCode() == 2,
+				}
+				for _, a := range s.GetAttributes() {
+					span.Attributes[a.GetKey()] = a.GetValue().GetStringValue()
+				}
+				c.spans = append(c.spans, span)
+			}
+		}
+	}
+}
+
+// Trace returns the spans of a trace that have arrived.
+func (c *Collector) Trace(id string) (spans []Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.spans), func(s Span) bool { return s.Trace != id })
+}
