@@ -308,7 +308,8 @@ func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	return m
 }
 
-// count returns the value of one of the consumer's counters or gauges.
+// count returns the value of one of the consumer's counters or gauges, summed over its
+// labels.
 func (m *member) count(name string) int {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
@@ -317,8 +318,11 @@ func (m *member) count(name string) int {
 	}
 	for _, f := range all {
 		if f.GetName() == "leaderboard_consumer_"+name {
-			m := f.GetMetric()[0]
-			return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+			sum := 0
+			for _, m := range f.GetMetric() {
+				sum += int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+			}
+			return sum
 		}
 	}
 	m.t.Fatalf("metric %q does not exist", name)

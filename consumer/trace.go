@@ -32,18 +32,18 @@ func (c *Consumer) startSpans(ctx context.Context, topic string, items []*item) 
 	}
 	tracer := c.o.TracerProvider.Tracer(observe.Instrumentation)
 	var all spans
-	first := ctx
 	for n, sender := range senders {
 		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), kafka.TraceAttributes("process", topic, len(items))}
 		if n > 0 {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: all[0].SpanContext()}))
 		}
-		below, span := tracer.Start(trace.ContextWithRemoteSpanContext(ctx, sender), "process "+topic, options...)
-		if all = append(all, span); n == 0 {
-			first = below
-		}
+		_, span := tracer.Start(trace.ContextWithRemoteSpanContext(ctx, sender), "process "+topic, options...)
+		all = append(all, span)
 	}
-	return first, all
+	if len(all) == 0 {
+		return ctx, nil
+	}
+	return trace.ContextWithSpan(ctx, all[0]), all
 }
 
 // end ends the spans. err is the error of the batch.
