@@ -50,9 +50,11 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # make slow runs the skipped tests, which take as long as all others together.
 go run ./test/cluster/cmd run -- go test -race -shuffle=on -timeout 30m \
   -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestModelOf' \
-  $(go list ./... | grep -v /test/faults)
-# These tests run one step of one goroutine after another, so they need no race detector,
-# which would slow them down six times.
+  $(go list ./... | grep -v -e /test/faults -e /internal/repotest)
+# The race detector would slow these tests down six times. The first package has no
+# goroutines. The others play chosen orders of statements, and TestContract and
+# TestHistories above run the same code under the detector.
+go test -count=1 -shuffle=on ./internal/repotest
 go test -shuffle=on -run '^TestModelOf' ./storage/cql
 
 step "all checks passed"
