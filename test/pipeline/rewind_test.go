@@ -168,9 +168,9 @@ func ladder(t *testing.T, api *deployment.Node, board string) string {
 	return text.String()
 }
 
-// vouched is a field of hashes of the index. It has the time when the index last checked
-// that Redis is still the same server. Reads change it.
-const vouched = "vouched"
+// seen is a field of hashes of the index. It has the time when the index last checked that
+// Redis is still the same server. Reads change it.
+const seen = "seen"
 
 // state returns the content of Cassandra and Redis for the boards: each column with its
 // write time, and each Redis key with its bytes.
@@ -182,8 +182,8 @@ func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]s
 	defer client.Close()
 	keys := client.Scan(t.Context(), 0, d.RedisPrefix+"*", 1000).Iterator()
 	for keys.Next(t.Context()) {
-		if fields, err := client.HGetAll(t.Context(), keys.Val()).Result(); err == nil && fields[vouched] != "" {
-			delete(fields, vouched)
+		if fields, err := client.HGetAll(t.Context(), keys.Val()).Result(); err == nil && fields[seen] != "" {
+			delete(fields, seen)
 			all["redis "+keys.Val()] = show(fields)
 			continue
 		}
