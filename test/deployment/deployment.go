@@ -64,6 +64,8 @@ type Options struct {
 	// Secrets are the secrets of the servers, or nil if the servers require neither TLS
 	// nor passwords. All servers must have the same secrets.
 	Secrets *cluster.Secrets
+	// Program is the path of the program. Default: [Program].
+	Program string
 }
 
 // Deployment is the service under test: its settings, and the processes that share
@@ -81,6 +83,9 @@ type Deployment struct {
 	Key string
 	// Config is the path of the settings file that all processes share.
 	Config string
+	// Program is the path of the program. A change applies to commands and processes that
+	// are created afterwards.
+	Program string
 
 	secrets *cluster.Secrets
 }
@@ -92,7 +97,7 @@ func New(t testing.TB, o Options) *Deployment {
 	d := &Deployment{
 		Cassandra: o.Cassandra, Kafka: o.Kafka, Redis: o.Redis,
 		Group: id, TopicPrefix: id + "-", RedisPrefix: id + ":", Partitions: cmp.Or(o.Partitions, 4),
-		Key: "key of a deployment under test " + rand.Text(), secrets: o.Secrets,
+		Key: "key of a deployment under test " + rand.Text(), secrets: o.Secrets, Program: o.Program,
 	}
 	if len(d.Cassandra) == 0 {
 		d.Cassandra = cluster.Cassandra(t, max(o.CassandraReplicas, 1))
@@ -105,6 +110,9 @@ func New(t testing.TB, o Options) *Deployment {
 	}
 	if len(o.DataCenters) == 0 {
 		o.DataCenters = []string{dataCenter(t, d.Cassandra, o.Secrets)}
+	}
+	if d.Program == "" { // after the servers, because without them the test is skipped
+		d.Program = Program(t)
 	}
 	d.DataCenter = o.DataCenters[0]
 	d.Config = filepath.Join(t.TempDir(), "leaderboard.yaml")
@@ -233,7 +241,7 @@ func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace stri
 // use [Node.Command], which sets the server and the key in the environment.
 func (d *Deployment) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	return exec.CommandContext(t.Context(), program(t), args...)
+	return exec.CommandContext(t.Context(), d.Program, args...)
 }
 
 // Run runs a command of the program and returns its output.
@@ -254,10 +262,10 @@ var binary struct {
 	err  error
 }
 
-// program returns the path of the program. It is built without the race detector, because
-// tests measure the speed of the program and run it beside busy servers. The tests of
-// each package use the race detector.
-func program(t testing.TB) string {
+// Program returns the path of the program of this source tree, which it builds on first
+// use. It builds without the race detector, because tests measure the speed of the program
+// and run it beside busy servers. The tests of each package use the race detector.
+func Program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
 		//nolint:usetesting // the program outlives the test that builds it

@@ -25,10 +25,19 @@ import (
 // resume, stop, start and restart it. Start returns once the process is ready.
 type Node struct {
 	*cluster.Server
-	URL  string // base of the probes and the metrics, and of the REST API if the process has the role api
-	GRPC string // host:port
-	key  string
-	run  func(t testing.TB, args ...string) *exec.Cmd
+	*Client        // of the probes and the metrics, and of the REST API if the process has the role api
+	GRPC    string // host:port
+	// Program is the path of the program, and Flags are the flags of leaderboard serve.
+	// A change applies to the next start.
+	Program string
+	Flags   []string
+	run     func(t testing.TB, args ...string) *exec.Cmd
+}
+
+// Client calls the REST API.
+type Client struct {
+	URL string // without a slash at the end
+	Key string // the API key
 }
 
 // Serve starts a process of the deployment and returns once /readyz reports that it
@@ -37,16 +46,15 @@ type Node struct {
 // checks the orderly shutdown calls Stop.
 func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	t.Helper()
-	path := program(t)
-	n := &Node{key: d.Key, run: d.Command}
+	n := &Node{Client: &Client{Key: d.Key}, Program: d.Program, Flags: flags, run: d.Command}
 	n.Server = cluster.Program(t, cluster.ProgramConfig{
 		Name: "leaderboard", Ports: 2,
 		Command: func(_ string, addrs []string) *exec.Cmd {
 			n.URL, n.GRPC = "http://"+addrs[0], addrs[1]
 			args := []string{"serve", "--config", d.Config, "--http", addrs[0], "--grpc", addrs[1]}
-			return exec.Command(path, append(args, flags...)...)
+			return exec.Command(n.Program, append(args, n.Flags...)...)
 		},
-		Ready: func(ctx context.Context, addrs []string) error { return ready(ctx, "http://"+addrs[0]) },
+		Ready: func(ctx context.Context, _ []string) error { return n.Ready(ctx) },
 	})
 	return n
 }
@@ -56,14 +64,15 @@ func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := n.run(t, args...)
-	cmd.Env = append(os.Environ(), "LEADERBOARD_SERVER="+n.GRPC, "LEADERBOARD_KEY="+n.key)
+	cmd.Env = append(os.Environ(), "LEADERBOARD_SERVER="+n.GRPC, "LEADERBOARD_KEY="+n.Key)
 	return cmd
 }
 
-func ready(ctx context.Context, url string) error {
+// Ready returns nil if /readyz answers 200 within five seconds.
+func (c *Client) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/readyz", nil)
 	if err != nil {
 		return err
 	}
@@ -94,11 +103,11 @@ func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
 	return id
 }
 
-// Call sends a request with the deployment's key and returns the answer's status. It
+// Call sends a request with the key and returns the answer's status. It
 // encodes body as JSON unless body is nil, and decodes the answer's JSON into answer
 // unless answer is nil. It returns an error if no answer arrives, or if the body of the
 // answer is not JSON.
-func (n *Node) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
+func (c *Client) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -107,12 +116,12 @@ func (n *Node) Call(ctx context.Context, method, path string, body, answer any) 
 		}
 		in = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, n.URL+path, in)
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, in)
 	if err != nil {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+n.key)
+	req.Header.Set("Authorization", "Bearer "+c.Key)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err

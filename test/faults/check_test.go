@@ -35,7 +35,7 @@ func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded 
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
 			want := l.recount(b, team)
-			have, err := readPage(ctx, n, b, team)
+			have, err := readPage(ctx, n.Client, b, team)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	for range 8 {
 		readers.Go(func() {
 			for m := range work {
-				have, err := readResult(t.Context(), n, m)
+				have, err := readResult(t.Context(), n.Client, m)
 				mu.Lock()
 				if want := l.last[m].revision; err != nil || have != want {
 					lost++
@@ -118,7 +118,7 @@ func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (str
 }
 
 // readResult returns the current revision of a match, or -1 if the match has no result.
-func readResult(ctx context.Context, api *deployment.Node, m match) (int64, error) {
+func readResult(ctx context.Context, api *deployment.Client, m match) (int64, error) {
 	var answer struct {
 		Revision int64  `json:"revision"`
 		Message  string `json:"message"`
@@ -141,7 +141,7 @@ type page struct {
 	Degraded  bool       `json:"degraded"`
 }
 
-func readPage(ctx context.Context, api *deployment.Node, b *board, team string) (page, error) {
+func readPage(ctx context.Context, api *deployment.Client, b *board, team string) (page, error) {
 	query := url.Values{"season": {"all"}, "limit": {"1000"}}
 	if team != "" {
 		query.Set("division", "team:"+team)

@@ -17,7 +17,7 @@ import (
 type load struct {
 	t      *testing.T
 	ledger *ledger
-	apis   []*deployment.Node
+	apis   []*deployment.Client
 
 	ending chan struct{} // closed when the ledger must generate no more results
 	done   sync.WaitGroup
@@ -41,7 +41,7 @@ type call struct {
 const pace = 100 * time.Millisecond
 
 // start starts a load, which runs until [load.stop].
-func start(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Node) *load {
+func start(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Client) *load {
 	t.Helper()
 	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), applied: map[match]int64{}}
 	log := newLog(t, d.Kafka)
@@ -141,7 +141,7 @@ type outcome struct {
 }
 
 // submit sends a result over REST.
-func (l *load) submit(ctx context.Context, api *deployment.Node, r *result) error {
+func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) error {
 	path := "/v1/boards/" + r.board.id + "/scores"
 	var body any = r.json()
 	if r.retracted {
@@ -200,7 +200,7 @@ func (l *load) note(format string, args ...any) {
 }
 
 // readPage reads a board and checks that the answer is consistent in itself.
-func (l *load) readPage(ctx context.Context, api *deployment.Node) error {
+func (l *load) readPage(ctx context.Context, api *deployment.Client) error {
 	b := l.ledger.boards[time.Now().UnixNano()%int64(len(l.ledger.boards))]
 	p, err := readPage(ctx, api, b, "")
 	if err != nil {
@@ -213,7 +213,7 @@ func (l *load) readPage(ctx context.Context, api *deployment.Node) error {
 }
 
 // readResult reads a result that is known to be applied.
-func (l *load) readResult(ctx context.Context, api *deployment.Node) error {
+func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 	m, revision, ok := l.anyApplied()
 	if !ok {
 		return nil

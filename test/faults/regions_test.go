@@ -45,7 +45,7 @@ func TestRegionsConverge(t *testing.T) {
 	// A result whose board the other region does not see yet would become a dead letter.
 	deployment.Eventually(t, func(ctx context.Context) error {
 		for _, b := range both.boards {
-			if _, err := readPage(ctx, nodes[1], b, ""); err != nil {
+			if _, err := readPage(ctx, nodes[1].Client, b, ""); err != nil {
 				return err
 			}
 		}
@@ -71,10 +71,10 @@ func TestRegionsConverge(t *testing.T) {
 	check(t, single, oneNode)
 	for i, b := range both.boards {
 		for _, team := range b.ladders() {
-			want, err := readPage(t.Context(), oneNode, single.boards[i], team)
+			want, err := readPage(t.Context(), oneNode.Client, single.boards[i], team)
 			must(t, err)
 			for r, n := range nodes {
-				have, err := readPage(t.Context(), n, b, team)
+				have, err := readPage(t.Context(), n.Client, b, team)
 				must(t, err)
 				if diff := cmp.Diff(text(want.Standings), text(have.Standings)); diff != "" {
 					t.Errorf("%s, team %q (-one region +%s):\n%s", b.policy, team, names[r], diff)

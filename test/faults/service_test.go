@@ -46,5 +46,9 @@ func (s *service) ledger(t *testing.T, name string) *ledger {
 // load starts a load that sends a ledger's results to both API nodes and to Kafka.
 func (s *service) load(t *testing.T, l *ledger) *load {
 	t.Helper()
-	return start(t, s.Deployment, l, s.apis...)
+	var clients []*deployment.Client
+	for _, api := range s.apis {
+		clients = append(clients, api.Client)
+	}
+	return start(t, s.Deployment, l, clients...)
 }
