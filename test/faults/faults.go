@@ -1,7 +1,7 @@
 // Package faults simulates servers that are down. Its Store and Index wrap a real store
-// and index, for fast tests of other packages. The tests of package faults kill, pause
-// and disconnect real servers and processes under load. They compare the result with an
-// independent recount.
+// and index, for fast tests of other packages. The tests of package faults kill, pause,
+// disconnect and upgrade real servers and processes under load. They compare the result
+// with an independent recount.
 package faults
 
 import (

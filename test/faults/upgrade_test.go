@@ -1,0 +1,111 @@
+package faults
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// oldCommit is the commit from which the test upgrades: the last one before bans by board.
+// Its schema lacks two migrations.
+const oldCommit = "029ef01321a20b9695a4dc7bfc3001fb7a2ceab0"
+
+// Two API nodes behind a load balancer and two consumers are upgraded one after another
+// under load, in the order of docs/operations.md. No call fails, and no acknowledged result
+// is lost. Old API nodes stop before the balancer notices, so it sends some calls to the
+// other node. New API nodes use drain_time, so it need not.
+func TestRollingUpgrade(t *testing.T) {
+	cluster.Cassandra(t, 1) // without servers, the test is skipped before it builds programs
+	program := deployment.Program(t)
+	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})
+	ledger, b := s.ledger(t, "upgrade"), newBalancer(t, s.apis...)
+	u := upgrade{program, b, start(t, s.Deployment, ledger, b.client, b.client)}
+	u.during(t, "old processes", func() {})
+
+	s.Program = program
+	if status := s.Run(t, "schema", "status", "--config", s.Config); !strings.Contains(status, "not applied") {
+		t.Errorf("schema status of the new program on the old schema, want a migration that is not applied:\n%s", status)
+	}
+	u.during(t, "schema apply", func() { s.Run(t, "schema", "apply", "--config", s.Config) })
+	for _, consumer := range []*deployment.Node{s.static, s.dynamic} {
+		u.during(t, "consumer upgraded", func() { u.restart(t, consumer) })
+		waitForResults(t, consumer)
+	}
+	for _, api := range s.apis {
+		api.Flags = append(api.Flags, "--drain-time=3s") // the old process does not have it
+		u.during(t, "API node upgraded", func() { u.restart(t, api) })
+	}
+	for _, api := range s.apis {
+		if moved := u.during(t, "new API node restarted", func() { u.restart(t, api) }); moved > 0 {
+			t.Errorf("an API node with drain_time did not answer %d calls when it stopped, want 0", moved)
+		}
+	}
+
+	u.load.stop()
+	if f := u.load.figures(); f.errors > 0 {
+		t.Errorf("%d of %d calls failed, want 0", f.errors, f.calls)
+	}
+	check(t, ledger, s.apis...)
+}
+
+// upgrade replaces processes under load.
+type upgrade struct {
+	program  string // path of the new program
+	balancer *balancer
+	load     *load
+}
+
+// during does a step of the upgrade and waits until more results are acknowledged after
+// it. It logs the figures of the step, and returns how many calls the balancer moved.
+func (u *upgrade) during(t *testing.T, step string, do func()) (moved int64) {
+	t.Helper()
+	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()
+	do()
+	took := time.Since(begun)
+	u.load.more(t, 150)
+	f, moved := u.load.figures(), u.balancer.moved.Load()-movedBefore
+	t.Logf("%s: took %v; meanwhile and shortly after, %d calls, %d errors, %d moved to the other node, %d results acknowledged",
+		step, took.Round(time.Millisecond), f.calls-before.calls, f.errors-before.errors, moved, f.acknowledged-before.acknowledged)
+	return moved
+}
+
+// restart ends a process with SIGTERM and starts the new program in its place.
+func (u *upgrade) restart(t *testing.T, n *deployment.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as docs/operations.md advises
+	defer cancel()
+	must(t, n.Stop(ctx))
+	if code := n.ExitCode(); code != 0 {
+		t.Errorf("%s exited with %d after SIGTERM, want 0", n.Addr, code)
+	}
+	n.Program = u.program
+	must(t, n.Start(t.Context()))
+}
+
+// buildOld builds the program of oldCommit and returns its path.
+func buildOld(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("../..")
+	must(t, err)
+	if out, err := exec.Command("git", "-C", root, "cat-file", "-e", oldCommit+"^{commit}").CombinedOutput(); err != nil {
+		t.Fatalf("commit %s, from which the test upgrades, is not in this clone (%v); if the clone is shallow, run: git fetch --unshallow\n%s", oldCommit, err, out)
+	}
+	tree, program := filepath.Join(dir, "tree.tar"), filepath.Join(dir, "leaderboard-old")
+	for _, args := range [][]string{
+		{"git", "-C", root, "archive", "--output", tree, oldCommit},
+		{"tar", "-x", "-f", tree, "-C", dir},
+		{"go", "-C", dir, "build", "-o", program, "./cmd/leaderboard"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("build the old program: %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return program
+}
