@@ -276,8 +276,8 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns the value, in points at the time at, of the sum with the given
-// key. Both at and the half-life h are in microseconds. The value is rounded to whole
+// decayScore returns how many points the sum with the given key is worth. The parameter
+// at, a time, and the half-life h are in microseconds. The value is rounded to whole
 // points, halves away from zero, and limited to ±[MaxScore]. Because keys are rounded,
 // a value just below a half is rounded as that half: it may differ from the half by up
 // to 2^-100 of itself.

@@ -104,7 +104,7 @@ func TestBanEndsByItself(t *testing.T) {
 	}
 	page, err := f.Acts(t.Context(), ranking.ActQuery{Action: "unban", Limit: 10})
 	if err != nil || len(page.Acts) != 1 || page.Acts[0].Actor != leaderboard.SystemActor || page.Acts[0].User != "ann" || !page.Acts[0].At.Equal(end) {
-		t.Errorf("acts unban after the end: %+v, %v, want one of the system at the end of the ban", page.Acts, err)
+		t.Errorf("acts with action \"unban\" after the end: %+v, %v, want one act, by the system, at the time when the ban ended", page.Acts, err)
 	}
 }
 
@@ -161,8 +161,8 @@ func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	}
 }
 
-// SweepEvery lifts a ban at its end, not at the next sweep. This holds for bans from
-// before and after its start.
+// SweepEvery lifts a ban at its end, not at the next sweep. This is true for bans set
+// before SweepEvery started, and for bans set while it runs.
 func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)

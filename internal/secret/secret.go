@@ -1,5 +1,5 @@
-// Package secret contains a text type whose value logs, JSON and package fmt do not
-// show.
+// Package secret contains a type for passwords and keys. Logs, JSON and the output of
+// package fmt show a placeholder in place of the text.
 package secret
 
 import (

@@ -229,8 +229,8 @@ type size struct {
 //
 // The version is bounded because erasures and bans must still be able to raise it. The
 // number of matches is bounded because the store must be able to read them all in one
-// call. full does not store a refusal because of too many matches, because the store
-// would have to read that refusal together with the matches.
+// call. If full refuses a result because the user has too many matches, it does not
+// store the refusal: the store would have to read it together with the matches.
 func (t *task) full(r *leaderboard.MatchResult, have, next size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)

@@ -55,9 +55,10 @@ const (
 	// maxVersion bounds the versions of entries, so that timestamps stay below
 	// sweepTime.
 	maxVersion = 1 << 61
-	// versionRoom is the range of versions below maxVersion that results do not use. It
-	// allows bans and erasures of every user. Retractions may use half of it. If data
-	// centers accept results concurrently, these results may use some of the other half.
+	// versionRoom is a reserve of versions below maxVersion, so that every user can still
+	// be banned and erased. No result raises a version into it, with two exceptions:
+	// retractions may use half of it, and results that data centers accept concurrently
+	// may use some of the other half.
 	versionRoom = 1 << 58
 	// maxResultVersion is the highest version that an entry may reach by a result. One
 	// user can have 1.1 million results per season if the revisions are Unix

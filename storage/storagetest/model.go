@@ -119,9 +119,9 @@ func micros(t time.Time) time.Time {
 
 // compareContents compares the contents of two results with the same revision. The result
 // with the greater content stands. compareContents compares the fields in the order of
-// the encoded payload. A payload contains the length of each text before the text. Texts
-// in histories are shorter than 128 bytes, so this length takes one byte. Therefore a
-// shorter text is smaller.
+// the encoded payload. A payload contains the length of each text before the text. The
+// tests generate only texts shorter than 128 bytes, so this length takes one byte.
+// Therefore a shorter text is smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -187,33 +187,33 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	if b.Policy != leaderboard.Sum && b.Policy != leaderboard.Decay {
 		return ""
 	}
-	now, nowTies := totals(m.counting(r.SeasonKey, r.User), len(b.TieBreakers))
-	then, thenTies := now+int64(r.Score), slices.Clone(nowTies)
+	before, tiesBefore := totals(m.counting(r.SeasonKey, r.User), len(b.TieBreakers))
+	after, tiesAfter := before+int64(r.Score), slices.Clone(tiesBefore)
 	for i, v := range r.TieBreakers {
-		thenTies[i] += v
+		tiesAfter[i] += v
 	}
 	if old != nil {
-		then -= int64(old.Score)
+		after -= int64(old.Score)
 		for i, v := range old.TieBreakers {
-			thenTies[i] -= v
+			tiesAfter[i] -= v
 		}
 	}
-	// further reports whether then is outside the allowed range of sums, and further
-	// outside than now.
-	further := func(now, then int64) bool {
+	// further reports whether the new sum is outside the allowed range, and further
+	// outside than the old sum.
+	further := func(before, after int64) bool {
 		const bound = 1 << 53
-		return then > bound && then > now || then < -bound && then < now
+		return after > bound && after > before || after < -bound && after < before
 	}
 	if b.Policy == leaderboard.Sum {
-		if b.Floor != nil && then < int64(*b.Floor) && then < now {
+		if b.Floor != nil && after < int64(*b.Floor) && after < before {
 			return leaderboard.ReasonFloor
 		}
-		if further(now, then) {
+		if further(before, after) {
 			return leaderboard.ReasonRange
 		}
 	}
-	for i := range thenTies {
-		if further(nowTies[i], thenTies[i]) {
+	for i := range tiesAfter {
+		if further(tiesBefore[i], tiesAfter[i]) {
 			return leaderboard.ReasonRange
 		}
 	}
@@ -304,9 +304,9 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-// setBan merges the state of a ban. The state with the higher revision stands. At equal
-// revisions, a ban stands before a lifted ban, and of two bans the one with the later end
-// stands.
+// setBan merges the state of a ban. Of two states, the one with the higher revision
+// stands. At equal revisions, the state that bans the user stands. If both ban the user,
+// the one with the later end stands.
 func (m *model) setBan(next leaderboard.Ban) {
 	key := leaderboard.BanKey{User: next.User, Board: next.Board}
 	have, found := m.bans[key]

@@ -31,7 +31,7 @@ func newReplay(ctx context.Context, store leaderboard.Store) *replay {
 	}
 }
 
-// last returns the entry that look recorded last.
+// last returns the entry that the most recent call of look recorded.
 func (p *replay) last(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	return p.seen[s][user]
 }

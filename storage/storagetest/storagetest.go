@@ -1,7 +1,7 @@
 // Package storagetest tests implementations of [leaderboard.Store].
 //
-// Run tests each sentence of the contract. RunHistories plays random sequences of calls,
-// and compares the store's answers with the answers of a naive model.
+// The function [Run] tests each sentence of the contract. [RunHistories] plays random
+// sequences of calls, and compares the store's answers with the answers of a naive model.
 package storagetest
 
 import (
@@ -31,8 +31,8 @@ type Sizes struct {
 	// overrides it.
 	Histories int
 	// RowsDivisor divides the number of rows in tests that write many rows; at least 30
-	// rows remain. These tests must read several pages, so the caller of Run must open a
-	// store that reads in pages with smaller pages. Default 1.
+	// rows remain. These tests must read several pages. If the store reads in pages, the
+	// caller of Run must therefore open it with a smaller page size. Default 1.
 	RowsDivisor int
 	// RoundsDivisor divides the number of rounds in tests of concurrent calls; at least
 	// two rounds remain. Default 1.

@@ -136,7 +136,8 @@ func (p *previews) pass() {
 	p.sweep()
 }
 
-// sweep deletes exactly the seasons whose RemovedAt has come.
+// sweep calls Sweep, and checks that it deletes exactly the seasons whose RemovedAt has
+// come.
 func (p *previews) sweep() {
 	p.t.Helper()
 	var want []leaderboard.SeasonKey
@@ -268,7 +269,7 @@ func (p *previews) ban() {
 	before := p.snapshot()
 	said, err := p.PreviewBan(p.t.Context(), ban)
 	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
-		p.t.Errorf("the preview of %+v changed (-before +after):\n%s", ban, diff)
+		p.t.Errorf("the preview of %+v changed what is stored, want no change (-before +after):\n%s", ban, diff)
 	}
 	stands, actErr := p.SetBan(p.t.Context(), ban)
 	if !p.same(err, actErr) {
@@ -333,7 +334,7 @@ func (p *previews) amend() {
 	before, seasons := p.snapshot(), p.allSeasons()
 	said, err := p.PreviewAmendment(p.t.Context(), id, change)
 	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
-		p.t.Errorf("the preview of board %s changed (-before +after):\n%s", id, diff)
+		p.t.Errorf("the preview of a change to board %s changed what is stored, want no change (-before +after):\n%s", id, diff)
 	}
 	board, actErr := p.AmendBoard(p.t.Context(), id, change)
 	if !p.same(err, actErr) {

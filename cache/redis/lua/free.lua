@@ -1,7 +1,8 @@
--- Frees a piece of what the shard no longer needs. ARGV[3] is 0, or the number with
--- which the answer to the last piece ended. Returns OK, 1 if more pieces remain or
--- else 0, and that number: how many buckets of a generation are freed.
-local PIECE = 400 -- about the most keys of a piece
+-- Frees some keys of a generation (one fill of the season, see base.lua) that the shard
+-- no longer needs. Returns three values: OK; 1 if more keys remain, otherwise 0; and how
+-- many of the generation's keys u0, u1, ... are freed by now. The next call passes this
+-- number as ARGV[3]. The first call passes 0.
+local PIECE = 400 -- about the most keys that one call frees
 local c = control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end
@@ -25,7 +26,7 @@ local function cut(at)
   return false
 end
 
-if call('TYPE', l).ok == 'set' then -- of layout 1, which was one large key of each kind
+if call('TYPE', l).ok == 'set' then -- this generation has layout 1: one large key of each kind
   for _, name in ipairs(call('SMEMBERS', l)) do call('UNLINK', key(g, 'z:' .. name), key(g, 'd:' .. name), key(g, 'c:' .. name)) end
   call('UNLINK', l, key(g, 'u'))
 end
@@ -52,7 +53,7 @@ if rest then
   call('HSET', T, 'dead', rest)
 elseif c.queued ~= '' then
   call('HDEL', T, 'dead')
-else -- of an empty shard
+else -- nothing is queued: the freed generation is that of an empty shard
   local live = call('HGET', T, 'live') == g
   call('HDEL', T, live and 'live' or 'next', live and 'kb' or 'nkb', live and 'asof' or 'nasof', live and 'buckets' or 'nbuckets')
 end
