@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -66,20 +67,21 @@ func TestConnectWithCredentials(t *testing.T) {
 		tls      *certs.Client
 		want     string // a part of the error; empty means no error
 		rejected bool
+		timeout  time.Duration // of a TLS handshake; 0 means a minute
 	}{
-		{"PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "plain"}, nil, "", false},
-		{"SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram256"}, nil, "", false},
-		{"SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, nil, "", false},
-		{"TLS and SCRAM-SHA-512", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &certified, "", false},
-		{"no credentials, and none required", neither, kafka.Options{}, nil, "", false},
-		{"wrong password, PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "wrong"}, nil, "may refuse kafka.username and kafka.password", false},
-		{"wrong password, SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false},
-		{"unknown user, SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "bob", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false},
-		{"no credentials, but required", withUsers, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false},
-		{"no TLS", both, kafka.Options{}, nil, "kafka.tls.enabled", false},
-		{"no client certificate", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &trust, "set kafka.tls.cert and kafka.tls.key", true},
-		{"another authority", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &stranger, "kafka.tls.ca", true},
-		{"TLS with a broker without TLS", neither, kafka.Options{}, &certified, "see kafka.tls.enabled", false},
+		{"PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "plain"}, nil, "", false, 0},
+		{"SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram256"}, nil, "", false, 0},
+		{"SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, nil, "", false, 0},
+		{"TLS and SCRAM-SHA-512", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &certified, "", false, 0},
+		{"no credentials, and none required", neither, kafka.Options{}, nil, "", false, 0},
+		{"wrong password, PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "wrong"}, nil, "may refuse kafka.username and kafka.password", false, 0},
+		{"wrong password, SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false, 0},
+		{"unknown user, SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "bob", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false, 0},
+		{"no credentials, but required", withUsers, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false, 0},
+		{"no TLS", both, kafka.Options{}, nil, "kafka.tls.enabled", false, 0},
+		{"no client certificate", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &trust, "set kafka.tls.cert and kafka.tls.key", true, 0},
+		{"another authority", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &stranger, "kafka.tls.ca", true, 0},
+		{"TLS with a broker without TLS", neither, kafka.Options{}, &certified, "see kafka.tls.enabled", false, time.Second / 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestConnectWithCredentials(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				tt.options.Dial = h.Dial(time.Second / 2)
+				tt.options.Dial = h.Dial(cmp.Or(tt.timeout, time.Minute))
 			}
 			c := tt.options.Config("test")
 			c.Metadata.Retry.Max = 0
