@@ -23,7 +23,7 @@ type Cassandra struct {
 	Username       string        `key:"username" unit:"text" help:"User name."`
 	Password       Secret        `key:"password" unit:"text" help:"Password."`
 	TLS            ClientTLS     `key:"tls"`
-	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first, and other nodes of the data center if they do not answer."`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first."`
 	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a node."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer. The timeouts of the nodes must be shorter."`
@@ -53,13 +53,13 @@ type Kafka struct {
 	Password       Secret        `key:"password" unit:"text" help:"Password."`
 	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism of kafka.username. PLAIN sends the password, so use it with TLS only."`
 	TLS            ClientTLS     `key:"tls"`
-	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from a replica of this rack if replica.selector.class of the brokers allows it."`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from its replicas if the brokers' replica.selector.class allows it."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a broker."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
-	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The command \"leaderboard topics\" creates topics with it. The server warns of shorter ones."`
+	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server warns of shorter ones."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
-	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region, so each region reads all results."`
-	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts with it within kafka.session_timeout keeps its partitions."`
+	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region."`
+	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts within kafka.session_timeout keeps its partitions."`
 	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers. By default brokers accept 6s to 30m."`
 	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied. After that, the answer is ACCEPTED."`
 	Batch          int           `key:"batch" unit:"results" help:"Maximum number of results of a partition that a consumer applies together."`

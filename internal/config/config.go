@@ -25,11 +25,11 @@ type Config struct {
 	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 is any free port."`
 	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 is any free port."`
 	Admin        string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
-	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Servers that require keys reject the keys that it creates."`
+	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that it creates."`
 	PublicRead   bool   `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
 	Reflection   bool   `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one. If it is empty and the store has no valid admin key, the start creates one and shows it once."`
-	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data. Only the server's user can read it."`
+	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one."`
+	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data."`
 
 	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy. The header of other callers is ignored."`
 	Web            Web      `key:"web"`
@@ -47,12 +47,12 @@ type Config struct {
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except to watch, export, verify or rebuild."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
-	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. Choose more time than load balancers take to notice. A second signal stops the server at once."`
+	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503: longer than load balancers take to notice. A second signal stops the server at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
 	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Block cache of the embedded store, without the rank index."`
 	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often the server backs up the embedded store and checks the copy. 0 is never."`
-	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep. The server deletes older ones once a new one is checked, and never those of leaderboard backup."`
+	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep. The server deletes older scheduled ones once a new one is checked."`
 	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, the folder backups inside data."`
 }
 
@@ -67,7 +67,7 @@ type TLS struct {
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
 	Format string `key:"format" unit:"auto, text or json" help:"Format of the log: auto is text on a terminal and JSON elsewhere."`
-	Calls  bool   `key:"calls" unit:"true or false" help:"Log every call at level info. Otherwise calls without a fault of the server are logged at level debug."`
+	Calls  bool   `key:"calls" unit:"true or false" help:"Log calls without a fault of the server at level info, instead of debug."`
 }
 
 // Default returns the default of every setting.

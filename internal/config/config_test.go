@@ -277,10 +277,9 @@ func documentation() string {
 
 <!-- Generated from internal/config by: go test ./internal/config -update -->
 
-For operators: every setting of the server. The server takes each setting from the first of these sources that has it:
+For operators: every setting of the server. Of these sources, the first that has a setting decides:
 
-1. a flag: ~leaderboard serve {FLAG} dc1~. Secrets have no flag, because every user of a machine can see the flags of its
-   processes.
+1. a flag: ~leaderboard serve {FLAG} dc1~. Secrets have no flag, because every user of a machine can see the flags of its processes.
 2. the environment: ~{ENV}=dc1~. An empty variable is ignored.
 3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~, with the keys below. Keys with a dot may be nested:
 
@@ -291,14 +290,14 @@ cassandra:
 log.level: warn
 ~~~
 
-Otherwise it takes the default. ~leaderboard config~ takes the same flags and prints every value with its source, without secrets. The server does not start
-with an unknown key, an unknown variable that begins with LEADERBOARD_, or an invalid value. It reports all errors at once. It ignores the
-variables that Kubernetes sets for a service called leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
+~leaderboard config~ takes the same flags, and prints every value with its source, without secrets. The server does not start with an unknown
+key, an unknown variable that begins with LEADERBOARD_, or an invalid value. It ignores the variables that Kubernetes sets for a service called
+leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
 
 ## Settings
 
-Each line has the key, the unit, the default if it is not empty, and the meaning. Only the default is shown for durations and booleans. Files of certificates and keys are in PEM format. If a file of
-~cassandra.tls~, ~redis.tls~ or ~kafka.tls~ changes, the server reads it again.
+Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Files of certificates and
+keys are in PEM format. The server reads those of ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change.
 `))
 	var groups []string
 	lines := map[string]string{}
@@ -335,11 +334,9 @@ Each line has the key, the unit, the default if it is not empty, and the meaning
 	fmt.Fprintf(&b, strings.ReplaceAll(`
 ## Client commands
 
-| environment | flag | meaning |
-|---|---|---|
-| ~LEADERBOARD_SERVER~ | ~--server~ | host:port of the server's gRPC; by default ~%s~ |
-| ~LEADERBOARD_KEY~ | ~--key~ | API key or JWT |
-| ~LEADERBOARD_CA~ | ~--ca~ | certificate authorities that may sign the server's certificate; by default the system's |
+- ~LEADERBOARD_SERVER~, ~--server~: host:port of the server's gRPC; by default ~%s~
+- ~LEADERBOARD_KEY~, ~--key~: API key or JWT
+- ~LEADERBOARD_CA~, ~--ca~: certificate authorities that may sign the server's certificate; by default the system's
 `, "~", "`"), defaults.GRPC)
 	return b.String()
 }

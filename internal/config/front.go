@@ -12,7 +12,7 @@ import (
 type Web struct {
 	CORSOrigins    []string `key:"cors_origins" unit:"origins such as https://game.example, or *, comma-separated" help:"Origins whose web pages may call the API. The value * is every origin."`
 	FrameAncestors []string `key:"frame_ancestors" unit:"origins such as https://game.example, self or *, comma-separated" help:"Origins whose pages may show the web page in a frame."`
-	CacheControl   string   `key:"cache_control" unit:"value of Cache-Control, such as public, max-age=5" help:"The Cache-Control header of REST answers to callers without a key, which public_read allows. Answers to callers with a key are never cached, and errors are never cached."`
+	CacheControl   string   `key:"cache_control" unit:"value of Cache-Control, such as public, max-age=5" help:"The Cache-Control header of REST answers to callers without a key, except errors. Other answers are never cached."`
 }
 
 func (c *Config) validateAddresses(v *validator) {
