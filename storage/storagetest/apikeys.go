@@ -20,7 +20,7 @@ var apiKeyTests = []test{
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, next))
 		f.ok("PutAPIKey again", f.PutAPIKey(f.ctx, next))
 		_, err = f.APIKey(f.ctx, old.Hash)
-		f.is("APIKey by the old hash", err, leaderboard.ErrAPIKeyNotFound)
+		f.wantErr("APIKey by the old hash", err, leaderboard.ErrAPIKeyNotFound)
 		got, err = f.APIKey(f.ctx, next.Hash)
 		f.ok("APIKey", err)
 		f.equal("APIKey", next, got)
@@ -45,7 +45,7 @@ var apiKeyTests = []test{
 	}},
 	{"APIKey returns ErrAPIKeyNotFound if no key has the hash", func(f *fixture) {
 		_, err := f.APIKey(f.ctx, [32]byte{})
-		f.is("APIKey", err, leaderboard.ErrAPIKeyNotFound)
+		f.wantErr("APIKey", err, leaderboard.ErrAPIKeyNotFound)
 	}},
 	{"APIKeys returns all keys, ordered by id", func(f *fixture) {
 		for i, id := range []string{"b", "a", "aa"} {
@@ -63,10 +63,10 @@ var apiKeyTests = []test{
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, leaderboard.APIKey{ID: "k", Hash: [32]byte{1}}))
 		f.ok("DeleteAPIKey", f.DeleteAPIKey(f.ctx, "k"))
 		_, err := f.APIKey(f.ctx, [32]byte{1})
-		f.is("APIKey", err, leaderboard.ErrAPIKeyNotFound)
+		f.wantErr("APIKey", err, leaderboard.ErrAPIKeyNotFound)
 		keys, err := f.APIKeys(f.ctx)
 		f.ok("APIKeys", err)
 		f.equal("APIKeys", 0, len(keys))
-		f.is("DeleteAPIKey", f.DeleteAPIKey(f.ctx, "k"), leaderboard.ErrAPIKeyNotFound)
+		f.wantErr("DeleteAPIKey", f.DeleteAPIKey(f.ctx, "k"), leaderboard.ErrAPIKeyNotFound)
 	}},
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// act appends an act that concerns a user. If user is empty, the act concerns no user.
-func (f *fixture) act(id string, at time.Time, user leaderboard.UserID) leaderboard.Act {
+// appendAct appends an act that concerns a user. If user is empty, the act concerns no
+// user.
+func (f *fixture) appendAct(id string, at time.Time, user leaderboard.UserID) leaderboard.Act {
 	f.Helper()
 	a := leaderboard.Act{
 		ID: id, At: at, Actor: "key:1", RequestID: "r" + id, Action: "ban", Board: "b", Season: "s1",
@@ -19,8 +20,8 @@ func (f *fixture) act(id string, at time.Time, user leaderboard.UserID) leaderbo
 	return a
 }
 
-// acts returns the acts after a key.
-func (f *fixture) acts(after leaderboard.ActKey) []leaderboard.Act {
+// actsAfter returns the acts after a key.
+func (f *fixture) actsAfter(after leaderboard.ActKey) []leaderboard.Act {
 	f.Helper()
 	acts, err := collect(f.Acts(f.ctx, after))
 	f.ok("Acts", err)
@@ -29,7 +30,7 @@ func (f *fixture) acts(after leaderboard.ActKey) []leaderboard.Act {
 
 var auditTests = []test{
 	{"Acts yields the acts after a key, the newest first", func(f *fixture) {
-		f.equal("acts of a new store", 0, len(f.acts(leaderboard.ActKey{})))
+		f.equal("acts of a new store", 0, len(f.actsAfter(leaderboard.ActKey{})))
 		var want []leaderboard.Act
 		for i, after := range []time.Duration{0, time.Microsecond, time.Hour, 24 * time.Hour, 24 * time.Hour, 400 * 24 * time.Hour, -1} {
 			at := epoch.Add(after)
@@ -40,43 +41,43 @@ var auditTests = []test{
 			if i%2 == 0 {
 				user = "u"
 			}
-			want = append(want, f.act(fmt.Sprintf("id%d", 9-i), at, user))
+			want = append(want, f.appendAct(fmt.Sprintf("id%d", 9-i), at, user))
 		}
 		slices.SortFunc(want, func(x, y leaderboard.Act) int { return x.Key().Compare(y.Key()) })
-		f.equal("Acts", want, f.acts(leaderboard.ActKey{}))
+		f.equal("Acts", want, f.actsAfter(leaderboard.ActKey{}))
 		for i := range want {
-			if d := diff("Acts after a key", want[i+1:], f.acts(want[i].Key())); d != nil {
+			if d := diff("Acts after a key", want[i+1:], f.actsAfter(want[i].Key())); d != nil {
 				f.Error(d)
 			}
 		}
-		if d := diff("Acts after a key between two acts", want[1:], f.acts(leaderboard.ActKey{At: want[0].At.Add(-time.Second), ID: "x"})); d != nil {
+		if d := diff("Acts after a key between two acts", want[1:], f.actsAfter(leaderboard.ActKey{At: want[0].At.Add(-time.Second), ID: "x"})); d != nil {
 			f.Error(d)
 		}
 	}},
 	{"AppendAct may be repeated", func(f *fixture) {
-		a := f.act("1", epoch, "u")
-		f.act("1", epoch, "u")
-		f.equal("Acts", []leaderboard.Act{a}, f.acts(leaderboard.ActKey{}))
+		a := f.appendAct("1", epoch, "u")
+		f.appendAct("1", epoch, "u")
+		f.equal("Acts", []leaderboard.Act{a}, f.actsAfter(leaderboard.ActKey{}))
 	}},
 	{"Erase removes the detail of the acts that concern the user", func(f *fixture) {
-		of := f.act("1", epoch, "u")
-		other := f.act("2", epoch.Add(time.Second), "uu")
-		without := f.act("3", epoch.Add(2*time.Second), "")
+		of := f.appendAct("1", epoch, "u")
+		other := f.appendAct("2", epoch.Add(time.Second), "uu")
+		without := f.appendAct("3", epoch.Add(2*time.Second), "")
 		redacted := of
 		redacted.ActDetail, redacted.Erased = leaderboard.ActDetail{}, true
 		for range 2 {
 			f.erase("u", epoch.Add(time.Minute))
-			f.equal("Acts", []leaderboard.Act{without, other, redacted}, f.acts(leaderboard.ActKey{}))
+			f.equal("Acts", []leaderboard.Act{without, other, redacted}, f.actsAfter(leaderboard.ActKey{}))
 		}
 	}},
-	{"after Erase, AppendAct keeps an act of the time of the erasure or earlier without its detail", func(f *fixture) {
+	{"after Erase, AppendAct removes the detail of an act if its time is not after the erasure", func(f *fixture) {
 		f.erase("u", epoch.Add(time.Minute))
-		earlier := f.act("1", epoch.Add(time.Minute), "u")
-		later := f.act("2", epoch.Add(time.Minute+time.Microsecond), "u")
+		earlier := f.appendAct("1", epoch.Add(time.Minute), "u")
+		later := f.appendAct("2", epoch.Add(time.Minute+time.Microsecond), "u")
 		earlier.ActDetail, earlier.Erased = leaderboard.ActDetail{}, true
-		f.equal("Acts", []leaderboard.Act{later, earlier}, f.acts(leaderboard.ActKey{}))
+		f.equal("Acts", []leaderboard.Act{later, earlier}, f.actsAfter(leaderboard.ActKey{}))
 		later.ActDetail, later.Erased = leaderboard.ActDetail{}, true
 		f.erase("u", epoch.Add(time.Hour))
-		f.equal("Acts", []leaderboard.Act{later, earlier}, f.acts(leaderboard.ActKey{}))
+		f.equal("Acts", []leaderboard.Act{later, earlier}, f.actsAfter(leaderboard.ActKey{}))
 	}},
 }

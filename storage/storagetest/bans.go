@@ -16,7 +16,7 @@ var banTests = []test{
 		onA := leaderboard.Ban{User: "u", Board: "a", Revision: 3, Banned: true, Until: epoch.Add(time.Hour), At: epoch}
 		onB := leaderboard.Ban{User: "u", Board: "b", Revision: 2, At: epoch}
 		for _, b := range []leaderboard.Ban{onB, everywhere, onA, {User: "uu", Banned: true, Revision: 1, At: epoch}} {
-			f.set(b)
+			f.setBan(b)
 		}
 		bans, err = f.UserBans(f.ctx, "u")
 		f.ok("UserBans", err)
@@ -26,16 +26,16 @@ var banTests = []test{
 		a, b := f.create(bestBoard("a")), f.create(bestBoard("ab"))
 		f.apply(a, f.result(a, "u", "m", 0, 5), f.result(a, "v", "m", 0, 4))
 		f.apply(b, f.result(b, "u", "m", 0, 7))
-		changes := f.set(leaderboard.Ban{User: "u", Board: "a", Banned: true, At: f.clock})
+		changes := f.setBan(leaderboard.Ban{User: "u", Board: "a", Banned: true, At: f.clock})
 		f.equal("changes", 1, len(changes))
 		f.equal("hidden", true, changes[0].After.Hidden)
-		f.apply(a, in("s2", f.result(a, "u", "m", 0, 6)))
-		f.apply(b, in("s2", f.result(b, "u", "m", 0, 8)))
+		f.apply(a, inSeason("s2", f.result(a, "u", "m", 0, 6)))
+		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 8)))
 		f.equal("ladder", users("v"), f.ladder(firstSeason(a), ""))
 		f.equal("later season", users(), f.ladder(secondSeason(a), ""))
 		f.equal("other board", users("u"), f.ladder(firstSeason(b), ""))
 		f.equal("later season of the other board", users("u"), f.ladder(secondSeason(b), ""))
-		f.set(leaderboard.Ban{User: "u", Board: "a", At: f.clock})
+		f.setBan(leaderboard.Ban{User: "u", Board: "a", At: f.clock})
 		f.equal("ladder after the ban", users("u", "v"), f.ladder(firstSeason(a), ""))
 		f.equal("later season after the ban", users("u"), f.ladder(secondSeason(a), ""))
 	}},
@@ -55,12 +55,12 @@ var banTests = []test{
 			{"", false, users(), users("u")},
 			{"a", false, users("u"), users("u")},
 		} {
-			f.set(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: f.clock})
+			f.setBan(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: f.clock})
 			f.equal("ladder of the board", step.onA, f.ladder(firstSeason(a), ""))
 			f.equal("ladder of the other board", step.on, f.ladder(firstSeason(b), ""))
 		}
 	}},
-	{"SetBan leads to the same bans, whatever the order of the states", func(f *fixture) {
+	{"calls of SetBan lead to the same bans in any order", func(f *fixture) {
 		var states []leaderboard.Ban
 		for i, banned := range []bool{true, false, true, false} {
 			states = append(states, leaderboard.Ban{User: "u", Board: "b", Revision: int64(1 + i/2), Banned: banned, At: epoch.Add(time.Duration(i))},
@@ -72,11 +72,11 @@ var banTests = []test{
 		for range 20 {
 			rng.Shuffle(len(states), func(i, j int) { states[i], states[j] = states[j], states[i] })
 			for _, s := range states {
-				f.set(s)
+				f.setBan(s)
 			}
-			f.equal("on the board", true, f.standingBan("u", "b").Banned)
-			f.equal("revision on the board", int64(2), f.standingBan("u", "b").Revision)
-			f.equal("everywhere", leaderboard.Ban{User: "u", Revision: 4, Banned: true, Until: epoch.AddDate(0, 0, 1), At: epoch}, f.standingBan("u", ""))
+			f.equal("on the board", true, f.banOn("u", "b").Banned)
+			f.equal("revision on the board", int64(2), f.banOn("u", "b").Revision)
+			f.equal("everywhere", leaderboard.Ban{User: "u", Revision: 4, Banned: true, Until: epoch.AddDate(0, 0, 1), At: epoch}, f.banOn("u", ""))
 			f.equal("ladder", users(), f.ladder(firstSeason(b), ""))
 			f.erase("u", epoch.AddDate(0, 0, -1))
 			f.apply(b, f.result(b, "u", "m", 0, 5))
@@ -86,27 +86,27 @@ var banTests = []test{
 		ban := leaderboard.Ban{User: "u", Revision: 5, Banned: true, At: epoch}
 		unban := leaderboard.Ban{User: "u", Revision: 6, At: epoch}
 		for _, s := range []leaderboard.Ban{ban, unban, ban, unban, ban} {
-			f.set(s)
+			f.setBan(s)
 		}
-		f.equal("ban", unban, f.standingBan("u", ""))
+		f.equal("ban", unban, f.banOn("u", ""))
 	}},
 	{"SetBan assigns a revision that is higher than the stored one", func(f *fixture) {
-		f.set(leaderboard.Ban{User: "u", Revision: 1 << 52, Banned: true, At: epoch})
-		f.set(leaderboard.Ban{User: "u", At: epoch})
-		f.equal("lifted", leaderboard.Ban{User: "u", Revision: 1<<52 + 1, At: epoch}, f.standingBan("u", ""))
-		f.set(leaderboard.Ban{User: "v", Banned: true, At: epoch})
-		f.equal("revision", epoch.UnixMicro(), f.standingBan("v", "").Revision)
-		f.set(leaderboard.Ban{User: "w", At: epoch})
+		f.setBan(leaderboard.Ban{User: "u", Revision: 1 << 52, Banned: true, At: epoch})
+		f.setBan(leaderboard.Ban{User: "u", At: epoch})
+		f.equal("lifted", leaderboard.Ban{User: "u", Revision: 1<<52 + 1, At: epoch}, f.banOn("u", ""))
+		f.setBan(leaderboard.Ban{User: "v", Banned: true, At: epoch})
+		f.equal("revision", epoch.UnixMicro(), f.banOn("v", "").Revision)
+		f.setBan(leaderboard.Ban{User: "w", At: epoch})
 		bans, err := f.UserBans(f.ctx, "w")
 		f.ok("UserBans", err)
 		f.equal("bans after lifting a ban that does not exist", 0, len(bans))
 	}},
 	{"after Erase, SetBan with a ban from before the erasure has no effect", func(f *fixture) {
 		ban := leaderboard.Ban{User: "u", Board: "b", Revision: 5, Banned: true, Until: banEnd(1), At: f.clock}
-		f.set(ban)
+		f.setBan(ban)
 		f.erase("u", f.clock)
-		f.set(ban)
-		f.equal("ban", leaderboard.Ban{User: "u", Board: "b"}, f.standingBan("u", "b"))
+		f.setBan(ban)
+		f.equal("ban", leaderboard.Ban{User: "u", Board: "b"}, f.banOn("u", "b"))
 		all, err := collect(f.Bans(f.ctx, leaderboard.BanKey{}))
 		f.ok("Bans", err)
 		f.equal("Bans", 0, len(all))
@@ -114,10 +114,10 @@ var banTests = []test{
 		f.ok("BansEnding", err)
 		f.equal("BansEnding", 0, len(ending))
 		ban.At = f.clock.Add(time.Microsecond)
-		f.set(ban)
-		f.equal("a later ban", ban, f.standingBan("u", "b"))
+		f.setBan(ban)
+		f.equal("a later ban", ban, f.banOn("u", "b"))
 	}},
-	{"BansEnding yields the bans that end before a time, lifted ones too, ordered by their end", func(f *fixture) {
+	{"BansEnding yields the bans that end before a time, including lifted bans, ordered by their end", func(f *fixture) {
 		b := func(user leaderboard.UserID, board leaderboard.BoardID, revision int64, end int) leaderboard.Ban {
 			return leaderboard.Ban{User: user, Board: board, Revision: revision, Banned: true, Until: banEnd(end), At: epoch}
 		}
@@ -127,7 +127,7 @@ var banTests = []test{
 			second, b("w", "", 1, 1), first, third, {User: "x", Revision: 1, Banned: true, At: epoch},
 			{User: "w", Revision: 2, At: epoch}, b("z", "", 1, 1), b("z", "", 2, 8),
 		} {
-			f.set(s)
+			f.setBan(s)
 		}
 		for n, want := range [][]leaderboard.Ban{nil, nil, {first}, {first, second}, {first, second, third}} {
 			got, err := collect(f.BansEnding(f.ctx, banEnd(n)))

@@ -35,7 +35,7 @@ var boardTests = []test{
 		f.ok("CreateBoard of the same board", f.CreateBoard(f.ctx, same))
 		other := *b
 		other.Policy = leaderboard.Best
-		f.is("CreateBoard of a board with the same id and other rules", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
+		f.wantErr("CreateBoard of a board with the same id and other rules", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
 		f.equal("Board", *b, got)
@@ -43,7 +43,7 @@ var boardTests = []test{
 	}},
 	{"Board returns ErrBoardNotFound if no board has the id", func(f *fixture) {
 		_, err := f.Board(f.ctx, "b")
-		f.is("Board", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Board", err, leaderboard.ErrBoardNotFound)
 	}},
 	{"the caller may modify the board that Board returns", func(f *fixture) {
 		given := bestBoard("b")
@@ -71,13 +71,13 @@ var boardTests = []test{
 		most := leaderboard.Score(10)
 		next.Title, next.MaxScore, next.Season.Grace = "new", &most, time.Hour
 		next.Season.Windows = append(next.Season.Windows, leaderboard.Season{ID: "s3", Start: epoch.AddDate(0, 0, 20), End: epoch.AddDate(0, 0, 30)})
-		got, err := f.AmendBoard(f.ctx, "b", become(next))
+		got, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
 		f.ok("AmendBoard", err)
 		f.equal("returned", next, got)
 		got, err = f.Board(f.ctx, "b")
 		f.ok("Board", err)
 		f.equal("kept", next, got)
-		r := f.apply(&got, in("s3", f.result(&got, "u", "m", 0, 11))).Outcomes[0]
+		r := f.apply(&got, inSeason("s3", f.result(&got, "u", "m", 0, 11))).Outcomes[0]
 		f.equal("reason of a result beyond the new bound", leaderboard.ReasonInvalid, r.Reason)
 	}},
 	{"a board can become private and public again", func(f *fixture) {
@@ -87,7 +87,7 @@ var boardTests = []test{
 		for _, private := range []bool{true, false, true} {
 			next := b
 			next.Private = private
-			got, err := f.AmendBoard(f.ctx, "b", become(next))
+			got, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
 			f.ok("AmendBoard", err)
 			f.equal("returned", next, got)
 			got, err = f.Board(f.ctx, "b")
@@ -96,14 +96,15 @@ var boardTests = []test{
 		}
 		public := b
 		public.Private = false
-		f.is("CreateBoard of the public board", f.CreateBoard(f.ctx, public), leaderboard.ErrBoardExists)
+		f.wantErr("CreateBoard of the public board", f.CreateBoard(f.ctx, public), leaderboard.ErrBoardExists)
 	}},
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		before := *f.create(sumBoard("b"))
 		const each = 5
 		// Each setting has one writer. When a writer amends the board, the board must
-		// contain the writer's previous amendment. It may also contain the present one,
-		// because a store may apply an amendment twice, for example after a lost answer.
+		// contain the writer's previous amendment. It may also contain the amendment
+		// that the writer is making, because a store may apply an amendment twice, for
+		// example after a lost answer.
 		settings := []struct {
 			get func(*leaderboard.Board) string
 			set func(*leaderboard.Board, int)
@@ -122,7 +123,7 @@ var boardTests = []test{
 					next := setting.get(&made)
 					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
 						if have := setting.get(b); have != last && have != next {
-							f.Errorf("AmendBoard called change with the setting %q, want %q, the value of the writer's previous amendment", have, last)
+							f.Errorf("AmendBoard passes the setting %q to the function, want %q, the value of the writer's previous amendment", have, last)
 						}
 						setting.set(b, i+1)
 						return nil
@@ -144,20 +145,20 @@ var boardTests = []test{
 		f.equal("board", want, got)
 	}},
 	{"AmendBoard returns ErrBoardNotFound if no board has the id", func(f *fixture) {
-		_, err := f.AmendBoard(f.ctx, "b", become(sumBoard("b")))
-		f.is("AmendBoard", err, leaderboard.ErrBoardNotFound)
+		_, err := f.AmendBoard(f.ctx, "b", replaceBy(sumBoard("b")))
+		f.wantErr("AmendBoard", err, leaderboard.ErrBoardNotFound)
 	}},
-	{"AmendBoard returns the error of its function change, and errors of Board.Amend", func(f *fixture) {
+	{"AmendBoard returns the error of the given function, and errors of Board.Amend", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		next := *b
 		next.Policy = leaderboard.Best
-		_, err := f.AmendBoard(f.ctx, "b", become(next))
-		f.is("AmendBoard", err, leaderboard.ErrInvalid)
+		_, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
+		f.wantErr("AmendBoard", err, leaderboard.ErrInvalid)
 		_, err = f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
 			b.Title = "not taken"
 			return leaderboard.ErrInvalid
 		})
-		f.is("AmendBoard whose change fails", err, leaderboard.ErrInvalid)
+		f.wantErr("AmendBoard with a function that fails", err, leaderboard.ErrInvalid)
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
 		f.equal("Board", *b, got)
@@ -169,7 +170,7 @@ var boardTests = []test{
 		f.fill(other)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err := f.Board(f.ctx, "b")
-		f.is("Board", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Board", err, leaderboard.ErrBoardNotFound)
 		f.keepsNothing(*b)
 		f.equal("the other board", users("v", "u"), f.ladder(firstSeason(other), "gender:F"))
 		_, n, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(other)}, 1, 1)
@@ -194,7 +195,7 @@ var boardTests = []test{
 		b := f.create(bestBoard("b"))
 		other := f.create(bestBoard("b2"))
 		old := []leaderboard.MatchResult{
-			in("s1", f.result(b, "u", "m", 0, 1)), in("s2", f.result(b, "u", "m", 0, 2)), in("s3", f.result(b, "never", "m", 0, 3)),
+			inSeason("s1", f.result(b, "u", "m", 0, 1)), inSeason("s2", f.result(b, "u", "m", 0, 2)), inSeason("s3", f.result(b, "never", "m", 0, 3)),
 		}
 		f.apply(b, old[:2]...)
 		at := f.clock
@@ -216,7 +217,7 @@ var boardTests = []test{
 		check("after the deletion of a season", b, "s1")
 		f.ok("DeleteSeason, at an earlier time", f.DeleteSeason(f.ctx, s1, at.Add(-time.Hour)))
 		check("after a deletion at an earlier time", b, "s1")
-		late := in("s1", f.result(b, "u", "later", 0, 4))
+		late := inSeason("s1", f.result(b, "u", "later", 0, 4))
 		f.apply(b, late)
 		f.equal("ladder", users("u"), f.ladder(s1, ""))
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", at))
@@ -233,10 +234,10 @@ var boardTests = []test{
 		check("of a board created after the deletion of one of its seasons", f.create(none))
 	}},
 	{"DeleteBoard returns ErrBoardNotFound if no board has the id", func(f *fixture) {
-		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}), leaderboard.ErrBoardNotFound)
+		f.wantErr("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}), leaderboard.ErrBoardNotFound)
 		f.create(sumBoard("b"))
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
-		f.is("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}), leaderboard.ErrBoardNotFound)
+		f.wantErr("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}), leaderboard.ErrBoardNotFound)
 	}},
 	{"DeleteBoard leaves nothing of a concurrent Apply", func(f *fixture) {
 		for range f.rounds(5) {

@@ -17,9 +17,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// results makes go-cmp compare results field by field. Without it, go-cmp would call
-// MatchResult.Equal, which does not accept nil.
-var results = gocmp.FilterPath(func(p gocmp.Path) bool {
+// compareFields makes go-cmp compare match results field by field. Without it, go-cmp
+// would call MatchResult.Equal, which does not accept nil.
+var compareFields = gocmp.FilterPath(func(p gocmp.Path) bool {
 	return p.Last().Type() == reflect.TypeFor[*leaderboard.MatchResult]()
 }, gocmp.Transformer("Fields", func(r *leaderboard.MatchResult) []leaderboard.MatchResult {
 
@@ -30,7 +30,7 @@ var results = gocmp.FilterPath(func(p gocmp.Path) bool {
 }))
 
 func diff(what string, want, got any) error {
-	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty(), results); d != "" {
+	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty(), compareFields); d != "" {
 		return fmt.Errorf("%s (-want +got):\n%s", what, d)
 	}
 	return nil
@@ -89,12 +89,12 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 	if d := gocmp.Diff(flat, got, gocmp.AllowUnexported(line{}), cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("entry of %q in %v (-want +got):\n%s", user, s, d)
 	}
-	prev := p.last(s, user)
+	prev := p.lastSeen(s, user)
 	if prev.Version > e.Version {
-		return fmt.Errorf("version of %q went back from %d to %d", user, prev.Version, e.Version)
+		return fmt.Errorf("version of %q went from %d to %d, want no lower version", user, prev.Version, e.Version)
 	}
 	if prev.Version == e.Version {
-		return diff("two entries of a user have the same version but differ; want is the earlier one", prev, e)
+		return diff("two entries of one user with the same version differ, want equal entries; -want is the earlier entry", prev, e)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 		}
 		if e.Key != "" {
 			entries[user] = e
-			p.look(s, user, e)
+			p.recordSeen(s, user, e)
 		}
 		if err := p.compareResults(s, user); err != nil {
 			return err
@@ -300,7 +300,7 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 	for i, e := range ladder {
 		x := lines[e.User]
 		if x == nil {
-			return fmt.Errorf("user %q is unexpected or appears twice", e.User)
+			return fmt.Errorf("user %q is unexpected or appears twice, want each expected user once", e.User)
 		}
 		if err := diff("entry", entries[e.User], e); err != nil {
 			return err
@@ -330,7 +330,7 @@ func (p *replay) compareResults(s leaderboard.SeasonKey, user leaderboard.UserID
 	if err != nil {
 		return fmt.Errorf("Results(%q): %w", user, err)
 	}
-	if err := diff(fmt.Sprintf("Results(%q)", user), p.model.results(s, user), results); err != nil {
+	if err := diff(fmt.Sprintf("Results(%q)", user), p.model.standingResults(s, user), results); err != nil {
 		return err
 	}
 	for key, want := range p.model.records {

@@ -15,7 +15,7 @@ var entryTests = []test{
 		b := bestBoard("b")
 		b.TieBreakers = []leaderboard.TieBreaker{{Name: "x", Order: leaderboard.LowerFirst}}
 		board := f.create(b)
-		r := with(f.result(board, "u", "m", 0, 5), "country", "KEN", "gender", "F", "other", "x")
+		r := withAttributes(f.result(board, "u", "m", 0, 5), "country", "KEN", "gender", "F", "other", "x")
 		r.TieBreakers, r.Metadata = []int64{-7}, `{"car":1}`
 		f.apply(board, f.result(board, "u", "low", 0, 1), r)
 		e := f.entry(r.SeasonKey, "u")
@@ -37,12 +37,12 @@ var entryTests = []test{
 	{"Entry returns ErrEntryNotFound if no result counts", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		_, err := f.Entry(f.ctx, firstSeason(b), "u")
-		f.is("Entry of an unknown user", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("Entry of an unknown user", err, leaderboard.ErrEntryNotFound)
 		f.apply(b, f.result(b, "u", "m", 0, 5), f.retraction(b, "u", "m", 1))
 		_, err = f.Entry(f.ctx, firstSeason(b), "u")
-		f.is("Entry of a user whose results are retracted", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("Entry of a user whose results are retracted", err, leaderboard.ErrEntryNotFound)
 		_, err = f.Entry(f.ctx, leaderboard.SeasonKey{Board: "none", Season: "all"}, "u")
-		f.is("Entry on an unknown board", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("Entry on an unknown board", err, leaderboard.ErrEntryNotFound)
 	}},
 	{"Entries yields the ranked entries of a ladder in standing order", func(f *fixture) {
 		for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
@@ -55,7 +55,7 @@ var entryTests = []test{
 			second := f.result(board, "tie, same time, greater id", "m", 0, 0)
 			second.AchievedAt = epoch
 			f.apply(board, tie, second, first, f.result(board, "small", "m", 0, -1<<53), f.result(board, "great", "m", 0, 1<<53), f.result(board, "minus", "m", 0, -1),
-				f.result(board, "banned", "m", 0, 3), with(f.result(board, "other", "m", 0, 4), "gender", "F"))
+				f.result(board, "banned", "m", 0, 3), withAttributes(f.result(board, "other", "m", 0, 4), "gender", "F"))
 			_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "banned", Banned: true})
 			f.ok("SetBan", err)
 			want := users("great", "other", "tie, first", "tie, same time, greater id", "tie, later", "minus", "small")
@@ -85,7 +85,7 @@ var entryTests = []test{
 		f.ok("Entries", err)
 		f.equal("number of entries", n, len(all))
 		if !slices.IsSortedFunc(all, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }) {
-			f.Error("Entries yields entries that are not in standing order")
+			f.Error("Entries yields entries in another order, want standing order")
 		}
 		for _, i := range []int{0, 1, 15, 16, 17, n/2 - 50, n - 2, n - 1} {
 			got, err := collect(f.Entries(f.ctx, l, all[i].SortKey()))
@@ -128,7 +128,7 @@ var entryTests = []test{
 		b := f.create(bestBoard("b"))
 		f.fill(b)
 		for i, gender := range []string{"F", "M", "X", "F"} {
-			f.apply(b, with(f.result(b, "moves", leaderboard.MatchID(fmt.Sprint(i)), 0, leaderboard.Score(i)), "gender", gender, "country", fmt.Sprint("c", i)))
+			f.apply(b, withAttributes(f.result(b, "moves", leaderboard.MatchID(fmt.Sprint(i)), 0, leaderboard.Score(i)), "gender", gender, "country", fmt.Sprint("c", i)))
 		}
 		f.ban("v", true)
 		f.erase("u", f.clock)
@@ -138,10 +138,10 @@ var entryTests = []test{
 			f.equal("orphan rows", 0, len(orphans))
 		}
 	}},
-	{"Scan yields every entry, hidden ones too", func(f *fixture) {
+	{"Scan yields every entry, including hidden entries", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.apply(b, f.result(b, "u", "m", 0, 5), with(f.result(b, "v", "m", 0, 7), "gender", "F"), f.retraction(b, "gone", "m", 0),
-			with(f.result(b, "banned", "m", 0, 9), "gender", "F"), in("s2", f.result(b, "elsewhere", "m", 0, 1)))
+		f.apply(b, f.result(b, "u", "m", 0, 5), withAttributes(f.result(b, "v", "m", 0, 7), "gender", "F"), f.retraction(b, "gone", "m", 0),
+			withAttributes(f.result(b, "banned", "m", 0, 9), "gender", "F"), inSeason("s2", f.result(b, "elsewhere", "m", 0, 1)))
 		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "banned", Banned: true})
 		f.ok("SetBan", err)
 		got, err := collect(f.Scan(f.ctx, firstSeason(b)))
@@ -185,7 +185,7 @@ var recountTests = []test{
 				b.HalfLife = time.Hour
 			}
 			board := f.create(b)
-			f.apply(board, with(f.result(board, "u", "1", 0, 5), "gender", "F"), f.result(board, "u", "2", 0, 7), f.retraction(board, "u", "2", 1), f.result(board, "u", "3", 0, 1))
+			f.apply(board, withAttributes(f.result(board, "u", "1", 0, 5), "gender", "F"), f.result(board, "u", "2", 0, 7), f.retraction(board, "u", "2", 1), f.result(board, "u", "3", 0, 1))
 			e := f.entry(firstSeason(board), "u")
 			c, err := f.Recount(f.ctx, board, "s1", "u")
 			f.ok("Recount", err)
@@ -200,7 +200,7 @@ var recountTests = []test{
 		f.ok("Recount", err)
 		f.equal("Key", leaderboard.RankKey(""), c.After.Key)
 		_, err = f.Entry(f.ctx, firstSeason(b), "nobody")
-		f.is("Entry", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
 		all, err := collect(f.Users(f.ctx, firstSeason(b)))
 		f.ok("Users", err)
 		f.equal("Users", 0, len(all))

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// fixture is a running test and its store. The methods of fixture below that call the
-// store end the test if the store returns an unexpected error.
+// A fixture is a running test and its store. Some of its methods call the store. They end
+// the test if the store returns an unexpected error.
 type fixture struct {
 	*testing.T
 	leaderboard.Store
@@ -29,7 +29,7 @@ func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)
 // Sizes.RoundsDivisor.
 func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
 
-// ok ends the test if err is not nil.
+// ok checks that err is nil. Otherwise, it ends the test.
 func (f *fixture) ok(what string, err error) {
 	f.Helper()
 	if err != nil {
@@ -37,15 +37,15 @@ func (f *fixture) ok(what string, err error) {
 	}
 }
 
-// is marks the test as failed if err does not wrap want.
-func (f *fixture) is(what string, err, want error) {
+// wantErr checks that err wraps want. Otherwise, it marks the test as failed.
+func (f *fixture) wantErr(what string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
 		f.Errorf("%s: error %v, want %v", what, err, want)
 	}
 }
 
-// equal marks the test as failed if got differs from want.
+// equal checks that got equals want. Otherwise, it marks the test as failed.
 func (f *fixture) equal(what string, want, got any) {
 	f.Helper()
 	if err := diff(what, want, got); err != nil {
@@ -53,9 +53,9 @@ func (f *fixture) equal(what string, want, got any) {
 	}
 }
 
-// become returns an argument for AmendBoard: a function that replaces the whole board by
-// next.
-func become(next leaderboard.Board) func(*leaderboard.Board) error {
+// replaceBy returns an argument for AmendBoard: a function that replaces the whole board
+// by next.
+func replaceBy(next leaderboard.Board) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		*b = next
 		return nil
@@ -117,9 +117,9 @@ func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, matc
 	return r
 }
 
-// with returns r with other attributes. The arguments are the name and the value of the
-// first attribute, then those of the second, and so on.
-func with(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
+// withAttributes returns r with other attributes. The arguments are the name and the value
+// of the first attribute, then those of the second, and so on.
+func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {
 		r.Attributes[attributes[i]] = attributes[i+1]
@@ -127,8 +127,8 @@ func with(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResu
 	return r
 }
 
-// in returns r with another season.
-func in(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboard.MatchResult {
+// inSeason returns r with another season.
+func inSeason(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboard.MatchResult {
 	r.Season = season
 	return r
 }
@@ -156,9 +156,9 @@ func (f *fixture) ban(user leaderboard.UserID, banned bool) []leaderboard.Change
 	return changes
 }
 
-// standingBan returns the state of the user's ban on a board that UserBans returns. If
-// board is empty, it is the ban on every board. If there is none, Banned is false.
-func (f *fixture) standingBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
+// banOn returns a user's ban on a board, as UserBans returns it. If board is empty, banOn
+// returns the ban on every board. If UserBans does not return such a ban, Banned is false.
+func (f *fixture) banOn(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	f.Helper()
 	bans, err := f.UserBans(f.ctx, user)
 	f.ok("UserBans", err)
@@ -170,8 +170,8 @@ func (f *fixture) standingBan(user leaderboard.UserID, board leaderboard.BoardID
 	return leaderboard.Ban{User: user, Board: board}
 }
 
-// set calls SetBan and returns the changes.
-func (f *fixture) set(ban leaderboard.Ban) []leaderboard.Change {
+// setBan calls SetBan and returns the changes.
+func (f *fixture) setBan(ban leaderboard.Ban) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, ban)
 	f.ok("SetBan", err)
@@ -187,12 +187,12 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// fill writes results, a refused result and final standings into b's first season.
+// fill fills b's first season with results, a refused result and final standings.
 func (f *fixture) fill(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)
 	late.ReceivedAt = epoch.AddDate(1, 0, 0)
-	f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F"), with(f.result(b, "v", "m", 0, 7), "gender", "F"), late)
+	f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F"), withAttributes(f.result(b, "v", "m", 0, 7), "gender", "F"), late)
 	_, err := f.Seal(f.ctx, b, firstSeason(b).Season, leaderboard.Amendment{At: f.clock})
 	f.ok("Seal", err)
 }
@@ -250,25 +250,25 @@ func (f *fixture) keepsNothing(b leaderboard.Board) {
 	f.ok("Results", err)
 	f.equal("Results", 0, len(results))
 	_, err = f.Result(f.ctx, leaderboard.ResultKey{SeasonKey: s, User: "u", Match: "m"})
-	f.is("Result", err, leaderboard.ErrResultNotFound)
+	f.wantErr("Result", err, leaderboard.ErrResultNotFound)
 	_, err = f.Entry(f.ctx, s, "u")
-	f.is("Entry", err, leaderboard.ErrEntryNotFound)
+	f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
 	_, _, err = f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: s}, 1, 1)
-	f.is("FinalStandings", err, leaderboard.ErrNotSealed)
+	f.wantErr("FinalStandings", err, leaderboard.ErrNotSealed)
 	_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: s}, "u")
-	f.is("FinalStanding", err, leaderboard.ErrNotSealed)
+	f.wantErr("FinalStanding", err, leaderboard.ErrNotSealed)
 	seasons, err := f.Seasons(f.ctx, b.ID)
 	f.ok("Seasons", err)
 	for _, r := range seasons {
 		if r.SeasonKey == s {
-			f.Errorf("Seasons returned %v, want no data of it", s)
+			f.Errorf("Seasons returned %v, want only other seasons", s)
 		}
 	}
 	keys, err := f.UserSeasons(f.ctx, "u")
 	f.ok("UserSeasons", err)
 	for _, key := range keys {
 		if key == s {
-			f.Errorf("UserSeasons returned %v, want no data of it", s)
+			f.Errorf("UserSeasons returned %v, want only other seasons", s)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The values from which writer picks. Among the ids are some that a faulty key layout
-// would confuse or sort incorrectly.
+// A writer picks values from these lists. A faulty key layout would confuse some of the
+// ids, or sort them incorrectly.
 var (
 	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
 	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
@@ -19,7 +19,7 @@ var (
 	points   = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
 )
 
-// writer generates the steps of a history.
+// A writer generates the steps of a history.
 type writer struct {
 	rng    *rand.Rand
 	users  []leaderboard.UserID
@@ -50,9 +50,9 @@ func newWriter(rng *rand.Rand) *writer {
 	return w
 }
 
-// board generates a board. If floor is false, the board accepts every score: it has no
+// newBoard generates a board. If floor is false, the board accepts every score: it has no
 // minimum for sums and no maximum score.
-func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
+func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board {
 	b := leaderboard.Board{
 		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
 		CreatedAt: w.tick().AddDate(0, 0, -25),
@@ -81,8 +81,8 @@ func (w *writer) board(id leaderboard.BoardID, floor bool) leaderboard.Board {
 	return b
 }
 
-// result generates a result: a new one, or one related to a previous result.
-func (w *writer) result(b *leaderboard.Board) leaderboard.MatchResult {
+// newResult generates a result. It may be related to a previous result.
+func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	var before []leaderboard.MatchResult
 	for _, r := range w.sent {
 		if r.Board == b.ID {
@@ -99,15 +99,15 @@ func (w *writer) result(b *leaderboard.Board) leaderboard.MatchResult {
 			if r = old; w.chance(70) {
 				r.ReceivedAt = received
 				if r.Assigned && w.chance(50) {
-					r.AchievedAt = w.moment(b, r.Season)
+					r.AchievedAt = w.randomTime(b, r.Season)
 				}
 			}
 		case n < 70: // corrected
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
-			r.AchievedAt = w.moment(b, r.Season)
+			r.AchievedAt = w.randomTime(b, r.Season)
 		case n < 80: // other content with the revision of a previous result
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision
-			r.AchievedAt = w.moment(b, r.Season)
+			r.AchievedAt = w.randomTime(b, r.Season)
 		default: // retracted
 			r = leaderboard.MatchResult{ResultKey: old.ResultKey, Revision: old.Revision + int64(w.rng.IntN(3)), Retracted: true,
 				AchievedAt: old.AchievedAt, ReceivedAt: r.ReceivedAt}
@@ -133,7 +133,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 	if windows := b.Season.Windows; len(windows) > 0 {
 		r.Season = pick(w.rng, windows).ID
 	}
-	r.AchievedAt = w.moment(b, r.Season)
+	r.AchievedAt = w.randomTime(b, r.Season)
 	for range w.rng.IntN(len(b.TieBreakers) + 1) {
 		r.TieBreakers = append(r.TieBreakers, int64(w.rng.IntN(5)-1))
 		if w.large && w.chance(20) {
@@ -168,9 +168,9 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// moment returns a time in a season. It often returns one of six times, so that ties
+// randomTime returns a time in a season. It often returns one of six times, so that ties
 // occur.
-func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
+func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
 	for _, win := range b.Season.Windows {
 		if win.ID == season {
@@ -188,9 +188,9 @@ func (w *writer) moment(b *leaderboard.Board, season leaderboard.SeasonID) time.
 // ends.
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
-// ban generates a ban, or the end of a ban, on a board or on every board. Sometimes it
+// newBan generates a ban, or the end of a ban, on a board or on every board. Sometimes it
 // returns a ban that it returned before.
-func (w *writer) ban(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
+func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	if len(w.bans) > 0 && w.chance(25) {
 		return pick(w.rng, w.bans)
 	}
@@ -209,14 +209,14 @@ func (w *writer) ban(user leaderboard.UserID, board leaderboard.BoardID) leaderb
 	return b
 }
 
-// generate returns a history.
+// generate returns a random history.
 func generate(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	var history []op
 	ids := []leaderboard.BoardID{"b", "bb", "b/é"}[:1+rng.IntN(3)]
 	boards := map[leaderboard.BoardID]leaderboard.Board{}
 	create := func(id leaderboard.BoardID) {
-		boards[id] = w.board(id, true)
+		boards[id] = w.newBoard(id, true)
 		w.sent = slices.DeleteFunc(w.sent, func(r leaderboard.MatchResult) bool { return r.Board == id })
 		history = append(history, op{kind: opCreateBoard, board: boards[id]})
 	}
@@ -235,7 +235,7 @@ func generate(rng *rand.Rand) []op {
 		case n < 62:
 			o.kind = opApply
 			for range 1 + rng.IntN(8) {
-				o.results = append(o.results, w.result(&b))
+				o.results = append(o.results, w.newResult(&b))
 			}
 		case n < 65: // a replay of all results that were sent
 			o.kind = opApply
@@ -248,7 +248,7 @@ func generate(rng *rand.Rand) []op {
 				rng.Shuffle(len(o.results), func(i, j int) { o.results[i], o.results[j] = o.results[j], o.results[i] })
 			}
 		case n < 76:
-			o.kind, o.ban = opBan, w.ban(o.user, id)
+			o.kind, o.ban = opBan, w.newBan(o.user, id)
 		case n < 79:
 			o.kind, o.at = opErase, w.tick()
 		case n < 82:
@@ -275,17 +275,17 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// generateOrderFree returns a history with one board and results that the store never
-// refuses. The order of these results must not affect the entries.
+// generateOrderFree returns a random history with one board and results that the store
+// never refuses. The order of these results must not affect the entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false
-	b := w.board("b", false)
+	b := w.newBoard("b", false)
 	history := []op{{kind: opCreateBoard, board: b}}
 	for range 5 + rng.IntN(15) {
 		o := op{kind: opApply, id: b.ID, board: b}
 		for range 1 + rng.IntN(8) {
-			o.results = append(o.results, w.result(&b))
+			o.results = append(o.results, w.newResult(&b))
 		}
 		history = append(history, o)
 	}

@@ -34,13 +34,13 @@ var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 // RunHistories plays random histories. A history is a sequence of calls of a store. After
 // some of the calls, and at the end of a history, RunHistories compares all data of the
-// store with a naive model. open must return an empty store. RunHistories closes the
-// store.
+// store with a naive model. Each call of newStore must return an empty store. RunHistories
+// closes the store.
 //
 // If a history fails, RunHistories shortens the history, and prints it with the command
 // that repeats it. The flag -histories sets the number of histories. The flag -seed
 // repeats one history.
-func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, sizes Sizes) {
+func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, sizes Sizes) {
 	first, n := *seedFlag, sizes.withDefaults().Histories
 	if first == 0 {
 		first, n = uint64(time.Now().UnixNano()), cmp.Or(*historiesFlag, n)
@@ -51,11 +51,11 @@ func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, sizes S
 	for i := range n {
 		seed := first + uint64(i)
 		history := generate(rand.New(rand.NewPCG(seed, 1)))
-		run := func(h []op) error { return runHistory(t, open, h) }
+		run := func(h []op) error { return runHistory(t, newStore, h) }
 		err := run(history)
 		if err == nil {
 			history = generateOrderFree(rand.New(rand.NewPCG(seed, 2)))
-			run = func(h []op) error { return runShuffled(t, open, h, seed) }
+			run = func(h []op) error { return runShuffled(t, newStore, h, seed) }
 			err = run(history)
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Store, sizes S
 	}
 }
 
-// kind is the kind of an op.
+// kind is the kind of an operation.
 type kind int
 
 const (
@@ -86,8 +86,8 @@ const (
 	opCompare
 )
 
-// op is one step of a history. No step needs another step: if some steps are removed, the
-// rest is a valid history.
+// An op is one step of a history. No step needs another step: if some steps are removed,
+// the rest is a valid history.
 type op struct {
 	kind    kind
 	board   leaderboard.Board // the new board, the amended board, or the board of the results
@@ -131,8 +131,8 @@ func (o op) String() string {
 	}
 }
 
-func runHistory(t testing.TB, open func(testing.TB) leaderboard.Store, history []op) (err error) {
-	store := open(t)
+func runHistory(t testing.TB, newStore func(testing.TB) leaderboard.Store, history []op) (err error) {
+	store := newStore(t)
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -152,12 +152,12 @@ func runHistory(t testing.TB, open func(testing.TB) leaderboard.Store, history [
 // runShuffled plays a history of generateOrderFree. Then it applies the same results to
 // three new stores, in different orders and batches. The entries in these stores must be
 // equal.
-func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
-	if err := runHistory(t, open, history); err != nil {
+func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
+	if err := runHistory(t, newStore, history); err != nil {
 		return err
 	}
 	if len(history) == 0 || history[0].kind != opCreateBoard {
-		return nil // shrink removed the step that creates the board
+		return nil // the history was shortened and does not create the board
 	}
 	b := history[0].board
 	var all []leaderboard.MatchResult
@@ -170,7 +170,7 @@ func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history 
 	for range 3 {
 		got := map[leaderboard.ResultKey]leaderboard.Entry{}
 		err := func() (err error) {
-			store := open(t)
+			store := newStore(t)
 			defer func() { err = cmp.Or(err, store.Close()) }()
 			if err := store.CreateBoard(ctx, b); err != nil {
 				return fmt.Errorf("CreateBoard: %w", err)
@@ -180,7 +180,7 @@ func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history 
 					return fmt.Errorf("Apply: %w", err)
 				}
 			}
-			return entriesOf(ctx, store, all, got)
+			return addEntries(ctx, store, all, got)
 		}()
 		if err != nil {
 			return err
@@ -195,9 +195,9 @@ func runShuffled(t testing.TB, open func(testing.TB) leaderboard.Store, history 
 	return nil
 }
 
-// entriesOf adds to into all entries of the seasons of results. It sets the versions to
-// 0, because they depend on the order of results.
-func entriesOf(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, into map[leaderboard.ResultKey]leaderboard.Entry) error {
+// addEntries reads all entries of the seasons of the results, and adds them to the map.
+// It sets their versions to 0, because versions depend on the order of the results.
+func addEntries(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, entries map[leaderboard.ResultKey]leaderboard.Entry) error {
 	seasons := map[leaderboard.SeasonKey]bool{}
 	for _, r := range results {
 		seasons[r.SeasonKey] = true
@@ -208,7 +208,7 @@ func entriesOf(ctx context.Context, store leaderboard.Store, results []leaderboa
 				return fmt.Errorf("Scan: %w", err)
 			}
 			e.Version = 0
-			into[leaderboard.ResultKey{SeasonKey: s, User: e.User}] = e
+			entries[leaderboard.ResultKey{SeasonKey: s, User: e.User}] = e
 		}
 	}
 	return nil
@@ -243,7 +243,7 @@ func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	return history, err
 }
 
-// reduce returns a short subsequence of list that still fails. It tries to remove
+// reduce returns a short subsequence of the list that still fails. It tries to remove
 // halves of the list, then quarters and so on. This is delta debugging: Zeller and
 // Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002.
 func reduce[T any](list []T, fails func([]T) bool) []T {

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive store: it keeps plain lists and computes every answer from all data.
+// A model is a naive store: it keeps plain lists and computes every answer from all data.
 // It shares no code with the tested code for any rule, so it does not repeat the faults
 // of that code.
 type model struct {
@@ -20,12 +20,13 @@ type model struct {
 	records map[leaderboard.ResultKey]*leaderboard.Record
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
-	deleted map[leaderboard.SeasonKey]time.Time // a key with an empty season is for a deletion of the board
-	sealed  map[leaderboard.SeasonKey]*sealed
+	deleted map[leaderboard.SeasonKey]time.Time // an empty season in the key means that the board was deleted
+	sealed  map[leaderboard.SeasonKey]*sealedSeason
 }
 
-// sealed is a sealed season: its record, and the final standings of each ladder.
-type sealed struct {
+// A sealedSeason is the record of a sealed season and the final standings of each of its
+// ladders.
+type sealedSeason struct {
 	record leaderboard.SeasonRecord
 	final  map[leaderboard.Division][]leaderboard.Standing
 }
@@ -37,25 +38,25 @@ func newModel() *model {
 		bans:    map[leaderboard.BanKey]leaderboard.Ban{},
 		erased:  map[leaderboard.UserID]time.Time{},
 		deleted: map[leaderboard.SeasonKey]time.Time{},
-		sealed:  map[leaderboard.SeasonKey]*sealed{},
+		sealed:  map[leaderboard.SeasonKey]*sealedSeason{},
 	}
 }
 
-// expected is the expected outcome of a result.
-type expected struct {
+// A wantOutcome is the outcome that the store must report for a result.
+type wantOutcome struct {
 	status leaderboard.Status
 	reason leaderboard.Reason
 }
 
-func (m *model) apply(r leaderboard.MatchResult) expected {
-	r = plain(r)
+func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
+	r = normalize(r)
 	for _, s := range []leaderboard.SeasonKey{r.SeasonKey, {Board: r.Board}} {
 		if at, ok := m.deleted[s]; ok && !r.ReceivedAt.After(at) {
-			return expected{leaderboard.Rejected, leaderboard.ReasonDeleted}
+			return wantOutcome{leaderboard.Rejected, leaderboard.ReasonDeleted}
 		}
 	}
 	if at, ok := m.erased[r.User]; ok && !r.ReceivedAt.After(at) {
-		return expected{leaderboard.Rejected, leaderboard.ReasonErased}
+		return wantOutcome{leaderboard.Rejected, leaderboard.ReasonErased}
 	}
 	rec := m.records[r.ResultKey]
 	if rec == nil {
@@ -63,11 +64,11 @@ func (m *model) apply(r leaderboard.MatchResult) expected {
 	}
 	have := rec.Result
 	if have != nil && have.Revision > r.Revision {
-		return expected{status: leaderboard.Superseded}
+		return wantOutcome{status: leaderboard.Superseded}
 	}
 	for _, f := range rec.Refusals {
 		if f.Revision == r.Revision && f.Content == r.ContentID() {
-			return expected{leaderboard.Rejected, f.Reason}
+			return wantOutcome{leaderboard.Rejected, f.Reason}
 		}
 	}
 	var status leaderboard.Status
@@ -75,26 +76,26 @@ func (m *model) apply(r leaderboard.MatchResult) expected {
 		switch c := compareContents(&r, have); {
 		case c == 0 && r.Assigned && r.AchievedAt.Before(have.AchievedAt):
 			rec.Result = &r
-			return expected{status: leaderboard.Duplicate}
+			return wantOutcome{status: leaderboard.Duplicate}
 		case c == 0:
-			return expected{status: leaderboard.Duplicate}
+			return wantOutcome{status: leaderboard.Duplicate}
 		case c < 0:
-			return expected{status: leaderboard.Conflict}
+			return wantOutcome{status: leaderboard.Conflict}
 		}
 		status = leaderboard.Conflict
 	}
 	m.records[r.ResultKey] = rec
-	if reason := m.refuses(rec.Result, &r); reason != "" {
+	if reason := m.refusal(rec.Result, &r); reason != "" {
 		rec.Refusals = append(rec.Refusals, leaderboard.Refusal{
 			Revision: r.Revision, Reason: reason, Content: r.ContentID(), ReceivedAt: r.ReceivedAt})
-		return expected{leaderboard.Rejected, reason}
+		return wantOutcome{leaderboard.Rejected, reason}
 	}
 	rec.Result = &r
-	return expected{status: status}
+	return wantOutcome{status: status}
 }
 
-// plain returns r in the form in which a store returns r: with normalized fields.
-func plain(r leaderboard.MatchResult) leaderboard.MatchResult {
+// normalize returns r with the normalized fields that a store returns.
+func normalize(r leaderboard.MatchResult) leaderboard.MatchResult {
 	if r.Retracted {
 		return leaderboard.MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,
 			AchievedAt: time.Unix(0, 0).UTC(), ReceivedAt: micros(r.ReceivedAt)}
@@ -155,8 +156,9 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 	return text(x.Metadata, y.Metadata)
 }
 
-// refuses returns the reason why r must not replace old, or "".
-func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
+// refusal returns the reason why r must not replace the stored result old. It returns ""
+// if r may replace old.
+func (m *model) refusal(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if r.Retracted {
 		return ""
@@ -187,7 +189,7 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 	if b.Policy != leaderboard.Sum && b.Policy != leaderboard.Decay {
 		return ""
 	}
-	before, tiesBefore := totals(m.counting(r.SeasonKey, r.User), len(b.TieBreakers))
+	before, tiesBefore := totals(m.countingResults(r.SeasonKey, r.User), len(b.TieBreakers))
 	after, tiesAfter := before+int64(r.Score), slices.Clone(tiesBefore)
 	for i, v := range r.TieBreakers {
 		tiesAfter[i] += v
@@ -198,9 +200,9 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 			tiesAfter[i] -= v
 		}
 	}
-	// further reports whether the new sum is outside the allowed range, and further
-	// outside than the old sum.
-	further := func(before, after int64) bool {
+	// movesOutside reports whether the new sum is outside the allowed range, and is also
+	// further from the range than the old sum.
+	movesOutside := func(before, after int64) bool {
 		const bound = 1 << 53
 		return after > bound && after > before || after < -bound && after < before
 	}
@@ -208,12 +210,12 @@ func (m *model) refuses(old, r *leaderboard.MatchResult) leaderboard.Reason {
 		if b.Floor != nil && after < int64(*b.Floor) && after < before {
 			return leaderboard.ReasonFloor
 		}
-		if further(before, after) {
+		if movesOutside(before, after) {
 			return leaderboard.ReasonRange
 		}
 	}
 	for i := range tiesAfter {
-		if further(tiesBefore[i], tiesAfter[i]) {
+		if movesOutside(tiesBefore[i], tiesAfter[i]) {
 			return leaderboard.ReasonRange
 		}
 	}
@@ -231,14 +233,15 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 	return score, ties
 }
 
-// counting returns the results of a user in a season that count, ordered by match id.
-func (m *model) counting(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
-	return slices.DeleteFunc(m.results(s, user), func(r leaderboard.MatchResult) bool { return r.Retracted })
+// countingResults returns the results that count, of one user in one season. They are
+// ordered by match id.
+func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
+	return slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return r.Retracted })
 }
 
-// results returns the results of a user in a season that stand, including retractions,
-// ordered by match id.
-func (m *model) results(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
+// standingResults returns the results that stand, including retractions, of one user in
+// one season. They are ordered by match id.
+func (m *model) standingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	var out []leaderboard.MatchResult
 	for key, rec := range m.records {
 		if key.SeasonKey == s && key.User == user && rec.Result != nil {
@@ -304,9 +307,9 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-// setBan merges the state of a ban. Of two states, the one with the higher revision
-// stands. At equal revisions, the state that bans the user stands. If both ban the user,
-// the one with the later end stands.
+// setBan merges the state of a ban into the model's state. Of two states, the one with the
+// higher revision stands. At equal revisions, the state that bans the user stands. If both
+// ban the user, the one with the later end stands.
 func (m *model) setBan(next leaderboard.Ban) {
 	key := leaderboard.BanKey{User: next.User, Board: next.Board}
 	have, found := m.bans[key]
@@ -335,8 +338,8 @@ func (m *model) setBan(next leaderboard.Ban) {
 	m.bans[key] = next
 }
 
-// banned reports whether a ban hides a user on a board.
-func (m *model) banned(user leaderboard.UserID, board leaderboard.BoardID) bool {
+// isBanned reports whether a ban hides a user on a board.
+func (m *model) isBanned(user leaderboard.UserID, board leaderboard.BoardID) bool {
 	return m.bans[leaderboard.BanKey{User: user}].Banned || m.bans[leaderboard.BanKey{User: user, Board: board}].Banned
 }
 
@@ -364,7 +367,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 		m.deleted[all] = micros(at)
 	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Board == id })
-	maps.DeleteFunc(m.sealed, func(s leaderboard.SeasonKey, _ *sealed) bool { return s.Board == id })
+	maps.DeleteFunc(m.sealed, func(s leaderboard.SeasonKey, _ *sealedSeason) bool { return s.Board == id })
 	delete(m.boards, id)
 }
 
@@ -374,7 +377,7 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	a.At = micros(a.At)
 	have := m.sealed[s]
 	if have == nil {
-		have = &sealed{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At}}
+		have = &sealedSeason{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At}}
 		m.sealed[s] = have
 	} else if !a.At.Equal(have.record.SealedAt) && !slices.ContainsFunc(have.record.Amendments, func(o leaderboard.Amendment) bool {
 		return o.At.Equal(a.At) && o.Reason == a.Reason
@@ -387,7 +390,7 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	}
 }
 
-// assignRanks returns the standings of entries, which must be in standing order.
+// assignRanks returns the standings of the entries. The entries must be in standing order.
 func assignRanks(entries []leaderboard.Entry) []leaderboard.Standing {
 	var out []leaderboard.Standing
 	distinct := map[leaderboard.RankKey]bool{}

@@ -12,12 +12,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// line is an entry as the model computes it.
+// A line is an entry as the model computes it.
 type line struct {
 	user       leaderboard.UserID
 	score      int64      // unused on decay boards
 	decayed    *big.Float // on decay boards, the sum of score·2^(event time/half-life)
-	greatest   *big.Float // the magnitude of the greatest term of decayed
+	greatest   *big.Float // the greatest magnitude of a term of the sum decayed
 	terms      string     // the terms as text; equal texts mean equal sums
 	ties       []int64
 	achievedAt time.Time
@@ -38,12 +38,12 @@ func eventOrder(x, y leaderboard.MatchResult) int {
 // line returns a user's entry, or nil if no result of the user counts.
 func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	b := m.boards[s.Board]
-	results := m.counting(s, user)
+	results := m.countingResults(s, user)
 	if len(results) == 0 {
 		return nil
 	}
 	slices.SortFunc(results, eventOrder)
-	l := &line{user: user, results: int64(len(results)), hidden: m.banned(user, s.Board)}
+	l := &line{user: user, results: int64(len(results)), hidden: m.isBanned(user, s.Board)}
 	var decides leaderboard.MatchResult
 	switch b.Policy {
 	case leaderboard.Best:

@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// replay applies operations to a store and to the model, and compares their answers.
+// A replay applies operations to a store and to the model, and compares their answers.
 type replay struct {
 	ctx   context.Context
 	store leaderboard.Store
@@ -31,13 +31,13 @@ func newReplay(ctx context.Context, store leaderboard.Store) *replay {
 	}
 }
 
-// last returns the entry that the most recent call of look recorded.
-func (p *replay) last(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
+// lastSeen returns the entry of a user that the store returned most recently.
+func (p *replay) lastSeen(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	return p.seen[s][user]
 }
 
-// look records an entry that the store returned.
-func (p *replay) look(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) {
+// recordSeen records an entry that the store returned.
+func (p *replay) recordSeen(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) {
 	if p.seen[s] == nil {
 		p.seen[s] = map[leaderboard.UserID]leaderboard.Entry{}
 	}
@@ -55,7 +55,7 @@ func (p *replay) do(o op) error {
 	case opDeleteBoard:
 		return p.deleteBoard(o.id, o.at)
 	case opAmendBoard:
-		return p.amend(o.board)
+		return p.amendBoard(o.board)
 	case opApply:
 		return p.apply(o.board, o.results)
 	case opBan:
@@ -105,14 +105,14 @@ func (p *replay) deleteBoard(id leaderboard.BoardID, at time.Time) error {
 	return nil
 }
 
-// amend changes a board's grace.
-func (p *replay) amend(next leaderboard.Board) error {
+// amendBoard changes a board's grace.
+func (p *replay) amendBoard(next leaderboard.Board) error {
 	have, ok := p.model.boards[next.ID]
 	if !ok {
 		return nil
 	}
 	have.Season.Grace = next.Season.Grace
-	got, err := p.store.AmendBoard(p.ctx, next.ID, become(have))
+	got, err := p.store.AmendBoard(p.ctx, next.ID, replaceBy(have))
 	if err != nil {
 		return fmt.Errorf("AmendBoard: %w", err)
 	}
@@ -150,18 +150,18 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 		if err := p.checkEntry(r.SeasonKey, r.User, o.Entry); err != nil {
 			return fmt.Errorf("Apply: entry of outcome %d: %w", i, err)
 		}
-		if prev := p.last(r.SeasonKey, r.User); (prev.Key != "" || o.Entry.Key != "") && prev.Version != o.Entry.Version && !slices.ContainsFunc(report.Changes, func(c leaderboard.Change) bool {
+		if prev := p.lastSeen(r.SeasonKey, r.User); (prev.Key != "" || o.Entry.Key != "") && prev.Version != o.Entry.Version && !slices.ContainsFunc(report.Changes, func(c leaderboard.Change) bool {
 			return c.After.SeasonKey == r.SeasonKey && c.After.User == r.User
 		}) {
-			return fmt.Errorf("Apply: version of user %q went from %d to %d, but the report has no change of the user", r.User, prev.Version, o.Entry.Version)
+			return fmt.Errorf("Apply: version of user %q went from %d to %d, but the report has no change of the user; want one", r.User, prev.Version, o.Entry.Version)
 		}
 	}
-	return p.changes("Apply", report.Changes)
+	return p.checkChanges("Apply", report.Changes)
 }
 
-// changes compares Before of each change with the last entry that the store returned,
-// and After with the model.
-func (p *replay) changes(what string, changes []leaderboard.Change) error {
+// checkChanges checks each change: Before must equal the last entry that the store
+// returned, and After must equal the model's entry.
+func (p *replay) checkChanges(what string, changes []leaderboard.Change) error {
 	type who struct {
 		leaderboard.SeasonKey
 		leaderboard.UserID
@@ -170,7 +170,7 @@ func (p *replay) changes(what string, changes []leaderboard.Change) error {
 	for _, c := range changes {
 		s, user := c.After.SeasonKey, c.After.User
 		if c.Before.SeasonKey != s || c.Before.User != user {
-			return fmt.Errorf("%s: a change has Before of %q in %v, but After of %q in %v", what, c.Before.User, c.Before.SeasonKey, user, s)
+			return fmt.Errorf("%s: a change has Before of %q in %v, but After of %q in %v; want the same user and season", what, c.Before.User, c.Before.SeasonKey, user, s)
 		}
 		if once[who{s, user}] {
 			return fmt.Errorf("%s returns two changes of user %q in %v, want at most one", what, user, s)
@@ -179,7 +179,7 @@ func (p *replay) changes(what string, changes []leaderboard.Change) error {
 		if c.After.Version <= c.Before.Version {
 			return fmt.Errorf("%s: the change of user %q has version %d before and %d after, want a higher one after", what, user, c.Before.Version, c.After.Version)
 		}
-		if prev := p.last(s, user); prev.Key != "" || c.Before.Key != "" {
+		if prev := p.lastSeen(s, user); prev.Key != "" || c.Before.Key != "" {
 			if err := diff(what+": Before of user "+string(user), prev, c.Before); err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (p *replay) changes(what string, changes []leaderboard.Change) error {
 		if err := p.checkEntry(s, user, c.After); err != nil {
 			return fmt.Errorf("%s: After: %w", what, err)
 		}
-		p.look(s, user, c.After)
+		p.recordSeen(s, user, c.After)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (p *replay) setBan(ban leaderboard.Ban) error {
 	}
 	p.users[ban.User] = true
 	p.model.setBan(ban)
-	return p.changes("SetBan", changes)
+	return p.checkChanges("SetBan", changes)
 }
 
 func (p *replay) erase(user leaderboard.UserID, at time.Time) error {
@@ -209,12 +209,12 @@ func (p *replay) erase(user leaderboard.UserID, at time.Time) error {
 	}
 	p.users[user] = true
 	for s := range p.keys {
-		if e := p.last(s, user); e.Key != "" && !slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == s }) {
+		if e := p.lastSeen(s, user); e.Key != "" && !slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == s }) {
 			return fmt.Errorf("Erase returns no change of %q in %v, want one because the user had an entry", user, s)
 		}
 	}
 	p.model.erase(user, at)
-	return p.changes("Erase", changes)
+	return p.checkChanges("Erase", changes)
 }
 
 func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error {

@@ -64,11 +64,11 @@ var applyTests = []test{
 	{"Apply updates the entries of users in every ladder", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		s := firstSeason(b)
-		f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F", "country", "KEN"), with(f.result(b, "v", "m", 0, 7), "gender", "F"))
+		f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F", "country", "KEN"), withAttributes(f.result(b, "v", "m", 0, 7), "gender", "F"))
 		f.equal("overall", users("v", "u"), f.ladder(s, ""))
 		f.equal("F", users("v", "u"), f.ladder(s, "gender:F"))
 		f.equal("KEN", users("u"), f.ladder(s, "country:KEN"))
-		f.apply(b, with(f.result(b, "u", "n", 0, 9), "gender", "X"))
+		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 9), "gender", "X"))
 		f.equal("overall", users("u", "v"), f.ladder(s, ""))
 		f.equal("F", users("v"), f.ladder(s, "gender:F"))
 		f.equal("X", users("u"), f.ladder(s, "gender:X"))
@@ -77,9 +77,9 @@ var applyTests = []test{
 	{"a retraction restores the next best result in every ladder", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		s := firstSeason(b)
-		f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F"), with(f.result(b, "v", "m", 0, 7), "gender", "F"))
+		f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F"), withAttributes(f.result(b, "v", "m", 0, 7), "gender", "F"))
 		before := f.entry(s, "u")
-		f.apply(b, with(f.result(b, "u", "n", 0, 9), "gender", "X"), f.retraction(b, "u", "n", 1))
+		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 9), "gender", "X"), f.retraction(b, "u", "n", 1))
 		after := f.entry(s, "u")
 		after.Version = before.Version
 		f.equal("entry", before, after)
@@ -93,7 +93,7 @@ var applyTests = []test{
 		var results []leaderboard.MatchResult
 		for i := range 2 * n {
 			user := leaderboard.UserID(fmt.Sprintf("u%04d", i%n))
-			results = append(results, in([]leaderboard.SeasonID{"s1", "s2"}[i/n], f.result(b, user, "m", 0, leaderboard.Score(i))))
+			results = append(results, inSeason([]leaderboard.SeasonID{"s1", "s2"}[i/n], f.result(b, user, "m", 0, leaderboard.Score(i))))
 		}
 		report := f.apply(b, results...)
 		f.equal("changes", 2*n, len(report.Changes))
@@ -120,7 +120,7 @@ var applyTests = []test{
 	}},
 	{"the Entry of an outcome is the entry after the whole Apply", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		report := f.apply(b, f.result(b, "u", "1", 0, 1), in("s2", f.result(b, "u", "1", 0, 3)), f.result(b, "u", "2", 0, 2))
+		report := f.apply(b, f.result(b, "u", "1", 0, 1), inSeason("s2", f.result(b, "u", "1", 0, 3)), f.result(b, "u", "2", 0, 2))
 		f.equal("Entry of the first outcome", f.entry(firstSeason(b), "u"), report.Outcomes[0].Entry)
 		f.equal("Entry of the third outcome", report.Outcomes[0].Entry, report.Outcomes[2].Entry)
 		f.equal("Entry of the second outcome", f.entry(secondSeason(b), "u"), report.Outcomes[1].Entry)
@@ -143,7 +143,7 @@ var applyTests = []test{
 		}
 		duplicate := f.result(b, "v", "1", 0, 1)
 		f.apply(b, duplicate)
-		report := f.apply(b, f.result(b, "u", "2", 0, 2), duplicate, f.result(b, "u", "3", 0, 3), in("s2", f.result(b, "u", "3", 0, 3)))
+		report := f.apply(b, f.result(b, "u", "2", 0, 2), duplicate, f.result(b, "u", "3", 0, 3), inSeason("s2", f.result(b, "u", "3", 0, 3)))
 		slices.SortFunc(report.Changes, func(x, y leaderboard.Change) int { return compareSeasonKeys(x.After.SeasonKey, y.After.SeasonKey) })
 		f.equal("changes", []leaderboard.Change{
 			{Before: first.Changes[0].After, After: f.entry(firstSeason(b), "u")},
@@ -200,19 +200,19 @@ var applyTests = []test{
 		r := f.result(b, "u", "m", 0, 1)
 		_, err := f.Apply(f.ctx, &leaderboard.Board{ID: "none"}, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{
 			SeasonKey: leaderboard.SeasonKey{Board: "none", Season: leaderboard.SeasonAll}, User: "u", Match: "m"}, ReceivedAt: epoch}})
-		f.is("Apply to an unknown board", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Apply to an unknown board", err, leaderboard.ErrBoardNotFound)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
-		f.is("Apply to a deleted board", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Apply to a deleted board", err, leaderboard.ErrBoardNotFound)
 		again := sumBoard("b")
 		again.CreatedAt = f.clock
 		now := f.create(again)
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
-		f.is("Apply to the deleted board while a new board has its id", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Apply to the deleted board while a new board has its id", err, leaderboard.ErrBoardNotFound)
 		_, err = f.Recount(f.ctx, b, r.Season, "u")
-		f.is("Recount", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Recount", err, leaderboard.ErrBoardNotFound)
 		_, err = f.Seal(f.ctx, b, r.Season, leaderboard.Amendment{At: f.clock})
-		f.is("Seal", err, leaderboard.ErrBoardNotFound)
+		f.wantErr("Seal", err, leaderboard.ErrBoardNotFound)
 		f.apply(now, r)
 		f.equal("score", "1", f.score(now, firstSeason(now), "u"))
 	}},
@@ -240,7 +240,7 @@ var resultTests = []test{
 		b := sumBoard("b")
 		b.TieBreakers = []leaderboard.TieBreaker{{Name: "x"}, {Name: "y"}}
 		board := f.create(b)
-		r := with(f.result(board, "u", "m/é %", 3, -5), "gender", "F", "other", "x:y")
+		r := withAttributes(f.result(board, "u", "m/é %", 3, -5), "gender", "F", "other", "x:y")
 		r.TieBreakers, r.Metadata, r.Assigned = []int64{1, -2}, `{"a":[1,"é"]}`, true
 		f.apply(board, r)
 		rec, err := f.Result(f.ctx, r.ResultKey)
@@ -250,23 +250,23 @@ var resultTests = []test{
 		f.apply(board, gone)
 		rec, err = f.Result(f.ctx, r.ResultKey)
 		f.ok("Result", err)
-		gone = plain(gone)
+		gone = normalize(gone)
 		f.equal("Result when retracted", leaderboard.Record{Result: &gone}, rec)
 	}},
 	{"Result returns ErrResultNotFound if the store has no Record of the match result", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		r := f.result(b, "u", "m", 0, 1)
 		_, err := f.Result(f.ctx, r.ResultKey)
-		f.is("Result", err, leaderboard.ErrResultNotFound)
+		f.wantErr("Result", err, leaderboard.ErrResultNotFound)
 		f.apply(b, r)
 		r.Match = "n"
 		_, err = f.Result(f.ctx, r.ResultKey)
-		f.is("Result of another match", err, leaderboard.ErrResultNotFound)
+		f.wantErr("Result of another match", err, leaderboard.ErrResultNotFound)
 		r.Match, r.Board = "m", "c"
 		_, err = f.Result(f.ctx, r.ResultKey)
-		f.is("Result of another board", err, leaderboard.ErrResultNotFound)
+		f.wantErr("Result of another board", err, leaderboard.ErrResultNotFound)
 	}},
-	{"a Record has no Result if all results were refused, and orders Refusals by revision and time", func(f *fixture) {
+	{"a Record has no Result if all results were refused, and its Refusals are ordered by revision and time", func(f *fixture) {
 		b := sumBoard("b")
 		floor := leaderboard.Score(0)
 		b.Floor = &floor
@@ -283,7 +283,7 @@ var resultTests = []test{
 		}
 		f.equal("Record", leaderboard.Record{Refusals: want}, rec)
 		_, err = f.Entry(f.ctx, firstSeason(board), "u")
-		f.is("Entry", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
 		stands := f.result(board, "u", "m", 3, 1)
 		f.apply(board, stands)
 		rec, err = f.Result(f.ctx, stands.ResultKey)
@@ -297,7 +297,7 @@ var resultTests = []test{
 		f.apply(b, two, refused, ten, gone, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
 		got, err := collect(f.Results(f.ctx, firstSeason(b), "u"))
 		f.ok("Results", err)
-		f.equal("Results", []leaderboard.MatchResult{plain(gone), ten, two}, got)
+		f.equal("Results", []leaderboard.MatchResult{normalize(gone), ten, two}, got)
 		got, err = collect(f.Results(f.ctx, firstSeason(b), "nobody"))
 		f.ok("Results", err)
 		f.equal("Results of an unknown user", 0, len(got))
@@ -305,17 +305,17 @@ var resultTests = []test{
 	{"UnregisteredUsers yields nothing if no data is damaged", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.fill(b)
-		f.apply(b, f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), in("s2", f.result(b, "u", "m", 0, 0)))
+		f.apply(b, f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), inSeason("s2", f.result(b, "u", "m", 0, 0)))
 		f.ban("v", true)
 		f.erase("u", f.clock)
 		unregistered, err := collect(f.UnregisteredUsers(f.ctx))
 		f.ok("UnregisteredUsers", err)
 		f.equal("unregistered users", 0, len(unregistered))
 	}},
-	{"Users yields each user who has a Record once", func(f *fixture) {
+	{"Users yields each user with a Record exactly once", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		want := users("refused", "retracted")
-		results := []leaderboard.MatchResult{f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), in("s2", f.result(b, "elsewhere", "m", 0, 0))}
+		results := []leaderboard.MatchResult{f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), inSeason("s2", f.result(b, "elsewhere", "m", 0, 0))}
 		for i := range f.rows(1500) {
 			user := leaderboard.UserID(fmt.Sprintf("u%04d", i))
 			want = append(want, user)

@@ -57,24 +57,23 @@ func sampleUser(n int) leaderboard.UserID {
 
 func sampleMatch(n int) leaderboard.MatchID { return leaderboard.MatchID(fmt.Sprintf("m%d", n)) }
 
-// sampleAPIKey returns an API key whose secret is its name.
+// sampleAPIKey returns an API key with the given name. The name is also its secret.
 func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 	return leaderboard.APIKey{ID: id, Name: name, Hash: sha256.Sum256([]byte(name)), Scopes: scopes, CreatedAt: sampleStart}
 }
 
 // sampleResults returns n results of b. Some are corrections, retractions or repeats, and
 // some are refused because of a floor, a bound or a closed season. Most of them arrive
-// within 28 days; first is the number of days from sampleStart to the first of these
-// days.
-func sampleResults(b *leaderboard.Board, first, n int) ([]leaderboard.MatchResult, error) {
-	random := uint32(len(b.ID) + first)
+// within 28 days. These days begin startDay days after sampleStart.
+func sampleResults(b *leaderboard.Board, startDay, n int) ([]leaderboard.MatchResult, error) {
+	random := uint32(len(b.ID) + startDay)
 	pick := func(n int) int { // a linear congruential generator
 		random = random*1664525 + 1013904223
 		return int(random>>8) % n
 	}
 	var out []leaderboard.MatchResult
 	for i := range n {
-		at := sampleStart.AddDate(0, 0, first).Add(time.Duration(i) * 28 * 24 * time.Hour / time.Duration(n)).Add(time.Duration(pick(1e6)) * time.Microsecond)
+		at := sampleStart.AddDate(0, 0, startDay).Add(time.Duration(i) * 28 * 24 * time.Hour / time.Duration(n)).Add(time.Duration(pick(1e6)) * time.Microsecond)
 		r := leaderboard.MatchResult{Revision: int64(pick(3)), Score: leaderboard.Score(pick(40) - 14),
 			AchievedAt: at.Add(-time.Duration(pick(3)) * time.Hour), ReceivedAt: at}
 		if r.AchievedAt.Before(sampleStart) {
@@ -182,8 +181,8 @@ func (w *sampleWriter) erase(user leaderboard.UserID, at time.Time) {
 	w.noteChanges(fmt.Sprintf("Erase %s", user), changes, err)
 }
 
-// final seals or amends a season. call is the method Seal or Amend of the store.
-func (w *sampleWriter) final(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
+// makeFinal seals or amends a season. The argument call is the store's Seal or Amend.
+func (w *sampleWriter) makeFinal(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error),
 ) {
 	b, err := w.store.Board(w.ctx, id)
@@ -217,7 +216,7 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	}
 	w.note("PutAPIKey", "key0", store.PutAPIKey(ctx, sampleAPIKey("key0", "secret3", "read")))
 	w.note("DeleteAPIKey", nil, store.DeleteAPIKey(ctx, "key2"))
-	w.final("cup", "s1", sampleStart.AddDate(0, 0, 13), "", store.Seal)
+	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 13), "", store.Seal)
 	w.ban(sampleUser(1), true, sampleStart.AddDate(0, 0, 14))
 	w.ban(sampleUser(2), true, sampleStart.AddDate(0, 0, 14))
 	w.erase(sampleUser(3), sampleStart.AddDate(0, 0, 21))
@@ -225,9 +224,9 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	w.ban(sampleUser(2), false, sampleStart.AddDate(0, 0, 15))
 	w.ban(sampleUser(4), true, sampleStart.AddDate(0, 0, 15))
 	w.ban("nobody yet", true, sampleStart.AddDate(0, 0, 15))
-	w.final("cup", "s1", sampleStart.AddDate(0, 0, 16), "a ban", store.Amend)
-	w.final("cup", "s2", sampleStart.AddDate(0, 0, 23), "", store.Seal)
-	w.final("purse", leaderboard.SeasonAll, sampleStart.AddDate(0, 0, 29), "", store.Seal)
+	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 16), "a ban", store.Amend)
+	w.makeFinal("cup", "s2", sampleStart.AddDate(0, 0, 23), "", store.Seal)
+	w.makeFinal("purse", leaderboard.SeasonAll, sampleStart.AddDate(0, 0, 29), "", store.Seal)
 	w.apply("purse", 1, 30, 7)
 	if _, err := store.AmendBoard(ctx, "race", func(b *leaderboard.Board) error {
 		b.Title, b.Decimals = "Race", 2
@@ -246,9 +245,9 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 		w.apply(id, 0, 20, 5) // results that WriteSample applied already
 		w.apply(id, 2, 40, 16)
 	}
-	w.final("cup", "s1", sampleStart.AddDate(0, 0, 40), "corrections", store.Amend)
-	w.final("cup", "s3", sampleStart.AddDate(0, 0, 40), "", store.Amend)
-	w.final("cup", "s3", sampleStart.AddDate(0, 0, 41), "", store.Seal)
+	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 40), "corrections", store.Amend)
+	w.makeFinal("cup", "s3", sampleStart.AddDate(0, 0, 40), "", store.Amend)
+	w.makeFinal("cup", "s3", sampleStart.AddDate(0, 0, 41), "", store.Seal)
 	w.ban(sampleUser(4), false, sampleStart.AddDate(0, 0, 42))
 	w.ban("nobody yet", false, sampleStart.AddDate(0, 0, 42))
 	w.ban(sampleUser(5), true, sampleStart.AddDate(0, 0, 42))

@@ -13,7 +13,7 @@ import (
 var seasonTests = []test{
 	{"Seasons returns the seasons that have a Record or are sealed, ordered by id", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.apply(b, in("s2", f.result(b, "u", "m", 0, 1)))
+		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 1)))
 		record, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
 		f.ok("Seal", err)
 		got, err := f.Seasons(f.ctx, "b")
@@ -51,7 +51,7 @@ var seasonTests = []test{
 		user := func(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%04d", i)) }
 		var results []leaderboard.MatchResult
 		for i := range n {
-			results = append(results, with(f.result(b, user(i), "m", 0, leaderboard.Score(i/3)), "gender", []string{"F", "M"}[i%2], "country", fmt.Sprint("c", i%7)))
+			results = append(results, withAttributes(f.result(b, user(i), "m", 0, leaderboard.Score(i/3)), "gender", []string{"F", "M"}[i%2], "country", fmt.Sprint("c", i%7)))
 		}
 		f.apply(b, results...)
 		f.ban(user(n/2), true)
@@ -78,7 +78,7 @@ var seasonTests = []test{
 	}},
 	{"Seal of a sealed season replaces its final standings and appends the amendment", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.apply(b, f.result(b, "u", "m", 0, 5), with(f.result(b, "v", "m", 0, 4), "gender", "F"))
+		f.apply(b, f.result(b, "u", "m", 0, 5), withAttributes(f.result(b, "v", "m", 0, 4), "gender", "F"))
 		sealed := f.clock
 		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: sealed, Reason: "over"})
 		f.ok("Seal", err)
@@ -95,7 +95,7 @@ var seasonTests = []test{
 			f.Errorf("FinalStandings returned %+v and the total %d, want only user v, with rank 1", got, total)
 		}
 		_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u")
-		f.is("FinalStanding of a user whose result was retracted", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("FinalStanding of a user whose result was retracted", err, leaderboard.ErrEntryNotFound)
 		seasons, err := f.Seasons(f.ctx, "b")
 		f.ok("Seasons", err)
 		f.equal("Seasons", []leaderboard.SeasonRecord{{SeasonKey: firstSeason(b), SealedAt: sealed, Amendments: amendments}}, seasons)
@@ -168,7 +168,7 @@ var seasonTests = []test{
 			season := []leaderboard.SeasonID{"s1", "s2"}[round%2]
 			var results []leaderboard.MatchResult
 			for i := range n {
-				results = append(results, in(season, with(f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), leaderboard.MatchID(fmt.Sprint(round)), 0, 0), "gender", "F")))
+				results = append(results, inSeason(season, withAttributes(f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), leaderboard.MatchID(fmt.Sprint(round)), 0, 0), "gender", "F")))
 			}
 			f.apply(b, results...)
 			var wg sync.WaitGroup
@@ -189,7 +189,7 @@ var seasonTests = []test{
 				f.equal("standings", n-n/15, len(got))
 				f.equal("total", int64(n-n/15), total)
 				_, err = f.FinalStanding(f.ctx, l, "u15")
-				f.is("FinalStanding", err, leaderboard.ErrEntryNotFound)
+				f.wantErr("FinalStanding", err, leaderboard.ErrEntryNotFound)
 			}
 		}
 	}},
@@ -200,10 +200,10 @@ var seasonTests = []test{
 			return f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock, Reason: reason})
 		}
 		_, err := amend("of nothing")
-		f.is("Amend of a season without results", err, leaderboard.ErrNotSealed)
+		f.wantErr("Amend of a season without results", err, leaderboard.ErrNotSealed)
 		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 4))
 		_, err = amend("of an open season")
-		f.is("Amend of a season that is not sealed", err, leaderboard.ErrNotSealed)
+		f.wantErr("Amend of a season that is not sealed", err, leaderboard.ErrNotSealed)
 		sealed := f.clock
 		_, err = f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: sealed, Reason: "over"})
 		f.ok("Seal", err)
@@ -216,13 +216,13 @@ var seasonTests = []test{
 		f.equal("rank", int64(1), st.Ranks.Ordinal)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err = amend("of a deleted board")
-		f.is("Amend of a season of a deleted board", err, leaderboard.ErrNotSealed)
+		f.wantErr("Amend of a season of a deleted board", err, leaderboard.ErrNotSealed)
 		next := bestBoard("b")
 		next.CreatedAt = b.CreatedAt.Add(time.Hour)
 		_, err = f.Seal(f.ctx, f.create(next), "s1", leaderboard.Amendment{At: f.clock})
 		f.ok("Seal", err)
 		_, err = amend("of a deleted board with a successor")
-		f.is("Amend of a season of the deleted board while a new board has its id", err, leaderboard.ErrNotSealed)
+		f.wantErr("Amend of a season of the deleted board while a new board has its id", err, leaderboard.ErrNotSealed)
 	}},
 	{"a Seal that returns after Amend includes all changes made before Amend", func(f *fixture) {
 		b := f.create(bestBoard("b"))
@@ -234,10 +234,10 @@ var seasonTests = []test{
 			f.ok("DeleteSeason", f.DeleteSeason(f.ctx, key, time.Time{}))
 			var results, late []leaderboard.MatchResult
 			for i := range n {
-				results = append(results, in(season, with(f.result(b, user(i), "m", 0, leaderboard.Score(i)), "gender", "F")))
+				results = append(results, inSeason(season, withAttributes(f.result(b, user(i), "m", 0, leaderboard.Score(i)), "gender", "F")))
 			}
 			for i := 0; i < n; i += n / 10 {
-				late = append(late, in(season, with(f.result(b, user(i), "late", 0, leaderboard.Score(1000+i)), "gender", "F")))
+				late = append(late, inSeason(season, withAttributes(f.result(b, user(i), "late", 0, leaderboard.Score(1000+i)), "gender", "F")))
 			}
 			f.apply(b, results...)
 			at := f.clock
@@ -262,7 +262,7 @@ var seasonTests = []test{
 				got, _, err := f.FinalStandings(f.ctx, l, 1, 1000)
 				f.ok("FinalStandings", err)
 				if !reflect.DeepEqual(assignRanks(entries), got) {
-					f.Fatalf("round %d: the final standings of %q differ from the entries", round, d)
+					f.Fatalf("round %d: the final standings of %q differ from the entries, want the same users and scores", round, d)
 				}
 			}
 		}
@@ -276,7 +276,7 @@ var seasonTests = []test{
 		f.equal("standings", 0, len(got))
 		f.equal("total", int64(0), total)
 	}},
-	{"FinalStandings returns up to n from a position, and the total number", func(f *fixture) {
+	{"FinalStandings returns up to n standings from a position, and the total number of standings", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		for i := range 10 {
 			f.apply(b, f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), "m", 0, leaderboard.Score(-i/2)))
@@ -305,25 +305,25 @@ var seasonTests = []test{
 		f.ok("FinalStandings of a division without users", err)
 		f.equal("total", int64(0), total)
 		_, err = f.FinalStanding(f.ctx, l, "u0")
-		f.is("FinalStanding in that division", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("FinalStanding in that division", err, leaderboard.ErrEntryNotFound)
 	}},
-	{"reads of final standings return ErrNotSealed before Seal, and ErrEntryNotFound for a user without a standing", func(f *fixture) {
+	{"before Seal, FinalStandings and FinalStanding return ErrNotSealed; for a user without a standing, FinalStanding returns ErrEntryNotFound", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 1))
 		l := leaderboard.Ladder{SeasonKey: firstSeason(b)}
 		_, _, err := f.FinalStandings(f.ctx, l, 1, 1)
-		f.is("FinalStandings", err, leaderboard.ErrNotSealed)
+		f.wantErr("FinalStandings", err, leaderboard.ErrNotSealed)
 		_, err = f.FinalStanding(f.ctx, l, "u")
-		f.is("FinalStanding", err, leaderboard.ErrNotSealed)
+		f.wantErr("FinalStanding", err, leaderboard.ErrNotSealed)
 		_, err = f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
 		f.ok("Seal", err)
 		_, err = f.FinalStanding(f.ctx, l, "v")
-		f.is("FinalStanding of an unknown user", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("FinalStanding of an unknown user", err, leaderboard.ErrEntryNotFound)
 	}},
 	{"DeleteSeason removes everything kept about a season", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.fill(b)
-		f.apply(b, in("s2", f.result(b, "u", "m", 0, 3)))
+		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 3)))
 		f.ban("banned", true)
 		f.apply(b, f.result(b, "banned", "m", 0, 3))
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))

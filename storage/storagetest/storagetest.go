@@ -17,10 +17,11 @@ import (
 // the sentence. Tests read these fields only, and never check which store they test.
 type Limits struct {
 	// EntriesFollow is the reason why readers may see results earlier than the entry that
-	// follows from them. If a crash comes in between, the entry stays old until the
-	// caller applies the results again or calls Recount. But even then, the results of
-	// one user in one Apply become visible together. An entry and its row in the overall
-	// ladder also become visible together.
+	// follows from them. If the process crashes after it wrote the results and before it
+	// wrote the entry, the entry stays old until the caller applies the results again or
+	// calls Recount. Such a store must still make the results of one user in one Apply
+	// visible together. It must also make an entry and its row in the overall ladder
+	// visible together.
 	EntriesFollow string
 }
 
@@ -43,9 +44,10 @@ func (s Sizes) withDefaults() Sizes {
 	return Sizes{cmp.Or(s.Histories, 60), cmp.Or(s.RowsDivisor, 1), cmp.Or(s.RoundsDivisor, 1)}
 }
 
-// Run tests each sentence of the contract, each with a new store. open must return an
-// empty store. Run closes the store after the test.
-func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, sizes Sizes) {
+// Run calls newStore for each sentence of the contract and tests the sentence with that
+// store. Each call of newStore must return an empty store. Run closes the store after the
+// test.
+func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limits, sizes Sizes) {
 	sizes = sizes.withDefaults()
 	for _, group := range []struct {
 		subject string
@@ -66,7 +68,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, s
 		t.Run(group.subject, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.sentence, func(t *testing.T) {
-					store := open(t)
+					store := newStore(t)
 					t.Cleanup(func() {
 						if err := store.Close(); err != nil {
 							t.Errorf("Close: %v", err)
@@ -79,7 +81,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Store, limits Limits, s
 	}
 }
 
-// test tests one sentence of the contract. The sentence is the name of the test.
+// A test checks one sentence of the contract. The sentence is the name of the test.
 type test struct {
 	sentence string
 	run      func(*fixture)

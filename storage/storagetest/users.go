@@ -12,7 +12,7 @@ import (
 var userTests = []test{
 	{"SetBan hides a user's entries on every board, and returns the changes", func(f *fixture) {
 		a, b := f.create(bestBoard("a")), f.create(sumBoard("b"))
-		f.apply(a, with(f.result(a, "u", "m", 0, 5), "gender", "F"), with(f.result(a, "v", "m", 0, 4), "gender", "F"), in("s2", f.result(a, "u", "m", 0, 6)))
+		f.apply(a, withAttributes(f.result(a, "u", "m", 0, 5), "gender", "F"), withAttributes(f.result(a, "v", "m", 0, 4), "gender", "F"), inSeason("s2", f.result(a, "u", "m", 0, 6)))
 		f.apply(b, f.result(b, "u", "m", 0, 7))
 		seasons := []leaderboard.SeasonKey{firstSeason(a), secondSeason(a), firstSeason(b)}
 		var want []leaderboard.Change
@@ -45,11 +45,11 @@ var userTests = []test{
 		f.equal("ladder", users("v"), f.ladder(firstSeason(b), ""))
 		f.equal("score", "7", f.score(b, firstSeason(b), "u"))
 	}},
-	{"SetBan that lifts a ban shows the user's entries again", func(f *fixture) {
+	{"if SetBan lifts a ban, the user's entries are no longer hidden", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.apply(b, with(f.result(b, "u", "m", 0, 5), "gender", "F"), f.result(b, "v", "m", 0, 4))
+		f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F"), f.result(b, "v", "m", 0, 4))
 		f.ban("u", true)
-		f.apply(b, with(f.result(b, "u", "n", 0, 6), "gender", "X"))
+		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 6), "gender", "X"))
 		changes := f.ban("u", false)
 		if len(changes) != 1 || changes[0].After.Hidden || changes[0].After.Key == "" {
 			f.Errorf("lifting the ban returned the changes %+v, want one change, whose After is not hidden", changes)
@@ -93,7 +93,7 @@ var userTests = []test{
 		b := f.create(bestBoard("b"))
 		f.fill(b)
 		s := firstSeason(b)
-		f.apply(b, with(f.result(b, "u", "x", 0, 9), "gender", "F", "country", "KEN"), f.result(b, "uu", "m", 0, 1), in("s2", f.result(b, "u", "m", 0, 1)))
+		f.apply(b, withAttributes(f.result(b, "u", "x", 0, 9), "gender", "F", "country", "KEN"), f.result(b, "uu", "m", 0, 1), inSeason("s2", f.result(b, "u", "m", 0, 1)))
 		_, err := f.Seal(f.ctx, b, s.Season, leaderboard.Amendment{At: f.clock, Reason: "again"})
 		f.ok("Seal", err)
 		f.ban("u", true)
@@ -101,13 +101,13 @@ var userTests = []test{
 		changes := f.erase("u", f.clock)
 		for _, match := range []leaderboard.MatchID{"m", "late", "x"} {
 			_, err := f.Result(f.ctx, leaderboard.ResultKey{SeasonKey: s, User: "u", Match: match})
-			f.is("Result", err, leaderboard.ErrResultNotFound)
+			f.wantErr("Result", err, leaderboard.ErrResultNotFound)
 		}
 		results, err := collect(f.Results(f.ctx, s, "u"))
 		f.ok("Results", err)
 		f.equal("Results", 0, len(results))
 		_, err = f.Entry(f.ctx, s, "u")
-		f.is("Entry", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
 		scanned, err := collect(f.Scan(f.ctx, s))
 		f.ok("Scan", err)
 		f.equal("Scan", 2, len(scanned))
@@ -120,9 +120,9 @@ var userTests = []test{
 		keys, err := f.UserSeasons(f.ctx, "u")
 		f.ok("UserSeasons", err)
 		f.equal("UserSeasons", 0, len(keys))
-		f.equal("bans", leaderboard.Ban{User: "u"}, f.standingBan("u", ""))
+		f.equal("bans", leaderboard.Ban{User: "u"}, f.banOn("u", ""))
 		_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: s}, "u")
-		f.is("FinalStanding", err, leaderboard.ErrEntryNotFound)
+		f.wantErr("FinalStanding", err, leaderboard.ErrEntryNotFound)
 		seasons, err := f.Seasons(f.ctx, "b")
 		f.ok("Seasons", err)
 		f.equal("Seasons", 1, len(seasons))
@@ -139,7 +139,7 @@ var userTests = []test{
 	{"after Erase, the other users keep their ranks in final standings", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		for i, user := range users("a", "b", "c", "d") {
-			f.apply(b, with(f.result(b, user, "m", 0, leaderboard.Score(-i)), "gender", "F"))
+			f.apply(b, withAttributes(f.result(b, user, "m", 0, leaderboard.Score(-i)), "gender", "F"))
 		}
 		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
 		f.ok("Seal", err)
@@ -166,7 +166,7 @@ var userTests = []test{
 		r.ReceivedAt = f.clock.Add(time.Minute)
 		f.equal("a result received at the time of the erasure", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 		_, err := f.Result(f.ctx, r.ResultKey)
-		f.is("Result", err, leaderboard.ErrResultNotFound)
+		f.wantErr("Result", err, leaderboard.ErrResultNotFound)
 		all, err := collect(f.Users(f.ctx, firstSeason(b)))
 		f.ok("Users", err)
 		f.equal("Users", 0, len(all))
@@ -199,8 +199,8 @@ var userTests = []test{
 	}},
 	{"UserSeasons returns the seasons in which a user has a Record, ordered by board and season", func(f *fixture) {
 		b, a, ab := f.create(bestBoard("b")), f.create(bestBoard("a")), f.create(sumBoard("ab"))
-		f.apply(b, in("s2", f.result(b, "u", "m", 0, 1)), f.retraction(b, "u", "m", 0), f.result(b, "v", "m", 0, 1))
-		f.apply(a, in("s2", f.result(a, "u", "m", 0, 1<<60)), f.result(a, "v", "m", 0, 1))
+		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 1)), f.retraction(b, "u", "m", 0), f.result(b, "v", "m", 0, 1))
+		f.apply(a, inSeason("s2", f.result(a, "u", "m", 0, 1<<60)), f.result(a, "v", "m", 0, 1))
 		f.apply(ab, f.result(ab, "u", "m", 0, 1), f.result(ab, "uu", "m", 0, 1))
 		got, err := f.UserSeasons(f.ctx, "u")
 		f.ok("UserSeasons", err)
