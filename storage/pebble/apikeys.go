@@ -38,7 +38,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 	var k leaderboard.APIKey
 	found := false
 	prefix := hashKey(hash, "")
-	if err := s.scan(ctx, prefix, after(prefix), func(key, _ []byte) (_ bool, err error) {
+	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (_ bool, err error) {
 		found, err = s.getJSON(apiKeyKey(string(key[len(prefix):])), &k)
 		return !found, err
 	}); err != nil {
@@ -54,7 +54,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
 	var keys []leaderboard.APIKey
 	prefix := apiKeyKey("")
-	err := s.scan(ctx, prefix, after(prefix), func(_, value []byte) (bool, error) {
+	err := s.scan(ctx, prefix, keyAfter(prefix), func(_, value []byte) (bool, error) {
 		var k leaderboard.APIKey
 		err := decodeJSON(value, &k)
 		keys = append(keys, k)

@@ -52,7 +52,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	for _, c := range chunks {
 		err := c.err
 		if c.done != nil {
-			err = s.wait(ctx, c.done)
+			err = s.waitForCommit(ctx, c.done)
 		}
 		if err == nil {
 			out.Changes = append(out.Changes, c.changes...)
@@ -97,7 +97,7 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	if err != nil {
 		return err
 	}
-	bd, err := s.live(b)
+	bd, err := s.liveBoard(b)
 	if err != nil {
 		unlock()
 		return err
@@ -116,13 +116,13 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 		unlock()
 		return s.syncVisible(ctx)
 	}
-	c.done = s.start(batch, unlock)
+	c.done = s.startCommit(batch, unlock)
 	return nil
 }
 
 // applyUser decides the outcomes of one user's results, and adds the user's changed rows
-// to batch. idx contains the indexes of these results in results. If applyUser returns an
-// error, it has not changed batch.
+// to the batch. The indexes idx select these results. If applyUser returns an error, it has
+// not changed the batch.
 func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, idx []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {

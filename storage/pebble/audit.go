@@ -19,8 +19,8 @@ func appendActKey(dst []byte, k leaderboard.ActKey) []byte {
 
 func actKey(k leaderboard.ActKey) []byte { return appendActKey([]byte{kindAct}, k) }
 
-// actsOf returns the prefix of the rows of kind kindUserAct of a user. Each of them names
-// one act that concerns the user.
+// actsOf returns the prefix of the rows that name the acts of a user (kindUserAct in
+// keys.go). Each row names one act that concerns the user.
 func actsOf(user leaderboard.UserID) []byte {
 	hash := hashOf(user)
 	return append([]byte{kindUserAct}, hash[:]...)
@@ -58,11 +58,11 @@ func (s *Store) appendAct(batch *pebble.Batch, a leaderboard.Act) error {
 	return setJSON(batch, actKey(a.Key()), &a)
 }
 
-// eraseActs adds to batch the writes that remove the details of all acts that concern a
-// user.
+// eraseActs removes the details of all acts that concern a user. It adds the writes to the
+// batch.
 func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID) error {
 	prefix := actsOf(user)
-	if err := s.scan(ctx, prefix, after(prefix), func(key, _ []byte) (bool, error) {
+	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {
 		place := append([]byte{kindAct}, key[len(prefix):]...)
 		var a leaderboard.Act
 		found, err := s.getJSON(place, &a)
@@ -74,7 +74,7 @@ func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderb
 	}); err != nil {
 		return err
 	}
-	return batch.DeleteRange(prefix, after(prefix), nil)
+	return batch.DeleteRange(prefix, keyAfter(prefix), nil)
 }
 
 // Acts implements [leaderboard.Store].
@@ -84,7 +84,7 @@ func (s *Store) Acts(ctx context.Context, from leaderboard.ActKey) iter.Seq2[lea
 		if from.ID != "" {
 			lower = append(actKey(from), 0)
 		}
-		err := s.scan(ctx, lower, after([]byte{kindAct}), func(_, value []byte) (bool, error) {
+		err := s.scan(ctx, lower, keyAfter([]byte{kindAct}), func(_, value []byte) (bool, error) {
 			var a leaderboard.Act
 			if err := decodeJSON(value, &a); err != nil {
 				return false, err

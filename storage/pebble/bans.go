@@ -15,8 +15,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decodeBans decodes the value of a ban row. In format 1, the value is a single ban, that
-// on every board; a lifted ban had no row.
+// decodeBans decodes the value of a ban row. In format 1, the value is one ban: the
+// ban on every board. In this format, a lifted ban has no row.
 func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	if len(b) > 0 && b[0] == '{' {
 		bans = make([]leaderboard.Ban, 1)
@@ -34,8 +34,8 @@ func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err err
 	return bans, err
 }
 
-// hides reports whether bans hide the user on a board.
-func hides(bans []leaderboard.Ban, board leaderboard.BoardID) bool {
+// isHidden reports whether one of the bans hides the user on a board.
+func isHidden(bans []leaderboard.Ban, board leaderboard.BoardID) bool {
 	return slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Hides(board) })
 }
 
@@ -51,7 +51,7 @@ func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) ([]leader
 func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		prefix := []byte{kindBan}
-		err := s.scan(ctx, banKey(from.User), after(prefix), func(_, value []byte) (bool, error) {
+		err := s.scan(ctx, banKey(from.User), keyAfter(prefix), func(_, value []byte) (bool, error) {
 			bans, err := decodeBans(value)
 			if err != nil {
 				return false, err
@@ -72,19 +72,21 @@ func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[lea
 	}
 }
 
-// banEndsBefore returns the upper bound of the keys of bans that end before t. It is also
-// the first part of the key of a ban that ends at t.
+// banEndsBefore returns the upper bound of the keys of bans that end before t. The key
+// of a ban that ends at t starts with this bound.
 func banEndsBefore(t time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kindBanEnd}, uint64(t.UnixMicro())^1<<63)
 }
 
-// banEndKey returns the key under which a scan by the time of the end finds a ban.
+// banEndKey returns the key of a ban's row among the rows that are ordered by the end of
+// the ban.
 func banEndKey(b *leaderboard.Ban) []byte {
 	return append(appendString(banEndsBefore(b.Until), b.User), b.Board...)
 }
 
-// ends reports whether a ban has an end, and so a row with the key banEndKey.
-func ends(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
+// hasEnd reports whether a ban has an end. Only such a ban has a row with the key
+// banEndKey.
+func hasEnd(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
 
 // BansEnding implements [leaderboard.Store].
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
@@ -100,7 +102,7 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 			if err != nil || i < 0 {
 				return true, err // no such ban: the user was erased after the scan began
 			}
-			return !ends(&bans[i]) || !bans[i].Until.Before(before) || yield(bans[i], nil), nil
+			return !hasEnd(&bans[i]) || !bans[i].Until.Before(before) || yield(bans[i], nil), nil
 		})
 		if err != nil {
 			yield(leaderboard.Ban{}, fmt.Errorf("bans that end: %w", err))
@@ -146,12 +148,12 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, next leaderboar
 	if !changed {
 		return nil, nil
 	}
-	if found && ends(have) {
+	if found && hasEnd(have) {
 		if err := batch.Delete(banEndKey(have), nil); err != nil {
 			return nil, err
 		}
 	}
-	if ends(&next) {
+	if hasEnd(&next) {
 		if err := batch.Set(banEndKey(&next), nil, nil); err != nil {
 			return nil, err
 		}
@@ -168,12 +170,12 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, next leaderboar
 	if err := batch.Set(banKey(next.User), value, nil); err != nil {
 		return nil, err
 	}
-	return s.hide(ctx, batch, next.User, bans)
+	return s.setHidden(ctx, batch, next.User, bans)
 }
 
-// hide adds to batch the writes that hide or show the user's entries, as bans requires.
-// It returns the changed entries.
-func (s *Store) hide(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban) ([]leaderboard.Change, error) {
+// setHidden hides or shows the user's entries, as the bans require. It adds the writes to
+// the batch and returns the changes.
+func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban) ([]leaderboard.Change, error) {
 	states, dangling, err := s.userStates(ctx, user)
 	if err != nil {
 		return nil, err
@@ -185,7 +187,7 @@ func (s *Store) hide(ctx context.Context, batch *pebble.Batch, user leaderboard.
 	}
 	var changes []leaderboard.Change
 	for _, st := range states {
-		hidden := hides(bans, st.bd.ID)
+		hidden := isHidden(bans, st.bd.ID)
 		if st.row.hidden == hidden {
 			continue
 		}
@@ -200,14 +202,14 @@ func (s *Store) hide(ctx context.Context, batch *pebble.Batch, user leaderboard.
 	return changes, nil
 }
 
-// eraseBans adds to batch the removal of a user's bans.
+// eraseBans adds the removal of a user's bans to the batch.
 func (s *Store) eraseBans(batch *pebble.Batch, user leaderboard.UserID) error {
 	bans, err := s.bansOf(user)
 	if err != nil {
 		return err
 	}
 	for i := range bans {
-		if ends(&bans[i]) {
+		if hasEnd(&bans[i]) {
 			if err := batch.Delete(banEndKey(&bans[i]), nil); err != nil {
 				return err
 			}

@@ -17,11 +17,11 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// against measures b.N calls of op and then b.N calls of floor. It reports the time of op
-// divided by the time of floor. floor is the lower bound: it does the least possible work
-// with the same outcome. In most cases it calls Pebble directly, with the reads or writes
-// that op needs. workers is the number of concurrent callers.
-func against(b *testing.B, workers int, op, floor func(i int) error) {
+// compareToFloor measures b.N calls of op and then b.N calls of floor. It reports the time
+// of op divided by the time of floor. The function floor is the lower bound: it does the
+// least possible work with the same outcome. In most cases it calls Pebble directly, with
+// the reads or writes that op needs. The number of concurrent callers is workers.
+func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
 		start, used := time.Now(), processTime(b)
@@ -96,7 +96,7 @@ func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
-// writeRows writes the rows of results. If moved, it also removes the ladder rows
+// writeRows writes the rows of results. If moved is true, it also removes the ladder rows
 // of earlier entries.
 func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *pebble.WriteOptions) error {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
@@ -122,7 +122,7 @@ func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *peb
 		if moved {
 			leave = bd.placements(rowKey, &old)
 		}
-		if err := move(batch, leave, bd.placements(rowKey, &now)); err != nil {
+		if err := replaceRows(batch, leave, bd.placements(rowKey, &now)); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 		}
 		return results
 	}
-	against(b, workers, func(i int) error {
+	compareToFloor(b, workers, func(i int) error {
 		_, err := s.Apply(context.Background(), testBoard(), batch(i))
 		return err
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
@@ -206,7 +206,7 @@ func BenchmarkApplyToUserWith(b *testing.B) {
 			}
 			mustApply(b, s, results...)
 			mustApply(b, floor, results...)
-			against(b, 1, func(i int) error {
+			compareToFloor(b, 1, func(i int) error {
 				_, err := s.Apply(context.Background(), testBoard(), []leaderboard.MatchResult{benchResult(1, n+i)})
 				return err
 			}, func(i int) error { return writeFloor(floor, []leaderboard.MatchResult{benchResult(1, n+i)}) })
@@ -230,16 +230,16 @@ func fill(b *testing.B, s *Store, n int) {
 	}
 }
 
-// fillRows writes the rows of the users with the numbers from up to n-1. It writes them
-// with Pebble directly, which is faster than Apply. BenchmarkStore uses it for all users
+// fillRows writes the rows of the users with the numbers first to n-1. It calls Pebble
+// directly, because this is faster than Apply. BenchmarkStore uses it for all users
 // after the first million.
-func fillRows(b *testing.B, s *Store, from, n int) {
+func fillRows(b *testing.B, s *Store, first, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
-	for ; from < n; from += len(results) {
-		results = results[:min(cap(results), n-from)]
+	for ; first < n; first += len(results) {
+		results = results[:min(cap(results), n-first)]
 		for i := range results {
-			results[i] = benchResult(from+i, from+i)
+			results[i] = benchResult(first+i, first+i)
 		}
 		if err := writeRows(s, results, false, pebble.NoSync); err != nil {
 			b.Fatal(err)
@@ -253,7 +253,7 @@ func fillRows(b *testing.B, s *Store, from, n int) {
 func benchmarkEntry(b *testing.B, s *Store, users int) {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	user := func(i int) leaderboard.UserID { return benchResult(i*7919%users, 0).User }
-	against(b, 1, func(i int) error {
+	compareToFloor(b, 1, func(i int) error {
 		_, err := s.Entry(context.Background(), testSeason, user(i))
 		return err
 	}, func(i int) error {
@@ -272,7 +272,7 @@ func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	fill(b, s, 200_000)
 	for i := 0; b.Loop(); i++ {
 		if _, err := s.Entry(context.Background(), testSeason, leaderboard.UserID(fmt.Sprint("nobody-", i))); err == nil {
-			b.Fatal("an unknown user has an entry")
+			b.Fatal("Entry of an unknown user returns no error, want ErrEntryNotFound")
 		}
 	}
 }
@@ -321,14 +321,14 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 	}
 	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
 	at := func(i int) leaderboard.SortKey { return keys[i*7919%len(keys)] }
-	against(b, 1, func(i int) error { return page(s, l, at(i)) },
+	compareToFloor(b, 1, func(i int) error { return page(s, l, at(i)) },
 		func(i int) error { return pageFloor(s, append(prefix[:len(prefix):len(prefix)], at(i)...)) })
 }
 
 // BenchmarkTop100After10000Improvements measures the first page of a ladder after one
-// user improved 10,000 times. It compares this time with that of a ladder without these
-// improvements. Each improvement deletes a row near the top, and Pebble keeps a mark (a
-// tombstone) of each deleted row.
+// user improved 10,000 times. It compares this time with the time for a ladder without
+// these improvements. Each improvement deletes a row near the top, and Pebble keeps a mark
+// (a tombstone) of each deleted row.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
 	fill(b, s, 10_000)
@@ -343,13 +343,13 @@ func BenchmarkTop100After10000Improvements(b *testing.B) {
 		}
 	}
 	l := leaderboard.Ladder{SeasonKey: testSeason}
-	against(b, 1, func(int) error { return page(s, l, "") }, func(int) error { return page(floor, l, "") })
+	compareToFloor(b, 1, func(int) error { return page(s, l, "") }, func(int) error { return page(floor, l, "") })
 }
 
 // benchmarkScan measures Scan, which fills an index at start.
 func benchmarkScan(b *testing.B, s *Store, users int) {
 	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
-	against(b, 1, func(int) error {
+	compareToFloor(b, 1, func(int) error {
 		n := 0
 		for _, err := range s.Scan(context.Background(), testSeason) {
 			if err != nil {
@@ -362,7 +362,7 @@ func benchmarkScan(b *testing.B, s *Store, users int) {
 		}
 		return nil
 	}, func(int) error {
-		return s.scan(context.Background(), prefix, after(prefix), func(_, _ []byte) (bool, error) { return true, nil })
+		return s.scan(context.Background(), prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) { return true, nil })
 	})
 	b.ReportMetric(float64(b.N*users)/b.Elapsed().Seconds(), "entries/s")
 }

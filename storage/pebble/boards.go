@@ -16,7 +16,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// board is a stored board. It is immutable: AmendBoard stores a new one.
+// A board is a stored board. It is immutable: AmendBoard stores a new one.
 type board struct {
 	leaderboard.Board
 	number  uint32
@@ -53,10 +53,10 @@ func (s *Store) loadBoards() error {
 		return err
 	}
 	prefix := []byte{kindBoard}
-	err := s.scan(context.Background(), prefix, after(prefix), func(_, value []byte) (bool, error) {
+	err := s.scan(context.Background(), prefix, keyAfter(prefix), func(_, value []byte) (bool, error) {
 		d := decoder{b: value}
 		bd := &board{number: d.uint32(), sealing: newGate()}
-		if err := decodeJSON(d.rest(), &bd.Board); err != nil {
+		if err := decodeJSON(d.readRest(), &bd.Board); err != nil {
 			return false, err
 		}
 		c.byID[bd.ID], c.byNumber[bd.number] = bd, bd
@@ -69,11 +69,11 @@ func (s *Store) loadBoards() error {
 // board returns the board with an id, or nil.
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
-// live returns the stored board with b's id and time of creation. If this board was
-// deleted, live returns [leaderboard.ErrBoardNotFound], even if a new board has the id.
+// liveBoard returns the stored board with b's id and time of creation. If this board was
+// deleted, liveBoard returns [leaderboard.ErrBoardNotFound], even if a new board has the id.
 // While the caller holds a stripe (see [stripes]) or the board's sealing gate, no other
 // caller can delete the board.
-func (s *Store) live(b *leaderboard.Board) (*board, error) {
+func (s *Store) liveBoard(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
 		return nil, fmt.Errorf("pebble: board %q: %w", b.ID, leaderboard.ErrBoardNotFound)
@@ -203,35 +203,35 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 		unlock()
 		return unavailable("write", err)
 	}
-	return s.remove(ctx, batch, bd, boardPrefix(bd.number), known, func() {
+	return s.removeData(ctx, batch, bd, boardPrefix(bd.number), known, func() {
 		s.boards.Store(boards.without(bd))
 		unlock()
 	})
 }
 
-// remove commits batch together with the removal of all data of bd under prefix. It holds
-// all stripes until readers see the removal, so no concurrent Apply leaves rows behind.
-// It then calls visible, and after that done. If remove returns before the commit starts,
-// it calls done only.
-func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, visible, done func()) error {
+// removeData adds the removal of all data of bd with the prefix to the batch, and commits
+// the batch. It holds all stripes until readers see the removal, so no concurrent Apply
+// leaves rows behind. It then calls onVisible and onDone, in this order. If it returns
+// before the commit starts, it calls only onDone.
+func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, onVisible, onDone func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
-		done()
+		onDone()
 		return err
 	}
 	before := s.db.NewSnapshot()
 	defer before.Close()
-	if err := batch.DeleteRange(prefix, after(prefix), nil); err != nil {
+	if err := batch.DeleteRange(prefix, keyAfter(prefix), nil); err != nil {
 		unlock()
-		done()
+		onDone()
 		return unavailable("write", err)
 	}
 	err = s.commit(ctx, batch, func() {
 		s.orphanMu.Lock()
 		clear(s.orphans)
 		s.orphanMu.Unlock()
-		visible()
-		done()
+		onVisible()
+		onDone()
 		unlock()
 	})
 	if err != nil {
@@ -239,15 +239,15 @@ func (s *Store) remove(ctx context.Context, batch *pebble.Batch, bd *board, pref
 	}
 	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers
 	// ignore a note without a user row, and SetBan and Erase delete it. Therefore a
-	// failed sweep is harmless, and remove ignores its error.
-	_ = s.sweep(ctx, before, bd, prefix)
+	// failure of removeNotes is harmless, and removeData ignores it.
+	_ = s.removeNotes(ctx, before, bd, prefix)
 	return nil
 }
 
-// sweep removes the season notes of all users who have a row under prefix in snapshot.
-// The snapshot was taken before the removal of these rows. If a user has a new row since
-// then, sweep keeps the user's note.
-func (s *Store) sweep(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
+// removeNotes removes the season notes of all users who have a row with the prefix in the
+// snapshot. The snapshot was taken before the removal of these rows. If a user has a new
+// row since then, removeNotes keeps the user's note.
+func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (s *Store) sweep(ctx context.Context, snapshot pebble.Reader, bd *board, pr
 			return s.commit(ctx, batch, unlock)
 		}
 		rows := rowKey.kind(dataUser)
-		err := scan(ctx, snapshot, rows, after(rows), func(key, _ []byte) (bool, error) {
+		err := scan(ctx, snapshot, rows, keyAfter(rows), func(key, _ []byte) (bool, error) {
 			users = append(users, leaderboard.UserID(key[len(rows):]))
 			if len(users) < chunk {
 				return true, nil

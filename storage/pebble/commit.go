@@ -50,7 +50,7 @@ func stripeOf(user leaderboard.UserID) int {
 }
 
 // lockStripes locks the given stripes and returns a function that unlocks them.
-// numbers may be in any order and contain duplicates; lockStripes sorts it.
+// The numbers may be in any order and contain duplicates. lockStripes sorts the slice.
 func (s *Store) lockStripes(ctx context.Context, numbers []int) (unlock func(), err error) {
 	slices.Sort(numbers)
 	numbers = slices.Compact(numbers)
@@ -98,12 +98,12 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 // The write runs in a separate goroutine, because a failed write blocks its goroutine
 // forever (see guardFS).
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
-	return s.wait(ctx, s.start(b, applied))
+	return s.waitForCommit(ctx, s.startCommit(b, applied))
 }
 
-// start begins a commit and does not wait for its end. The caller passes the returned
-// channel to wait.
-func (s *Store) start(b *pebble.Batch, applied func()) <-chan error {
+// startCommit starts a commit and does not wait for its end. The caller passes the
+// returned channel to waitForCommit.
+func (s *Store) startCommit(b *pebble.Batch, applied func()) <-chan error {
 	done := make(chan error, 1)
 	s.commits.Add(1)
 	go func() {
@@ -113,7 +113,7 @@ func (s *Store) start(b *pebble.Batch, applied func()) <-chan error {
 	return done
 }
 
-func (s *Store) wait(ctx context.Context, done <-chan error) error {
+func (s *Store) waitForCommit(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
@@ -192,13 +192,13 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("pebble: %s: %w: %w", what, leaderboard.ErrUnavailable, err)
 }
 
-// quiet is the engine's logger. It discards messages, because stores do not log. On an
+// quietLogger is the engine's logger. It discards messages, because stores do not log. On an
 // error that the engine considers fatal, it makes the store fail and does not end the
 // process.
-type quiet struct{ fail func(error) error }
+type quietLogger struct{ fail func(error) error }
 
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (q quiet) Fatalf(format string, args ...any) {
+func (quietLogger) Infof(string, ...any)  {}
+func (quietLogger) Errorf(string, ...any) {}
+func (q quietLogger) Fatalf(format string, args ...any) {
 	_ = q.fail(fmt.Errorf(format, args...)) // the failing write returns this error
 }

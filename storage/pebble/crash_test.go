@@ -24,8 +24,9 @@ import (
 
 var crashSeed = flag.Uint64("crashseed", 0, "the `seed` of the crash test to repeat; 0 runs each test with several new seeds")
 
-// seeds runs test with n new seeds, or with the seed of -crashseed only.
-func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
+// runSeeds calls test with n new seeds. If -crashseed is set, it calls test only with that
+// seed.
+func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	first := *crashSeed
 	if first == 0 {
 		first = uint64(time.Now().UnixNano())
@@ -40,7 +41,7 @@ func seeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	}
 }
 
-// log records the results that a test sent to the store, and those that the store
+// A log records the results that a test sent to the store, and those that the store
 // acknowledged. A result is acknowledged if Apply returned no error for it.
 type log struct {
 	mu    sync.Mutex
@@ -62,7 +63,7 @@ func (l *log) send(results []leaderboard.MatchResult) {
 	l.last = results
 }
 
-// inFlight returns the batch that a writer sent last, whichever writer it was.
+// inFlight returns the batch that was sent last, by any of the writers.
 func (l *log) inFlight() []leaderboard.MatchResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,9 +89,10 @@ func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
 }
 
 // load applies random batches until Apply returns an error, and returns that error. Some
-// results are duplicates or corrections. writer is a part of the match ids, so no two
-// writers create the same match. load calls after whenever Apply succeeds.
-func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, after func()) error {
+// results are duplicates or corrections. The writer's number is a part of the match ids,
+// so no two writers create the same match. load calls onApplied after each Apply that
+// succeeds.
+func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, onApplied func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {
 		var batch []leaderboard.MatchResult
@@ -116,7 +118,7 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, af
 			return err
 		}
 		l.ack(batch, report.Outcomes)
-		after()
+		onApplied()
 	}
 }
 
@@ -145,7 +147,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 			}
 			n++
 			if !slices.ContainsFunc(l.sent[r.ResultKey], func(o leaderboard.MatchResult) bool { return o.Equal(&r) }) {
-				t.Fatalf("the store holds a result that was never sent: %+v", r)
+				t.Fatalf("the store holds the result %+v, which was never sent; want only sent results", r)
 			}
 		}
 		e, err := s.Entry(t.Context(), testSeason, user)
@@ -160,7 +162,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 // After a crash that loses unsynced data, the store still has every acknowledged result,
 // and every user's entry and ladder rows follow from the user's results.
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
-	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, 6, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		l := newLog()
 		s := mustOpen(t, "data", Options{FS: fs})
@@ -214,7 +216,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 // A seal that a crash interrupts leaves the previous final standings unchanged.
 func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 	const n = 3000
-	seeds(t, 3, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, 3, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		s := mustOpen(t, "data", Options{FS: fs})
 		b := testBoard()
@@ -285,7 +287,7 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 		}
 		key := makeSeasonRowKey(s.board("b").number, testSeason.Season)
 		rows := 0
-		if err := s.scan(t.Context(), key.kind(dataFinal), after(key.kind(dataFinal)), func(_, _ []byte) (bool, error) {
+		if err := s.scan(t.Context(), key.kind(dataFinal), keyAfter(key.kind(dataFinal)), func(_, _ []byte) (bool, error) {
 			rows++
 			return true, nil
 		}); err != nil {
@@ -302,7 +304,7 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 // that it acknowledged before. In some runs only one write fails, in others also every
 // later one.
 func TestFailedWriteStopsTheStore(t *testing.T) {
-	seeds(t, 40, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, 40, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
 		forever := rng.IntN(2) == 0
 		after := rng.IntN(60)

@@ -45,18 +45,18 @@ func (bd *board) slot(d leaderboard.Division) ([]byte, bool) {
 func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, from leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	bd := s.board(l.Board)
 	if bd == nil {
-		return none[leaderboard.Entry](ctx)
+		return emptySeq[leaderboard.Entry](ctx)
 	}
 	slot, ok := bd.slot(l.Division)
 	if !ok {
-		return none[leaderboard.Entry](ctx)
+		return emptySeq[leaderboard.Entry](ctx)
 	}
 	prefix := makeSeasonRowKey(bd.number, l.Season).ladder(slot)
 	lower := prefix
 	if from != "" {
 		lower = append(append(bytes.Clone(prefix), from...), 0)
 	}
-	return pages(ctx, s, lower, after(prefix), func(key, value []byte) (leaderboard.Entry, error) {
+	return pageRows(ctx, s, lower, keyAfter(prefix), func(key, value []byte) (leaderboard.Entry, error) {
 		return bd.decodeEntry(l.Season, slot, key[len(prefix):], value)
 	})
 }
@@ -67,11 +67,11 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, from leaderbo
 func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
-		return none[leaderboard.Entry](ctx)
+		return emptySeq[leaderboard.Entry](ctx)
 	}
 	prefix := makeSeasonRowKey(bd.number, seasonKey.Season).kind(dataLadder)
-	end := after(append(bytes.Clone(prefix), slotOverall))
-	return rows(ctx, s, prefix, end, func(key, value []byte) (leaderboard.Entry, bool, error) {
+	end := keyAfter(append(bytes.Clone(prefix), slotOverall))
+	return scanRows(ctx, s, prefix, end, func(key, value []byte) (leaderboard.Entry, bool, error) {
 		slot, sortKey := key[len(prefix):][:1], key[len(prefix)+1:]
 		e, err := bd.decodeEntry(seasonKey.Season, slot, sortKey, value)
 		return e, err == nil, err

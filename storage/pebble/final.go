@@ -10,8 +10,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// final reads the final standings of one ladder from a snapshot of the store.
-type final struct {
+// A finalLadder reads the final standings of one ladder from a snapshot of the store.
+type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
@@ -20,7 +20,7 @@ type final struct {
 }
 
 // openFinal opens the final standings of a ladder. The caller must close the snapshot.
-func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*final, error) {
+func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*finalLadder, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*final, er
 	if bd == nil {
 		return nil, notSealed(l.SeasonKey)
 	}
-	f := &final{bd: bd, snapshot: s.db.NewSnapshot(), rowKey: makeSeasonRowKey(bd.number, l.Season)}
+	f := &finalLadder{bd: bd, snapshot: s.db.NewSnapshot(), rowKey: makeSeasonRowKey(bd.number, l.Season)}
 	f.slot, _ = bd.slot(l.Division)
 	found, err := get(f.snapshot, f.rowKey.kind(dataSeal), func(b []byte) error { return decodeJSON(b, &f.sealRow) })
 	if err == nil && !found {
@@ -68,7 +68,7 @@ func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, positi
 	var out []leaderboard.Standing
 	prefix := f.rowKey.finalPlaces(f.Generation, f.slot)
 	from := f.rowKey.finalPlace(f.Generation, f.slot, max(position, 1))
-	err = scan(ctx, f.snapshot, from, after(prefix), func(key, value []byte) (bool, error) {
+	err = scan(ctx, f.snapshot, from, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		standing, err := f.bd.decodeStanding(int64(binary.BigEndian.Uint64(key[len(prefix):])), value)
 		out = append(out, standing)
 		return len(out) < n, err
@@ -110,9 +110,10 @@ func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user le
 	return standing, nil
 }
 
-// eraseFinal adds to batch the removal of a user's final standings in a season, from
-// every generation. The other standings keep their ranks. If a seal is in progress,
-// eraseFinal skips the generation that the seal writes; endSeal removes the user from it.
+// eraseFinal adds to the batch the removal of a user's final standings in a season. It
+// removes them from every generation. The other standings keep their ranks. If a seal is
+// in progress, eraseFinal skips the generation that the seal writes; endSeal removes the
+// user from it.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 	var inProgress uint32 // the generation of the seal in progress; 0 if there is none
@@ -128,9 +129,9 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 		from := next
 		next = nil
 		var generation uint32
-		if err := s.scan(ctx, from, after(prefix), func(key, _ []byte) (bool, error) {
+		if err := s.scan(ctx, from, keyAfter(prefix), func(key, _ []byte) (bool, error) {
 			generation = binary.BigEndian.Uint32(key[len(prefix):])
-			next = st.rowKey.final(generation + 1)
+			next = st.rowKey.finalGeneration(generation + 1)
 			return false, nil
 		}); err != nil {
 			return err
@@ -145,13 +146,13 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 	return nil
 }
 
-// eraseGeneration adds to batch the removal of a user's final standings in one
-// generation. It also adds the reduced number of standings of each of the user's ladders.
-// One batch may reduce the same number several times, so counts keeps the latest value by
-// row key.
+// eraseGeneration removes a user's final standings from one generation. For each of the
+// user's ladders it also reduces the number of standings by one. It adds these writes to
+// the batch. One batch may reduce the same number several times, so the map counts keeps
+// the latest value by row key.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
-	return s.scan(ctx, prefix, after(prefix), func(key, value []byte) (bool, error) {
+	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		slot := key[len(prefix):]
 		position, err := decodeUvarint(value)
 		if err != nil {

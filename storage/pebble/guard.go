@@ -35,10 +35,10 @@ func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
 	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail, syncSeconds: newSyncSeconds()}
 }
 
-// hide sets the permissions of a new file: only its owner may read and write it. It
+// restrict sets the permissions of a new file: only its owner may read and write it. It
 // ignores errors, because some file systems have no permissions, and only the owner may
 // read the directory anyway.
-func (g *guardFS) hide(name string) {
+func (g *guardFS) restrict(name string) {
 	if g.disk {
 		_ = os.Chmod(name, 0o600)
 	}
@@ -49,7 +49,7 @@ func (g *guardFS) MkdirAll(dir string, _ os.FileMode) error { return g.FS.MkdirA
 func (g *guardFS) Lock(name string) (io.Closer, error) {
 	lock, err := g.FS.Lock(name)
 	if err == nil {
-		g.hide(name)
+		g.restrict(name)
 	}
 	return lock, err
 }
@@ -57,13 +57,13 @@ func (g *guardFS) Lock(name string) (io.Closer, error) {
 func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := g.FS.OpenReadWrite(name, category, opts...)
 	if err == nil {
-		g.hide(name)
+		g.restrict(name)
 	}
 	return f, err
 }
 
-// check returns err if err is nil, if the write was outside the store's directory, or
-// if the store is being opened. Otherwise it makes the store fail and never returns.
+// check returns nil if err is nil. It returns err if the write was outside the store's
+// directory, or if Open still runs. Otherwise it makes the store fail and never returns.
 func (g *guardFS) check(inDir bool, err error) error {
 	if err == nil || !inDir || !g.armed.Load() {
 		return err
@@ -84,7 +84,7 @@ func (g *guardFS) file(f vfs.File, name string, inDir bool, err error) (vfs.File
 func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.Create(name, category)
 	if err == nil {
-		g.hide(name)
+		g.restrict(name)
 	}
 	return g.file(f, name, g.holds(name), err)
 }
@@ -92,7 +92,7 @@ func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.ReuseForWrite(oldname, newname, category)
 	if err == nil {
-		g.hide(newname) // a file of an older version may be readable by everybody
+		g.restrict(newname) // a file of an older version may be readable by everybody
 	}
 	return g.file(f, newname, g.holds(newname), err)
 }

@@ -149,18 +149,18 @@ func (k seasonRowKey) record(user leaderboard.UserID, match leaderboard.MatchID)
 // ladder returns the prefix of the rows in a slot.
 func (k seasonRowKey) ladder(slot []byte) []byte { return append(k.kind(dataLadder), slot...) }
 
-// final returns the prefix of a generation of final standings.
-func (k seasonRowKey) final(generation uint32) []byte {
+// finalGeneration returns the prefix of a generation of final standings.
+func (k seasonRowKey) finalGeneration(generation uint32) []byte {
 	return binary.BigEndian.AppendUint32(k.kind(dataFinal), generation)
 }
 
 func (k seasonRowKey) finalCount(generation uint32, slot []byte) []byte {
-	return append(append(k.final(generation), finalCount), slot...)
+	return append(append(k.finalGeneration(generation), finalCount), slot...)
 }
 
 // finalPlaces returns the prefix of a ladder's final standings by position.
 func (k seasonRowKey) finalPlaces(generation uint32, slot []byte) []byte {
-	return append(append(k.final(generation), finalByPlace), slot...)
+	return append(append(k.finalGeneration(generation), finalByPlace), slot...)
 }
 
 func (k seasonRowKey) finalPlace(generation uint32, slot []byte, position int64) []byte {
@@ -169,7 +169,7 @@ func (k seasonRowKey) finalPlace(generation uint32, slot []byte, position int64)
 
 // finalUser returns the prefix of a user's final standings by slot.
 func (k seasonRowKey) finalUser(generation uint32, user leaderboard.UserID) []byte {
-	return appendString(append(k.final(generation), finalByUser), user)
+	return appendString(append(k.finalGeneration(generation), finalByUser), user)
 }
 
 func divisionSlot(attribute int, value string) []byte {
@@ -186,8 +186,8 @@ func cutSlot(b []byte) (slot, rest []byte, ok bool) {
 	return b[:len(b)-len(d.b)], d.b, !d.bad
 }
 
-// after returns the least key that is greater than every key with the prefix.
-func after(prefix []byte) []byte {
+// keyAfter returns the least key that is greater than every key with the prefix.
+func keyAfter(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {
 		if end[i]++; end[i] != 0 {

@@ -23,7 +23,7 @@ func newSyncSeconds() prometheus.Histogram {
 	})
 }
 
-// gauge is a metric that is read from the store when it is collected.
+// A gauge is a metric. The collector reads its value from the engine's metrics.
 type gauge struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -80,7 +80,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(d, kind, value)
 	}
 	c.store.fs.syncSeconds.Collect(metrics)
-	if u, err := c.store.fs.GetDiskUsage(c.dir); err == nil { // a file system in memory has none
+	if u, err := c.store.fs.GetDiskUsage(c.dir); err == nil { // a file system in memory returns an error
 		send(c.free, prometheus.GaugeValue, float64(u.AvailBytes))
 		send(c.size, prometheus.GaugeValue, float64(u.TotalBytes))
 	}
@@ -95,7 +95,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// timeSync calls sync, and measures it if the file is a log.
+// timeSync calls sync. If the file is a log, it also measures the time of this call.
 func (f *guardFile) timeSync(sync func() error) error {
 	if !f.log {
 		return sync()

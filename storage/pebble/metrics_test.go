@@ -41,7 +41,7 @@ func TestMetricsOfAStoreOnDisk(t *testing.T) {
 	}
 	got := values(t, reg)
 	if got["leaderboard_embedded_sync_seconds"] <= before {
-		t.Errorf("a durable write was not measured: %v syncs before it, %v after it", before, got["leaderboard_embedded_sync_seconds"])
+		t.Errorf("the metric counts %v syncs before a durable write and %v after it, want more after it", before, got["leaderboard_embedded_sync_seconds"])
 	}
 	for _, name := range []string{"memtable_bytes", "disk_used_bytes", "disk_free_bytes", "disk_size_bytes"} {
 		if got["leaderboard_embedded_"+name] <= 0 {
@@ -49,11 +49,11 @@ func TestMetricsOfAStoreOnDisk(t *testing.T) {
 		}
 	}
 	if free, size := got["leaderboard_embedded_disk_free_bytes"], got["leaderboard_embedded_disk_size_bytes"]; free > size {
-		t.Errorf("%v of %v bytes are free", free, size)
+		t.Errorf("%v bytes are free, want at most the size of %v bytes", free, size)
 	}
 	for _, name := range []string{"failed", "flushes_total", "compactions_total", "compaction_seconds_total", "compaction_debt_bytes", "read_amplification"} {
 		if v, ok := got["leaderboard_embedded_"+name]; !ok || name == "failed" && v != 0 {
-			t.Errorf("%s is %v (present: %v)", name, v, ok)
+			t.Errorf("%s is %v (exported: %v), want an exported metric, and 0 for failed", name, v, ok)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestMetricsOfAFailedStore(t *testing.T) {
 	}
 	toggle.On()
 	if err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "b"}); !errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Fatalf("CreateBoard returned %v on a broken disk", err)
+		t.Fatalf("CreateBoard on a broken disk: error %v, want ErrUnavailable", err)
 	}
 	if got := values(t, reg)["leaderboard_embedded_failed"]; got != 1 {
 		t.Errorf("leaderboard_embedded_failed is %v after a failed write, want 1", got)

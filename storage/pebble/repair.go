@@ -17,7 +17,7 @@ import (
 func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
-		return none[leaderboard.OrphanRow](ctx)
+		return emptySeq[leaderboard.OrphanRow](ctx)
 	}
 	return func(yield func(leaderboard.OrphanRow, error) bool) {
 		s.orphanMu.Lock()
@@ -85,7 +85,7 @@ func (s *Store) findOrphanRows(ctx context.Context, bd *board, season leaderboar
 	moment := s.db.NewSnapshot()
 	defer moment.Close()
 	prefix := rowKey.kind(dataLadder)
-	err := scan(ctx, moment, prefix, after(prefix), func(key, value []byte) (bool, error) {
+	err := scan(ctx, moment, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		_, sortKey, ok := cutSlot(key[len(prefix):])
 		_, _, user, err := leaderboard.SortKey(sortKey).Split(bd.RankKeyBytes())
 		if !ok || err != nil {
@@ -120,7 +120,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	bd, err := s.live(b)
+	bd, err := s.liveBoard(b)
 	if err != nil {
 		unlock()
 		return leaderboard.Change{}, err
@@ -147,7 +147,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return change, nil
 }
 
-// recount adds to batch the rows that repair a user's entry. If the entry is
+// recount adds to the batch the writes that repair a user's entry. If the entry is
 // correct, it adds nothing.
 func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	orphanRows, err := s.orphanRowsOf(ctx, bd, season, user)
@@ -175,7 +175,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	// it may be missing.
 	prefix := st.rowKey.records(user)
 	var hasRecords bool
-	if err := s.scan(ctx, prefix, after(prefix), func(_, _ []byte) (bool, error) {
+	if err := s.scan(ctx, prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) {
 		hasRecords = true
 		return false, nil
 	}); err != nil {
@@ -228,11 +228,11 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	change := leaderboard.Change{Before: st.before, After: st.after}
 	if !hasRecords { // the user has no data in this season, so remove all rows
 		err = errors.Join(batch.Delete(st.rowKey.user(user), nil), batch.Delete(seasonsKey(user, bd.number, season), nil))
-		return change, errors.Join(err, move(batch, append(placed, orphanRows...), nil))
+		return change, errors.Join(err, replaceRows(batch, append(placed, orphanRows...), nil))
 	}
 	placed = append(placed, orphanRows...)
 	err = batch.Set(seasonsKey(user, bd.number, season), nil, nil)
 	row, rowErr := st.row.append(nil)
 	return change, errors.Join(err, rowErr, batch.Set(st.rowKey.user(user), row, nil),
-		move(batch, placed, bd.placements(st.rowKey, &st.after)))
+		replaceRows(batch, placed, bd.placements(st.rowKey, &st.after)))
 }

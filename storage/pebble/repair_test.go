@@ -205,7 +205,7 @@ func TestRecountRepairs(t *testing.T) {
 			}
 			again, err := s.Recount(t.Context(), testBoard(), "all", "u")
 			if err != nil || again.Before.Version != again.After.Version {
-				t.Errorf("a second Recount changed the entry: %+v, error %v", again, err)
+				t.Errorf("a second Recount returned the change %+v, error %v; want no change", again, err)
 			}
 		})
 	}

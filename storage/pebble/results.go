@@ -36,7 +36,7 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
-		return none[leaderboard.MatchResult](ctx)
+		return emptySeq[leaderboard.MatchResult](ctx)
 	}
 	return s.results(ctx, bd, seasonKey.Season, user)
 }
@@ -44,7 +44,7 @@ func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, us
 func (s *Store) results(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	prefix := makeSeasonRowKey(bd.number, season).records(user)
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: bd.ID, Season: season}, User: user}
-	return rows(ctx, s, prefix, after(prefix), func(k, value []byte) (leaderboard.MatchResult, bool, error) {
+	return scanRows(ctx, s, prefix, keyAfter(prefix), func(k, value []byte) (leaderboard.MatchResult, bool, error) {
 		key.Match = leaderboard.MatchID(k[len(prefix):])
 		rec, err := decodeRecord(key, value)
 		if err != nil || rec.Result == nil {
@@ -58,10 +58,10 @@ func (s *Store) results(ctx context.Context, bd *board, season leaderboard.Seaso
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
-		return none[leaderboard.UserID](ctx)
+		return emptySeq[leaderboard.UserID](ctx)
 	}
 	prefix := makeSeasonRowKey(bd.number, seasonKey.Season).kind(dataUser)
-	return pages(ctx, s, prefix, after(prefix), func(key, _ []byte) (leaderboard.UserID, error) {
+	return pageRows(ctx, s, prefix, keyAfter(prefix), func(key, _ []byte) (leaderboard.UserID, error) {
 		return leaderboard.UserID(key[len(prefix):]), nil
 	})
 }
@@ -96,7 +96,7 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 	}
 	rowKey := makeSeasonRowKey(bd.number, seasonKey.Season)
 	prefix := rowKey.kind(dataRecord)
-	for lower, end := prefix, after(prefix); ; {
+	for lower, end := prefix, keyAfter(prefix); ; {
 		var user leaderboard.UserID
 		err := s.scan(ctx, lower, end, func(k, _ []byte) (bool, error) {
 			d := decoder{b: k[len(prefix):]}
@@ -115,13 +115,13 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 		if !registered && !yield(leaderboard.EntryKey{SeasonKey: seasonKey, User: user}, nil) {
 			return true, nil
 		}
-		lower = after(rowKey.records(user))
+		lower = keyAfter(rowKey.records(user))
 	}
 }
 
-// none returns an empty sequence. If ctx is done, the sequence yields only the error of
+// emptySeq returns an empty sequence. If ctx is done, the sequence yields only the error of
 // ctx.
-func none[T any](ctx context.Context) iter.Seq2[T, error] {
+func emptySeq[T any](ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := ctx.Err(); err != nil {
 			var zero T

@@ -12,7 +12,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decoder reads the fields of a row. If a read fails, the decoder sets bad, and every
+// A decoder reads the fields of a row. If a read fails, it sets the field bad, and every
 // later read returns a zero value.
 type decoder struct {
 	b   []byte
@@ -67,11 +67,11 @@ func (d *decoder) bytes() []byte { return d.next(d.uvarint()) }
 
 func (d *decoder) string() string { return string(d.bytes()) }
 
-// rest reads the remaining bytes.
-func (d *decoder) rest() []byte { return d.next(uint64(len(d.b))) }
+// readRest reads the remaining bytes.
+func (d *decoder) readRest() []byte { return d.next(uint64(len(d.b))) }
 
-// end returns an error if a read failed or bytes remain.
-func (d *decoder) end(what string) error {
+// checkEnd returns an error if a read failed or bytes remain.
+func (d *decoder) checkEnd(what string) error {
 	if d.bad || len(d.b) > 0 {
 		return errFormat(what)
 	}
@@ -123,7 +123,7 @@ func (r *userRow) decode(b []byte) error {
 	if flags&flagErased != 0 {
 		out.erasedAt = d.time()
 	}
-	err := out.tally.UnmarshalBinary(d.rest())
+	err := out.tally.UnmarshalBinary(d.readRest())
 	if d.bad || format != rowFormat || flags&^(flagHidden|flagErased) != 0 || err != nil {
 		return errors.Join(errFormat("user row"), err)
 	}
@@ -131,7 +131,7 @@ func (r *userRow) decode(b []byte) error {
 	return nil
 }
 
-// erasure contains the data that the store keeps of an erased user.
+// An erasure contains the data that the store keeps of an erased user.
 type erasure struct {
 	at      time.Time
 	version uint64 // the version from which new entries of the user continue
@@ -148,7 +148,7 @@ func (e *erasure) decode(b []byte) error {
 	if format != rowFormat {
 		d.bad = true
 	}
-	if err := d.end("erasure"); err != nil {
+	if err := d.checkEnd("erasure"); err != nil {
 		return err
 	}
 	*e = out
@@ -204,7 +204,7 @@ func decodeRecord(key leaderboard.ResultKey, b []byte) (leaderboard.Record, erro
 		f.ReceivedAt = d.time()
 		r.Refusals = append(r.Refusals, f)
 	}
-	if err := d.end("record"); err != nil {
+	if err := d.checkEnd("record"); err != nil {
 		return leaderboard.Record{}, err
 	}
 	return r, nil
@@ -272,7 +272,7 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 		}
 		e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: bd.Divisions[i], Value: v})
 	}
-	if err := d.end("ladder row"); err != nil {
+	if err := d.checkEnd("ladder row"); err != nil {
 		return leaderboard.Entry{}, err
 	}
 	return e, nil
@@ -294,7 +294,7 @@ func (bd *board) decodeStanding(position int64, b []byte) (leaderboard.Standing,
 	s := leaderboard.Standing{Ranks: leaderboard.Ranks{
 		Competition: int64(d.uvarint()), Dense: int64(d.uvarint()), Ordinal: position}}
 	var err error
-	s.Key, s.AchievedAt, s.User, err = leaderboard.SortKey(d.rest()).Split(bd.RankKeyBytes())
+	s.Key, s.AchievedAt, s.User, err = leaderboard.SortKey(d.readRest()).Split(bd.RankKeyBytes())
 	if d.bad || err != nil {
 		return leaderboard.Standing{}, errors.Join(errFormat("final standing"), err)
 	}
@@ -304,5 +304,5 @@ func (bd *board) decodeStanding(position int64, b []byte) (leaderboard.Standing,
 func decodeUvarint(b []byte) (uint64, error) {
 	d := decoder{b: b}
 	v := d.uvarint()
-	return v, d.end("number")
+	return v, d.checkEnd("number")
 }

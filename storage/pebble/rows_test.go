@@ -150,29 +150,29 @@ func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	for _, x := range ids {
 		for _, y := range ids {
 			if x != y && bytes.HasPrefix(rowKey.records(y), rowKey.records(x)) {
-				t.Errorf("the keys of the records of %q start with the prefix of the records of %q", y, x)
+				t.Errorf("the keys of the records of %q start with the prefix of the records of %q, want another prefix", y, x)
 			}
 			if x != y && bytes.HasPrefix(seasonsPrefix(y), seasonsPrefix(x)) {
-				t.Errorf("the keys of the seasons of user %q start with the prefix of the seasons of user %q", y, x)
+				t.Errorf("the keys of the seasons of user %q start with the prefix of the seasons of user %q, want another prefix", y, x)
 			}
 			sx, sy := divisionSlot(0, string(x)), divisionSlot(0, string(y))
 			if x != y && bytes.HasPrefix(rowKey.ladder(sy), rowKey.ladder(sx)) {
-				t.Errorf("the keys of the ladder of %q start with the prefix of the ladder of %q", y, x)
+				t.Errorf("the keys of the ladder of %q start with the prefix of the ladder of %q, want another prefix", y, x)
 			}
 		}
 	}
 	if bytes.HasPrefix(makeSeasonRowKey(1, "s10"), makeSeasonRowKey(1, "s1")) {
-		t.Error("the keys of season s10 start with the prefix of season s1")
+		t.Error("the keys of season s10 start with the prefix of season s1, want another prefix")
 	}
 	for _, tt := range []struct{ prefix, want []byte }{
 		{[]byte{1}, []byte{2}}, {[]byte{1, 0xff}, []byte{2}}, {[]byte{1, 2, 0xff, 0xff}, []byte{1, 3}},
 	} {
-		if got := after(tt.prefix); !bytes.Equal(got, tt.want) {
-			t.Errorf("after(%x) = %x, want %x", tt.prefix, got, tt.want)
+		if got := keyAfter(tt.prefix); !bytes.Equal(got, tt.want) {
+			t.Errorf("keyAfter(%x) = %x, want %x", tt.prefix, got, tt.want)
 		}
 	}
 	if x, y := rowKey.finalPlace(1, []byte{slotOverall}, 255), rowKey.finalPlace(1, []byte{slotOverall}, 256); bytes.Compare(x, y) >= 0 {
-		t.Errorf("the key of position 255, %x, does not sort before the key of position 256, %x", x, y)
+		t.Errorf("the key of position 255 is %x and the key of position 256 is %x, want the key of 255 to sort first", x, y)
 	}
 	if _, _, ok := cutSlot([]byte{slotDivision, 0, 5, 'a'}); ok {
 		t.Error("cutSlot of a slot that states 5 bytes but has 1 returns true, want false")

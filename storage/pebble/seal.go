@@ -28,7 +28,7 @@ func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
 	return leaderboard.SeasonRecord{SeasonKey: s, SealedAt: r.SealedAt, Amendments: r.Amendments}
 }
 
-// seal is a seal in progress.
+// A seal is a seal in progress.
 type seal struct {
 	generation uint32
 	erased     []leaderboard.UserID // the users who were erased after the seal started
@@ -62,7 +62,7 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
 		return leaderboard.SeasonRecord{}, fmt.Errorf("seal of season %q of board %q: %w", season, b.ID, err)
 	}
-	bd, err := s.live(b)
+	bd, err := s.liveBoard(b)
 	if err != nil {
 		return fail(err)
 	}
@@ -70,7 +70,7 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return fail(err)
 	}
 	defer bd.sealing.unlock()
-	if bd, err = s.live(b); err != nil { // another caller deleted the board before this one got the gate
+	if bd, err = s.liveBoard(b); err != nil { // another caller deleted the board before this one got the gate
 		return fail(err)
 	}
 	rowKey := makeSeasonRowKey(bd.number, season)
@@ -127,8 +127,8 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return s.db.NewSnapshot(), nil
 }
 
-// endSeal stores row, so that readers use its generation. In the same batch, it removes
-// from this generation the users who were erased after the seal started.
+// endSeal stores the seal's row, so that readers use the new generation. In the same batch,
+// it removes from this generation the users who were erased after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		}
 	}
 	if err == nil {
-		err = batch.DeleteRange(rowKey.final(0), rowKey.final(row.Generation), nil)
+		err = batch.DeleteRange(rowKey.finalGeneration(0), rowKey.finalGeneration(row.Generation), nil)
 	}
 	if err == nil {
 		err = setJSON(batch, rowKey.kind(dataSeal), row)
@@ -165,7 +165,7 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 // abandonSeal ends a failed seal and removes the rows of its generation.
 func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, generation uint32) {
 	batch := s.db.NewBatch()
-	if batch.DeleteRange(rowKey.final(generation), after(rowKey.kind(dataFinal)), nil) == nil {
+	if batch.DeleteRange(rowKey.finalGeneration(generation), keyAfter(rowKey.kind(dataFinal)), nil) == nil {
 		// If the commit fails, the rows remain until the next seal removes them.
 		_ = s.commit(context.Background(), batch, func() {})
 	}
@@ -182,7 +182,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	rowKey := makeSeasonRowKey(bd.number, season)
 	batch := s.db.NewBatch()
 	// A seal that a crash interrupted may have left rows of this generation.
-	if err := batch.DeleteRange(rowKey.final(generation), after(rowKey.kind(dataFinal)), nil); err != nil {
+	if err := batch.DeleteRange(rowKey.finalGeneration(generation), keyAfter(rowKey.kind(dataFinal)), nil); err != nil {
 		return err
 	}
 	write := func(key, value []byte) error {
@@ -197,7 +197,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 
 	ladders := rowKey.kind(dataLadder)
 	it, err := snapshot.NewIter(&pebble.IterOptions{
-		LowerBound: append(bytes.Clone(ladders), slotOverall), UpperBound: after(ladders)})
+		LowerBound: append(bytes.Clone(ladders), slotOverall), UpperBound: keyAfter(ladders)})
 	if err != nil {
 		return unavailable("read", err)
 	}
@@ -232,7 +232,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 }
 
 // ladderRows yields the entries in a slot. It starts at the current row of the iterator.
-// At its end, the iterator is at the first row after the slot.
+// When the sequence ends, the iterator is at the first row after the slot.
 func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		prefix := append(bytes.Clone(ladders), slot...)

@@ -12,10 +12,10 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// seasonsUnder returns the seasons that have rows under prefix, ordered by id. prefix is
-// the prefix of a board or of one season.
+// seasonsUnder returns the seasons that have rows with the prefix, ordered by id. The
+// prefix is that of a board's keys or of one season's keys.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
-	end := after(prefix)
+	end := keyAfter(prefix)
 	for next := prefix; next != nil; {
 		from := next
 		next = nil
@@ -25,7 +25,7 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 				return false, errFormat("key of a season")
 			}
 			seasons = append(seasons, season)
-			next = after(makeSeasonRowKey(number, season))
+			next = keyAfter(makeSeasonRowKey(number, season))
 			return false, nil
 		}); err != nil {
 			return nil, err
@@ -89,13 +89,13 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	if err != nil {
 		return unavailable("write", err)
 	}
-	return s.remove(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), known, func() {})
+	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), known, func() {})
 }
 
-// setDeleted adds the write of the time of a deletion to batch. If at is zero, or if the
-// stored time is not earlier than at, it adds nothing. The caller must call known as soon
-// as readers see batch.
-func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (known func(), err error) {
+// setDeleted adds the write of the time of a deletion to the batch. If this time is zero,
+// or if it is not later than the stored time, setDeleted adds nothing. The caller must call
+// the returned function as soon as readers see the batch.
+func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (onVisible func(), err error) {
 	at = leaderboard.Truncate(at)
 	if at.UnixMicro() <= 0 || !at.After(s.deletionOf(seasonKey)) {
 		return func() {}, nil
@@ -122,10 +122,10 @@ func (s *Store) deletedAt(seasonKey leaderboard.SeasonKey) time.Time {
 
 func (s *Store) loadDeletions() error {
 	prefix := []byte{kindDeleted}
-	return s.scan(context.Background(), prefix, after(prefix), func(key, value []byte) (bool, error) {
+	return s.scan(context.Background(), prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		d := decoder{b: key[1:]}
 		board := leaderboard.BoardID(d.string())
-		season := leaderboard.SeasonID(d.rest())
+		season := leaderboard.SeasonID(d.readRest())
 		if d.bad || len(value) != 8 {
 			return false, errFormat("deletion")
 		}

@@ -40,7 +40,8 @@ type Options struct {
 	FS vfs.FS
 	// CacheBytes bounds the memory for cached blocks. The default is 64 MiB.
 	CacheBytes int64
-	// Registerer receives the metrics of the store. If it is nil, there are none.
+	// Registerer receives the metrics of the store. If it is nil, the store has no
+	// metrics.
 	Registerer prometheus.Registerer
 
 	readOnly bool // the store writes nothing, and Open does not create a missing store
@@ -129,7 +130,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 		FS:                          guard,
 		ReadOnly:                    opts.readOnly,
 		Cache:                       cache,
-		Logger:                      quiet{s.fail},
+		Logger:                      quietLogger{s.fail},
 		FormatMajorVersion:          pebble.FormatTableFormatV6,
 		MemTableSize:                memTableBytes,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
@@ -261,7 +262,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 }
 
 // get calls decode with the value of a key and reports whether the key exists.
-// decode must not keep its argument.
+// The function decode must not keep its argument.
 func (s *Store) get(key []byte, decode func([]byte) error) (found bool, err error) {
 	return get(s.db, key, decode)
 }
@@ -340,9 +341,9 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	return nil
 }
 
-// rows yields the decoded rows in [lower, upper), from one consistent state of the store.
-// If decode returns ok as false, rows skips the row.
-func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
+// scanRows yields the decoded rows in [lower, upper), from one consistent state of the
+// store. If decode returns ok as false, scanRows skips the row.
+func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false
 		err := s.scan(ctx, lower, upper, func(key, value []byte) (bool, error) {
@@ -360,17 +361,17 @@ func rows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func
 	}
 }
 
-// firstPage and lastPage are the numbers of rows in the first and the largest page of
-// [pages].
-const firstPage, lastPage = 32, 1024
+// firstPage and largestPage are the numbers of rows in the first and the largest page of
+// [pageRows].
+const firstPage, largestPage = 32, 1024
 
-// pages yields the decoded rows in [lower, upper). It reads a page of rows, yields them,
-// and then reads the next page from the state that the store has at that time. So, unlike
-// rows, it keeps no iterator open while the caller works.
-func pages[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
+// pageRows yields the decoded rows in [lower, upper). It reads a page of rows, yields them,
+// and then reads the next page from the state that the store has at that time.
+// Unlike scanRows, it therefore keeps no iterator open while the caller works.
+func pageRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var page []T
-		for size := firstPage; ; size = min(4*size, lastPage) {
+		for size := firstPage; ; size = min(4*size, largestPage) {
 			page = page[:0]
 			err := s.scan(ctx, lower, upper, func(key, value []byte) (bool, error) {
 				row, err := decode(key, value)

@@ -80,7 +80,7 @@ func TestOpen(t *testing.T) {
 	})
 	t.Run("another program's database is rejected", func(t *testing.T) {
 		fs := vfs.NewMem()
-		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: quiet{func(err error) error { return err }}})
+		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: quietLogger{func(err error) error { return err }}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestSampleGivesStoredAnswers(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// checkSample compares the answers of a store that holds the sample, and closes it.
+// checkSample compares the answers of a store that holds the sample, and closes the store.
 func checkSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	storagetest.CheckSample(t, store, want)

@@ -23,7 +23,7 @@ func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, dangling [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)
-	err = s.scan(ctx, prefix, after(prefix), func(key, _ []byte) (bool, error) {
+	err = s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {
 		number, season, rest, ok := parseSeasonKey(key[len(prefix):])
 		if !ok || len(rest) > 0 {
 			return false, errFormat("season note of a user")
@@ -104,11 +104,11 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 	}
 	var changes []leaderboard.Change
 	for _, st := range states {
-		if err := move(batch, st.bd.placements(st.rowKey, &st.before), nil); err != nil {
+		if err := replaceRows(batch, st.bd.placements(st.rowKey, &st.before), nil); err != nil {
 			return nil, err
 		}
 		records := st.rowKey.records(user)
-		if err := batch.DeleteRange(records, after(records), nil); err != nil {
+		if err := batch.DeleteRange(records, keyAfter(records), nil); err != nil {
 			return nil, err
 		}
 		if err := batch.Delete(st.rowKey.user(user), nil); err != nil {
@@ -122,7 +122,7 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
 	}
 	seasonKeys := seasonsPrefix(user)
-	if err := batch.DeleteRange(seasonKeys, after(seasonKeys), nil); err != nil {
+	if err := batch.DeleteRange(seasonKeys, keyAfter(seasonKeys), nil); err != nil {
 		return nil, err
 	}
 	if err := s.eraseBans(batch, user); err != nil {

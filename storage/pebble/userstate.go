@@ -60,7 +60,7 @@ func (s *Store) newUserRow(board leaderboard.BoardID, user leaderboard.UserID) (
 		row.erasedAt, row.version = e.at, e.version
 	}
 	bans, err := s.bansOf(user)
-	row.hidden = hides(bans, board)
+	row.hidden = isHidden(bans, board)
 	return row, err
 }
 
@@ -150,7 +150,7 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 }
 
 // finish computes the entry after all merges. It returns the change of the entry, and a
-// function that adds the changed rows to batch.
+// function that adds the changed rows to the batch.
 func (st *userState) finish(ctx context.Context, batch *pebble.Batch) (leaderboard.Change, func() error, error) {
 	if st.stale {
 		if err := st.recount(ctx); err != nil {
@@ -184,7 +184,7 @@ func (st *userState) write(batch *pebble.Batch) error {
 	return nil
 }
 
-// writeEntry adds to batch the write of the user row. It also replaces the ladder rows of
+// writeEntry adds the write of the user row to the batch. It also replaces the ladder rows of
 // st.before by those of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
@@ -194,21 +194,21 @@ func (st *userState) writeEntry(batch *pebble.Batch) error {
 	if err := batch.Set(st.rowKey.user(st.user), row, nil); err != nil {
 		return err
 	}
-	return move(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))
+	return replaceRows(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))
 }
 
-// move adds to batch the removal of each row in from whose key is not in to, and
-// the write of each row in to.
-func move(batch *pebble.Batch, from, to []placement) error {
-	for _, old := range from {
-		if slices.ContainsFunc(to, func(p placement) bool { return string(p.key) == string(old.key) }) {
+// replaceRows replaces old rows by new ones. It adds to the batch the write of each new
+// row. It also adds the removal of each old row, unless a new row has the same key.
+func replaceRows(batch *pebble.Batch, oldRows, newRows []placement) error {
+	for _, old := range oldRows {
+		if slices.ContainsFunc(newRows, func(p placement) bool { return string(p.key) == string(old.key) }) {
 			continue
 		}
 		if err := batch.Delete(old.key, nil); err != nil {
 			return err
 		}
 	}
-	for _, p := range to {
+	for _, p := range newRows {
 		if err := batch.Set(p.key, p.value, nil); err != nil {
 			return err
 		}
