@@ -48,7 +48,7 @@ go -C test/page test -count=1 -shuffle=on ./... # builds the service itself, so 
 # their folder in LEADERBOARD_DATASETS.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # make slow runs the skipped tests, which take as long as all others together.
-go run ./test/cluster/cmd run -- go test -race -shuffle=on -timeout 30m \
+go run ./test/cluster/cmd run -quick -- go test -race -shuffle=on -timeout 30m \
   -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestModelOf' \
   $(go list ./... | grep -v -e /test/faults -e /internal/repotest)
 # The race detector would slow these tests down six times. The first package has no

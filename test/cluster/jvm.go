@@ -9,15 +9,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // jvm runs the Java programs of one kind of server.
 type jvm struct {
-	java    string // the program
-	lib     string // the folder of jars
-	archive string // the path of the archive of loaded classes; the file may not exist yet
-	train   bool   // write the archive at exit instead of using it
+	java    string   // the program
+	lib     string   // the folder of jars
+	archive string   // the path of the archive of loaded classes; the file may not exist yet
+	quick   []string // flags of Java for CassandraConfig.Quick and KafkaConfig.Quick
+	train   bool     // write the archive at exit instead of using it
 }
+
+// quickJava makes Java compile with its quick compiler only.
+const quickJava = "-XX:TieredStopAtLevel=1"
 
 // newJVM finds Java and the jars of kind. It fetches missing jars.
 func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, error) {
@@ -35,7 +40,7 @@ func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, 
 
 // command returns the command for a main class and its arguments.
 func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
-	all := append([]string{}, flags...)
+	all := slices.Concat(flags, j.quick)
 	if j.train {
 		all = append(all, "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-XX:ArchiveClassesAtExit="+j.archive)
 	} else if _, err := os.Stat(j.archive); err == nil {

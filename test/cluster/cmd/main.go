@@ -73,6 +73,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
 	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that records the servers of up, so that down finds them")
 	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts no Redis Cluster")
+	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; not for benchmarks, nor to kill servers")
 	detach := flags.Bool("d", false, "run in the background (up only)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -96,7 +97,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 type servers struct {
 	cassandra, kafka    int
 	redis, redisCluster bool
-	secure              bool
+	secure, quick       bool
 	state               string
 }
 
@@ -115,12 +116,12 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 	var parts []part
 	if s.cassandra > 0 {
 		parts = append(parts, part{cluster.EnvCassandra, func(ctx context.Context) (*cluster.Cluster, error) {
-			return cluster.StartCassandra(ctx, cluster.CassandraConfig{DataCenters: cluster.OneDC(s.cassandra), Secrets: secrets, Logf: logf})
+			return cluster.StartCassandra(ctx, cluster.CassandraConfig{DataCenters: cluster.OneDC(s.cassandra), Secrets: secrets, Quick: s.quick, Logf: logf})
 		}})
 	}
 	if s.kafka > 0 {
 		parts = append(parts, part{cluster.EnvKafka, func(ctx context.Context) (*cluster.Cluster, error) {
-			return cluster.StartKafka(ctx, cluster.KafkaConfig{Brokers: s.kafka, Secrets: secrets, Logf: logf})
+			return cluster.StartKafka(ctx, cluster.KafkaConfig{Brokers: s.kafka, Secrets: secrets, Quick: s.quick, Logf: logf})
 		}})
 	}
 	if s.redis {
