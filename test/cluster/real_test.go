@@ -381,7 +381,7 @@ func TestTwoClustersAreSeparate(t *testing.T) {
 	}
 }
 
-// timed logs how long f takes. The section Cost of README.md uses the times.
+// timed logs how long f takes. README.md states the times.
 func timed(t *testing.T, what string, f func()) {
 	t.Helper()
 	start := time.Now()
