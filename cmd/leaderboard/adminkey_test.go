@@ -15,7 +15,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// with runs a command that calls s with a key.
+// The method with runs a command that calls s. The calls carry the given API key.
 func (s *testServer) with(t *testing.T, key string, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
@@ -50,8 +50,9 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	}
 }
 
-// A changed admin_key replaces the key of the earlier setting. It also replaces keys of
-// the setting that earlier versions stored, and keys with the same secret.
+// A changed admin_key replaces the key of the earlier setting. It also replaces
+// configured keys that earlier versions of the program stored, and other keys with the
+// same secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
@@ -90,7 +91,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		t.Errorf("a start with an admin key in the store: output %s, log %s; want no new key and no warning", s.stdout, s.stderr)
 	}
 	if r := s.with(t, next, "key", "list"); r.code != exitOK {
-		t.Errorf("key list with the key next: %s, want success", r.stderr)
+		t.Errorf("key list with the key named \"next\": %s, want success", r.stderr)
 	}
 }
 
@@ -150,8 +151,9 @@ func TestKeysMadeInsecurelyAreRefused(t *testing.T) {
 	}
 }
 
-// The command line creates keys for some boards, and private boards. A board that is
-// created from the JSON of a private board is also private. An update can make it public.
+// The command line creates private boards, and keys that are valid for some boards only.
+// A board that is created from the JSON of a private board is also private. An update can
+// make it public.
 func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--public-read")
 	admin := s.firstKey(t)
@@ -173,12 +175,12 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	s.with(t, referee, "submit", "ada", "--points", "3").mustFail(t, exitFailure, []string{`the key or token is not for board "default"`}, []string{"submit"})
 	s.with(t, referee, "top", "--board", "nowhere").mustFail(t, exitFailure, []string{`the key or token is not for board "nowhere"`}, []string{"top"})
 	if list := ok(referee, "board", "list").stdout; strings.Contains(list, "default") || !strings.Contains(list, "eu-cup") {
-		t.Errorf("board list with a key for some boards:\n%s", list)
+		t.Errorf("board list with a key for board finals and boards eu-… prints this, want board eu-cup and not board default:\n%s", list)
 	}
 
 	s.with(t, "", "top", "--board", "finals").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
 	if list := ok("", "board", "list").stdout; strings.Contains(list, "finals") || !strings.Contains(list, "eu-cup") {
-		t.Errorf("board list without a key:\n%s", list)
+		t.Errorf("board list without a key prints this, want board eu-cup and not the private board finals:\n%s", list)
 	}
 	shown := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)
 	shown["board_id"] = "copy"

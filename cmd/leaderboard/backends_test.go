@@ -11,9 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// The command topics refuses settings with which Kafka could lose results, and then
-// creates no topic. With --force it creates the topics and prints warnings. serve logs
-// warnings about the same topics.
+// The command "leaderboard topics" refuses settings with which Kafka could lose results.
+// It then creates no topic. With --force it creates the topics and prints warnings. A
+// server logs warnings about the same topics.
 func TestTopicsRefuseRisks(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {
@@ -98,8 +98,8 @@ func TestPasswordsWithoutTLSAreWarnedOf(t *testing.T) {
 	}
 }
 
-// If a file of certificates is invalid, serve ends with one line of error before it
-// connects to a server.
+// If a file of certificates is invalid, the command "leaderboard serve" prints one line
+// of error, and exits before it connects to any server.
 func TestUnreadableCertificatesEndTheStart(t *testing.T) {
 	r := command(t, "", nil, "serve", "--cassandra-hosts=127.0.0.1:1", "--cassandra-data-center=dc1", "--redis-addresses=127.0.0.1:1", "--kafka-brokers=127.0.0.1:1",
 		"--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--kafka-tls-enabled", "--kafka-tls-ca=backends_test.go")

@@ -52,8 +52,8 @@ func checkStore(ctx context.Context, dir string) error {
 	return err
 }
 
-// make makes a backup with a name that a caller of the API chose.
-func (b *backups) make(ctx context.Context, name string) error {
+// makeNamed makes a backup with a name that a caller of the API chose.
+func (b *backups) makeNamed(ctx context.Context, name string) error {
 	if backup.Reserved(name) {
 		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is reserved for scheduled backups; choose another name", name)}
 	}

@@ -184,7 +184,7 @@ func TestModeration(t *testing.T) {
 	contains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")
 	contains(t, s.ok(t, "unban", "ada", "--dry-run", "--json"), `"rank_after"`, `"season_count"`)
 	if got := s.ok(t, "top"); strings.Contains(got, "ada") {
-		t.Errorf("top shows the banned user ada:\n%s", got)
+		t.Errorf("top shows the banned user ada, want her hidden:\n%s", got)
 	}
 	contains(t, s.ok(t, "user", "ada"), "ada is banned")
 	contains(t, s.ok(t, "unban", "ada"), "ada is not banned on every board")
@@ -194,7 +194,7 @@ func TestModeration(t *testing.T) {
 	contains(t, s.ok(t, "ban", "list", "--board", "default"), "ada", "aimbot")
 	contains(t, s.ok(t, "ban", "search", "AD", "--json"), `"reason"`, "aimbot")
 	if got := s.ok(t, "ban", "search", "bob"); strings.Contains(got, "ada") {
-		t.Errorf("ban search bob lists a ban of ada:\n%s", got)
+		t.Errorf("ban search bob lists a ban of ada, want only bans of users with bob in the id:\n%s", got)
 	}
 	contains(t, s.ok(t, "user", "ada"), "ada is banned on board default")
 	contains(t, s.ok(t, "unban", "ada", "--board", "default"), "ada is not banned on board default")
@@ -208,7 +208,7 @@ func TestModeration(t *testing.T) {
 	audit := s.ok(t, "audit")
 	contains(t, audit, "user.erase", "(erased)", "ban")
 	if strings.Contains(audit, "aimbot") || strings.Contains(s.ok(t, "audit", "--json"), "ada") {
-		t.Errorf("the audit log contains the erased user ada, or the reason of the ban:\n%s", audit)
+		t.Errorf("the audit log contains the id of the erased user ada or the reason of the ban, want neither:\n%s", audit)
 	}
 	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "ada")
 }
@@ -295,7 +295,7 @@ func TestKeys(t *testing.T) {
 	const chosen = "an-admin-key-of-my-own"
 	second := startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + chosen})
 	if out := second.stdout.String(); strings.Contains(out, "LEADERBOARD_KEY") {
-		t.Errorf("the second start prints a key again: %s", out)
+		t.Errorf("the second start prints %s, want no key", out)
 	}
 	for _, k := range []string{key, chosen} {
 		if r := command(t, "", []string{"LEADERBOARD_SERVER=" + second.grpc, "LEADERBOARD_KEY=" + k}, "key", "list"); r.code != exitOK {
@@ -352,7 +352,7 @@ func TestWatchShowsChangesAndReconnects(t *testing.T) {
 	}
 	human, humanDone := watch()
 	lines, linesDone := watch("--json", "--limit", "1")
-	eventually(t, "both show ada", func() bool {
+	eventually(t, "both running watch commands show ada", func() bool {
 		return strings.Contains(human.String(), "ada") && strings.Contains(lines.String(), `"user_id":"ada"`)
 	})
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m1")
@@ -423,7 +423,7 @@ func TestStatsAndFriends(t *testing.T) {
 	s.fails(t, exitUsage, []string{"USER is missing"}, "friends")
 }
 
-func TestShellsCompleteWhatTheServerKnows(t *testing.T) {
+func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "run", "--policy", "best", "--division", "gender", "--title", "City run",
 		"--season", "explicit", "--window", "2025=2025-01-01/2026-01-01", "--grace", "100000h")

@@ -111,7 +111,7 @@ func TestDemo(t *testing.T) {
 	}
 	before := s.ok(t, "export", "results", "--board", "football-yearly")
 	if err := stop(); err != nil {
-		t.Errorf("the demo ended with %v", err)
+		t.Errorf("the demo ended with the error %v, want nil", err)
 	}
 
 	// A second demo in the same folder changes nothing.
@@ -124,7 +124,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("results after the second demo (-before +after):\n%s", diff)
 	}
 	if err := stop(); err != nil {
-		t.Errorf("the demo ended with %v", err)
+		t.Errorf("the demo ended with the error %v, want nil", err)
 	}
 }
 

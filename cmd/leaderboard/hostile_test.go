@@ -140,9 +140,9 @@ func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Val
 	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
 }
 
-// obeyed returns the first control character in text that a terminal would execute. It
-// ignores line feeds.
-func obeyed(text string) (string, bool) {
+// findControl returns the first control character in text that a terminal would execute.
+// It ignores line feeds.
+func findControl(text string) (string, bool) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
 		if r == '\n' || unicode.IsGraphic(r) && !(r == utf8.RuneError && size == 1) {
@@ -200,11 +200,11 @@ func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
 				}
 				t.Run(strings.Join(append([]string{name, server}, more...), " "), func(t *testing.T) {
 					r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, append(append(strings.Fields(name), args...), more...)...)
-					if found, ok := obeyed(r.stdout + r.stderr); ok {
-						t.Errorf("the output contains the control character %s", found)
+					if found, ok := findControl(r.stdout + r.stderr); ok {
+						t.Errorf("the output contains the control character %s, want it escaped", found)
 					}
 					if strings.Contains(r.stdout, "\nforged") || strings.Contains(r.stderr, "\nforged") {
-						t.Errorf("the output has a line that the server forged:\n%s%s", r.stdout, r.stderr)
+						t.Errorf("the output has a line that the server forged, want its line feed escaped:\n%s%s", r.stdout, r.stderr)
 					}
 				})
 			}
@@ -223,7 +223,7 @@ func TestHostileJSONKeepsItsMeaning(t *testing.T) {
 func TestCompletionsAreHarmless(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, "__complete", "top", "--board", "")
-	if found, ok := obeyed(strings.ReplaceAll(r.stdout, "\t", " ")); ok || strings.Contains(r.stdout, "forged") {
+	if found, ok := findControl(strings.ReplaceAll(r.stdout, "\t", " ")); ok || strings.Contains(r.stdout, "forged") {
 		t.Errorf("completion prints %q, with the control character %s; want no hostile text", r.stdout, found)
 	}
 }

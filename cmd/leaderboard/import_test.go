@@ -91,7 +91,7 @@ func TestImportMapsColumns(t *testing.T) {
 		t.Errorf("the second import = %+v, want %+v", got, want)
 	}
 	if left, err := filepath.Glob(filepath.Dir(file) + "/*"); err != nil || len(left) != 1 {
-		t.Errorf("files after complete imports: %v, %v", left, err)
+		t.Errorf("files after complete imports: %v, %v; want only the input file", left, err)
 	}
 }
 
@@ -241,39 +241,39 @@ func TestImportDryRunSendsNothing(t *testing.T) {
 	contains(t, s.ok(t, "top"), "no entries yet")
 }
 
-// forward is a server that forwards calls to another server. The call of a batch fails if
-// before or after returns an error.
-type forward struct {
+// proxy is a server that forwards calls to another server. A call of BatchSubmitScores
+// fails if onRequest or onResponse returns an error.
+type proxy struct {
 	pb.UnimplementedLeaderboardServiceServer
-	scores pb.LeaderboardServiceClient
-	before func(*pb.BatchSubmitScoresRequest) error  // is called before a batch is forwarded
-	after  func(*pb.BatchSubmitScoresResponse) error // is called after a batch was forwarded; may be nil
+	scores     pb.LeaderboardServiceClient
+	onRequest  func(*pb.BatchSubmitScoresRequest) error  // is called before a batch is forwarded
+	onResponse func(*pb.BatchSubmitScoresResponse) error // is called after a batch was forwarded; may be nil
 }
 
-func (f *forward) GetBoard(ctx context.Context, r *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
+func (f *proxy) GetBoard(ctx context.Context, r *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
 	return f.scores.GetBoard(ctx, r)
 }
 
-func (f *forward) BatchSubmitScores(ctx context.Context, r *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
-	if err := f.before(r); err != nil {
+func (f *proxy) BatchSubmitScores(ctx context.Context, r *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
+	if err := f.onRequest(r); err != nil {
 		return nil, err
 	}
 	res, err := f.scores.BatchSubmitScores(ctx, r)
-	if err == nil && f.after != nil {
-		err = f.after(res)
+	if err == nil && f.onResponse != nil {
+		err = f.onResponse(res)
 	}
 	return res, err
 }
 
-// startProxy starts a forward to s.
-func startProxy(t *testing.T, s *testServer, before func(*pb.BatchSubmitScoresRequest) error, after func(*pb.BatchSubmitScoresResponse) error) *testServer {
+// startProxy starts a proxy in front of s.
+func startProxy(t *testing.T, s *testServer, onRequest func(*pb.BatchSubmitScoresRequest) error, onResponse func(*pb.BatchSubmitScoresResponse) error) *testServer {
 	t.Helper()
 	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(closeConn)
-	p := &forward{scores: c.Scores, before: before, after: after}
+	p := &proxy{scores: c.Scores, onRequest: onRequest, onResponse: onResponse}
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
 	pb.RegisterLeaderboardServiceServer(g, p)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

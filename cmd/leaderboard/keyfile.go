@@ -47,6 +47,6 @@ func writePrivate(path, text string) error {
 	return nil
 }
 
-// carried has the names in the data folder that are not part of the store. A restore
-// moves them to the new data folder.
+// carried contains the names of files and folders that are in the data folder, but are
+// not part of the store. A restore moves them to the new data folder.
 var carried = []string{config.DefaultBackups, config.DefaultKeyFile}

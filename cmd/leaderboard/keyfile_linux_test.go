@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTerminal returns the two ends of a pseudo-terminal: screen shows what a command
-// writes to process.
-func newTerminal(t *testing.T) (screen, process *os.File) {
+// newTerminal returns the two ends of a pseudo-terminal. A command writes its output to
+// the end tty, and the test reads this output from the end screen.
+func newTerminal(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -28,28 +28,28 @@ func newTerminal(t *testing.T) (screen, process *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if process, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+	if tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { process.Close() })
-	return screen, process
+	t.Cleanup(func() { tty.Close() })
+	return screen, tty
 }
 
 // onTerminal runs a command with its output on a terminal, until the command ends or
-// until done reports true, and returns the output.
+// until done returns true, and returns the output.
 func onTerminal(t *testing.T, environ []string, done func(shown string) bool, args ...string) string {
 	t.Helper()
-	screen, process := newTerminal(t)
+	screen, tty := newTerminal(t)
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(environ, childEnv+"=1", "TERM=dumb")
-	cmd.Stdout = process
+	cmd.Stdout = tty
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	process.Close() // so that reading from screen ends when the command ends
+	tty.Close() // so that reading from screen ends when the command ends
 	shown := &output{}
 	ended := make(chan struct{})
 	go func() {
@@ -79,7 +79,7 @@ func TestCSVOnATerminalIsEscaped(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	server := "LEADERBOARD_SERVER=" + address
 	shown := onTerminal(t, []string{server}, nil, "export", "entries", "--format", "csv")
-	if found, ok := obeyed(strings.ReplaceAll(shown, "\r\n", "\n")); ok || !strings.Contains(shown, "forged") {
+	if found, ok := findControl(strings.ReplaceAll(shown, "\r\n", "\n")); ok || !strings.Contains(shown, "forged") {
 		t.Errorf("the terminal shows %q, with the control character %s; want it escaped", shown, found)
 	}
 	if r := command(t, "", []string{server}, "export", "entries", "--format", "csv"); !strings.Contains(r.stdout, "\x1b") {

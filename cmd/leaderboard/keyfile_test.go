@@ -43,7 +43,7 @@ func TestFirstKeyGoesToAPrivateFile(t *testing.T) {
 			}
 			s = startServer(t, data, nil, args...)
 			if _, err := os.Stat(path); err == nil || strings.Contains(s.stdout.String(), path) {
-				t.Errorf("the second start writes a key to a file again: %q", s.stdout)
+				t.Errorf("the second start prints %q, want no key file", s.stdout)
 			}
 		})
 	}

@@ -185,7 +185,7 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 			have[r.GetUserId()+"/"+r.GetMatchId()] = r.GetPoints()
 			sums[r.GetUserId()] += r.GetPoints()
 			if r.GetAttributes()["team"] == "" {
-				t.Errorf("the stored result %v has no attribute team", r)
+				t.Errorf("the stored result %v has no attribute team, want it stored", r)
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 		}
 	}
 	if lost > 0 || invented > 0 {
-		t.Fatalf("%d acknowledged results are lost; of %d stored results, %d were not sent, or not with these points", lost, len(have), invented)
+		t.Fatalf("%d acknowledged results are lost, want 0; of %d stored results, %d were not sent with these points, want 0", lost, len(have), invented)
 	}
 	limit := int32(1000)
 	top, err := c.Scores.ListScores(t.Context(), &pb.ListScoresRequest{Board: "kill", Limit: &limit})
@@ -260,7 +260,7 @@ func TestStoppedServerFinishesCalls(t *testing.T) {
 	}
 	begun := time.Now()
 	if err := server.cmd.Wait(); err != nil {
-		t.Errorf("serve ended with %v: %s", err, server.stderr)
+		t.Errorf("serve ended with the error %v, want nil: %s", err, server.stderr)
 	}
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("stopping the server took %v, want at most 10 s", took)

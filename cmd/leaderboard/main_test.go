@@ -38,14 +38,15 @@ func TestMain(m *testing.M) {
 // waitLimit is how long a test waits until a condition is true.
 const waitLimit = 30 * time.Second
 
-// eventually waits until condition returns true. what describes the condition.
-func eventually(t *testing.T, what string, condition func() bool) {
+// eventually waits until condition returns true. If that takes longer than waitLimit,
+// eventually fails the test with the given description of the condition.
+func eventually(t *testing.T, description string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(waitLimit); !condition(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for the condition: %s", waitLimit, what)
+			t.Fatalf("waited %v for the condition: %s", waitLimit, description)
 		}
 	}
 }
@@ -68,7 +69,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// logged returns the first entry with a message in a JSON log.
+// logged returns the first entry of a JSON log that has the given message.
 func logged(log, message string) (map[string]any, bool) {
 	for line := range strings.Lines(log) {
 		var entry map[string]any
@@ -127,13 +128,13 @@ type commandResult struct {
 	code           int
 }
 
-// do runs a command that calls s.
+// The method do runs a command that calls s.
 func (s *testServer) do(t *testing.T, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc}, args...)
 }
 
-// ok runs a command that must succeed, and returns its standard output.
+// The method ok runs a command that must succeed, and returns its standard output.
 func (s *testServer) ok(t *testing.T, args ...string) string {
 	t.Helper()
 	r := s.do(t, args...)
@@ -143,8 +144,8 @@ func (s *testServer) ok(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// fails runs a command that must fail with an exit code. Its stderr must contain every
-// text in want.
+// The method fails runs a command that must fail with the given exit code. Its stderr
+// must contain every text in want.
 func (s *testServer) fails(t *testing.T, code int, want []string, args ...string) {
 	t.Helper()
 	s.do(t, args...).mustFail(t, code, want, args)
@@ -176,14 +177,15 @@ func command(t *testing.T, stdin string, environ []string, args ...string) comma
 	return commandResult{stdout.String(), stderr.String(), code}
 }
 
-// commands calls each for every command below cmd, except help and completion.
-func commands(cmd *cobra.Command, each func(*cobra.Command)) {
+// The function commands calls visit for every command below cmd, except help and
+// completion.
+func commands(cmd *cobra.Command, visit func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {
 			continue
 		}
-		each(c)
-		commands(c, each)
+		visit(c)
+		commands(c, visit)
 	}
 }
 
@@ -201,7 +203,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 			t.Errorf("%s --help exited with %d and prints:\n%s\nwant 0, an example and the usage", c.CommandPath(), r.code, r.stdout)
 		}
 		if strings.Contains(r.stdout, "(default )") {
-			t.Errorf("%s --help shows an empty default:\n%s", c.CommandPath(), r.stdout)
+			t.Errorf("%s --help shows an empty default, want none:\n%s", c.CommandPath(), r.stdout)
 		}
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s has the short help %q, want a text without a period at its end", c.CommandPath(), c.Short)
@@ -289,7 +291,7 @@ func TestConfigShowsSourcesAndHidesSecrets(t *testing.T) {
 			}
 		}
 		if strings.Contains(r.stdout+r.stderr, secret) {
-			t.Errorf("%v prints the secret admin key", args)
+			t.Errorf("%v prints the secret admin key, want it hidden", args)
 		}
 	}
 	command(t, "", []string{"LEADERBOARD_HTPP=x"}, "config").

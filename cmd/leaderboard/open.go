@@ -118,7 +118,7 @@ func (s *server) openEmbedded() error {
 	s.closeLater(store.Close)
 	s.warnOfWide(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
-	s.backup = s.backups.make
+	s.backup = s.backups.makeNamed
 	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log, Registerer: s.metrics})
 	s.closeLater(s.finishWrites)
 	return nil
@@ -225,8 +225,9 @@ func listen(setting, address string) (net.Listener, error) {
 // filled. After ctx is done, serve still answers for DrainTime, but reports that the
 // server is not ready. It then waits for running calls and returns.
 //
-// serve also fills the index, while it answers calls. It passes the progress to progress,
-// and calls loaded when the index is filled or has failed to fill.
+// serve also fills the index, while it answers calls. It passes each step to the function
+// progress. Once the index is filled, or filling has failed, serve calls the function
+// loaded.
 func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
 	ctx, cancel := s.untilDrained(ctx)
 	defer cancel(nil)

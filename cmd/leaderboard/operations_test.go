@@ -81,15 +81,16 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 }
 
-// An embedded server exposes every metric that the dashboard and the alert rules use, but
-// for those of servers and consumers that it lacks: see TestMonitoringOfProcesses.
+// An embedded server exposes every metric that the dashboard and the alert rules use,
+// except the metrics of Cassandra, Redis and the consumer. TestMonitoringOfProcesses
+// checks those.
 func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
 	s.ok(t, "top")
 	_, body := get(t, http.DefaultClient, "http://"+s.http+"/metrics")
 	for _, name := range monitoring.Unexposed(t, "../..", body, "leaderboard_cassandra_", "leaderboard_redis_", "leaderboard_consumer_") {
-		t.Errorf("%s is not exposed", name)
+		t.Errorf("an embedded server does not expose the metric %s, want it on /metrics", name)
 	}
 }
 
@@ -115,7 +116,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			t.Errorf("%s: heading in docs/operations.md %v, annotations %v, want the runbook %s", r.Alert, runbooks[r.Alert], r.Annotations, want)
 		}
 		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
-			t.Errorf("%s has the severity %q", r.Alert, s)
+			t.Errorf("%s has the severity %q, want page or ticket", r.Alert, s)
 		}
 		delete(runbooks, r.Alert)
 	}

@@ -60,7 +60,7 @@ func TestFilesArePrivate(t *testing.T) {
 		t.Errorf("checked %d files in the data folder, want at least 10", n)
 	}
 	if log := s.stderr.String(); strings.Contains(log, wideWarning) {
-		t.Errorf("the log has a warning about a new data folder: %s", log)
+		t.Errorf("the log has a warning about a new data folder, want none: %s", log)
 	}
 	out := filepath.Join(dir, "out.csv")
 	target := filepath.Join(dir, "target")
@@ -122,7 +122,7 @@ func TestWideImportFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.do(t, "import", file); strings.Contains(r.stderr, "other users") {
-		t.Errorf("import prints a warning about a new file of rejected rows: %s", r.stderr)
+		t.Errorf("import prints a warning about a new file of rejected rows, want none: %s", r.stderr)
 	}
 	checkPrivate(t, rejects)
 }

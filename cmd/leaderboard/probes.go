@@ -12,9 +12,10 @@ import (
 
 // serveProbes answers probes in the background: at the admin address if it is set, or at
 // the http address of a server without the API role. In other servers, the API answers
-// probes, and serveProbes does nothing. If the listener fails, serveProbes calls fail.
-// The caller must call stop after the server has stopped. It closes the listener.
-func (s *server) serveProbes(fail func(error)) (stop func()) {
+// probes, and serveProbes does nothing. If the listener fails, serveProbes calls onError.
+// The caller must call the returned function stop once the server has stopped; this
+// closes the listener.
+func (s *server) serveProbes(onError func(error)) (stop func()) {
 	var server *http.Server
 	listener := s.admin
 	switch {
@@ -29,7 +30,7 @@ func (s *server) serveProbes(fail func(error)) (stop func()) {
 	go func() {
 		defer close(done)
 		if err := server.Serve(netutil.LimitListener(listener, s.config.Limits.Connections)); !errors.Is(err, http.ErrServerClosed) {
-			fail(fmt.Errorf("server: %w", err))
+			onError(fmt.Errorf("server: %w", err))
 		}
 	}()
 	return func() {

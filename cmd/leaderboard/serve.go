@@ -153,8 +153,8 @@ func reachable(address string) string {
 }
 
 // loadProgress returns functions that show the progress of filling the index. If stderr
-// is a terminal, show draws a progress bar and end removes it. Otherwise, show logs the
-// progress every five seconds.
+// is a terminal, the function show draws a progress bar, and the function end removes the
+// bar. Otherwise, show logs the progress every five seconds.
 func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
 	if !cli.IsTerminal(app.Stderr) {
 		const every = 5 * time.Second

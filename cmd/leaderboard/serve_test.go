@@ -59,7 +59,7 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 	contains(t, s.ok(t, health...), "ok")
 	contains(t, s.ok(t, append(health, "--ready")...), "ready")
 	if code := s.stop(); code != exitOK {
-		t.Errorf("serve exited with %d: %s", code, s.stderr)
+		t.Errorf("serve exited with %d, want 0: %s", code, s.stderr)
 	}
 	command(t, "", nil, health...).mustFail(t, exitFailure, []string{"no server answers at http://" + s.http, "leaderboard serve"}, health)
 	if _, ok := logged(s.stderr.String(), "stopped"); !ok {
@@ -111,7 +111,7 @@ func TestPlaintextAddressesAreWarnedAbout(t *testing.T) {
 	a.issue("server", a)
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--http", "0.0.0.0:0", "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server-key.pem"))
 	if strings.Contains(s.stderr.String(), "cross the network unencrypted") {
-		t.Errorf("serve with TLS logs a warning about unencrypted keys: %s", s.stderr)
+		t.Errorf("serve with TLS logs a warning about unencrypted keys, want none: %s", s.stderr)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestStoppingEndsStreams(t *testing.T) {
 	defer res.Body.Close()
 	begun := time.Now()
 	if code := s.stop(); code != exitOK {
-		t.Errorf("serve exited with %d: %s", code, s.stderr)
+		t.Errorf("serve exited with %d, want 0: %s", code, s.stderr)
 	}
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("stopping took %v while a client watched, want at most 5 s", took)
@@ -242,8 +242,8 @@ func newAuthority(t *testing.T) *authority {
 }
 
 // issue writes the certificate name.pem and its key name-key.pem. The authority parent
-// signs the certificate. If parent is nil, it is the self-signed certificate of an
-// authority.
+// signs the certificate. If parent is nil, the certificate is self-signed, and is the
+// certificate of an authority.
 func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

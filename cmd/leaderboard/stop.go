@@ -37,8 +37,8 @@ func (s *server) untilDrained(ctx context.Context) (running context.Context, can
 	}
 }
 
-// reloadOnHangup calls reload at each SIGHUP, until stop is called. load must read and
-// return the settings.
+// reloadOnHangup calls reload at each SIGHUP, until the caller calls the returned
+// function stop. The function load must read and return the settings.
 func (s *server) reloadOnHangup(load func() (config.Effective, error), level *slog.LevelVar) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)

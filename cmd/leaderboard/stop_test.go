@@ -87,7 +87,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		t.Errorf("the gRPC stream ends with %v, %v, %v; want UNAVAILABLE, SERVER_STOPPING and a delay", err, info, retry)
 	}
 	if err := c.cmd.Wait(); err != nil {
-		t.Errorf("serve ended with %v: %s", err, c.stderr)
+		t.Errorf("serve ended with the error %v, want nil: %s", err, c.stderr)
 	}
 	if took := time.Since(begun); took < 3*time.Second {
 		t.Errorf("the process stopped %v after SIGTERM, want at least 3 s", took)
@@ -184,7 +184,7 @@ func TestSIGHUPReloads(t *testing.T) {
 		t.Error("after SIGHUP, the log has no lines of level debug")
 	}
 	if entry, ok := logged(c.stderr.String(), "changed settings need a restart"); !ok || !strings.Contains(strings.Join(strs(entry["settings"]), " "), "limits.key_rate") {
-		t.Errorf("the log does not name the settings that need a restart: %v", entry)
+		t.Errorf("the log entry about settings that need a restart is %v, want it to name limits.key_rate", entry)
 	}
 
 	// If the settings or the certificates cannot be read, nothing changes.

@@ -19,14 +19,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// traceTarget is where the process exports its traces, by OpenTelemetry's variables. Its
-// SDK reads the other variables, such as those of the sampler and of headers.
+// traceTarget is the collector to which the process exports its traces. OpenTelemetry's
+// environment variables name it. OpenTelemetry's SDK reads further variables itself, such
+// as those of the sampler and of headers.
 type traceTarget struct{ endpoint, protocol string }
 
 // traceTargetOf returns the collector that the environment names, or nil if traces are
 // off, which is the default.
 func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
-	// get returns a variable of traces, or else that of all signals, and its name.
+	// get returns the value of a variable and the name of that variable. If the variable
+	// for traces is not set, get uses the variable for all signals.
 	get := func(name string) (value, variable string) {
 		if value := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); value != "" {
 			return value, "OTEL_EXPORTER_OTLP_TRACES_" + name
@@ -100,8 +102,8 @@ func redacted(endpoint string) string {
 	return u.Redacted()
 }
 
-// loggedExporter logs the failures of an exporter. The SDK would print them to standard
-// error by a logger that the whole process shares.
+// loggedExporter logs the failures of an exporter. The SDK itself would print them to
+// standard error, with a logger that the whole process shares.
 type loggedExporter struct {
 	sdktrace.SpanExporter
 	log *slog.Logger

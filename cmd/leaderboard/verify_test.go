@@ -18,9 +18,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// startOver starts a server. It also returns the server's store and index, so that a test
-// can change them without the server.
-func startOver(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index) {
+// startWithStores starts a server. It also returns the server's store and index, so that
+// a test can change them without the server.
+func startWithStores(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index) {
 	t.Helper()
 	store, index := embedded.Open(t)
 	c := config.Default()
@@ -63,7 +63,7 @@ func startOver(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index)
 // verify reports every difference. If differences remain, it exits with 3. With --repair,
 // no differences remain.
 func TestVerifyReportsAndRepairs(t *testing.T) {
-	s, store, index := startOver(t)
+	s, store, index := startWithStores(t)
 	for user, points := range map[string]string{"ada": "3", "bob": "5", "eve": "4"} {
 		s.ok(t, "submit", user, "--points", points, "--match", "m1")
 	}
@@ -140,7 +140,7 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 
 // The first message of the streams Verify and Rebuild is their progress.
 func TestVerifyAndRebuildReportProgress(t *testing.T) {
-	s, _, _ := startOver(t)
+	s, _, _ := startWithStores(t)
 	s.ok(t, "submit", "ada", "--points", "3")
 	conn, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
 	if err != nil {

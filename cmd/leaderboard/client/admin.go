@@ -19,12 +19,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// BoardName returns board, or the name of the default board if board is empty.
-func BoardName(board string) string {
-	if board == "" {
+// BoardName returns the given board id. If it is empty, BoardName returns the id of the
+// default board.
+func BoardName(id string) string {
+	if id == "" {
 		return string(leaderboard.DefaultBoard)
 	}
-	return board
+	return id
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -103,9 +104,9 @@ submit can also submit results, and a key with the scope admin can do everything
 	}
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the holder, for operators (required)")
 	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scope` of the key: read, submit or admin (required)")
-	cmd.Flags().StringArrayVar(&boards, "board", nil, "`board` that the key is for; repeat it for more (if omitted, all boards)")
+	cmd.Flags().StringArrayVar(&boards, "board", nil, "`board` that the key is for; repeat the flag for more boards (if omitted, all boards)")
 	annotate(cmd.Flags(), "board", boardValues)
-	cmd.Flags().StringArrayVar(&prefixes, "board-prefix", nil, "the key is for boards whose ids begin with this `text`; repeat it for more")
+	cmd.Flags().StringArrayVar(&prefixes, "board-prefix", nil, "the key is for boards whose ids begin with this `text`; repeat the flag for more")
 	cmd.Flags().DurationVar(&expires, "expires-in", 0, "how long the key is valid (if omitted, forever)")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		switch {

@@ -52,7 +52,7 @@ func (c *Client) printBoardEffect(b *pb.Board) error {
 		writeBoard(c.Stdout, b)
 		if len(e.GetSeasons()) > 0 {
 			c.Println("")
-			t := cli.NewTable(table.Row{"season", "entries", "closes now (UTC)", "closes after", "deleted from now (UTC)", "deleted from after", "next sweep"}, "entries")
+			t := cli.NewTable(table.Row{"season", "entries", "closes (UTC)", "would close", "deleted from (UTC)", "would be deleted from", "next sweep"}, "entries")
 			for _, s := range e.GetSeasons() {
 				next := "keeps it"
 				switch {

@@ -50,7 +50,7 @@ file.`,
 	}
 	o.addFlags(cmd)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "-", "`file` to write; - is standard output")
-	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: as the file's name ends, else ndjson)")
+	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: csv if the file's name ends in .csv or .csv.gz, otherwise ndjson)")
 	cmd.Flags().BoolVar(&o.defuse, "defuse-formulas", false, "in CSV: put an apostrophe before fields that a spreadsheet would run as a formula")
 	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if o.format == "" {

@@ -58,7 +58,7 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 	return w
 }
 
-// paint colors a mark.
+// paint returns a mark with color codes around it.
 func (t *EntryTable) paint(mark string) string {
 	for prefix, color := range map[string]text.Color{"▶": text.FgCyan, "★": text.FgYellow, "▲": text.FgGreen, "▼": text.FgRed} {
 		if t.Colors && strings.HasPrefix(mark, prefix) {

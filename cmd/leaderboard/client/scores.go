@@ -18,7 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// query has the values of the flags that all commands that read a ranking have.
+// query contains the values of the flags --board, --season, --division and --method,
+// which every command that reads ranks has.
 type query struct{ board, season, division, method string }
 
 // AddBoardFlag adds the flag --board. Without the flag, a command uses the default board.
@@ -126,7 +127,7 @@ returns it.`,
 		}
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() {
-			c.Printf("%s: %s\n", strings.ToLower(res.GetStatus().String()), standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
+			c.Printf("%s: %s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
 			if res.GetReason() == reasonBanned {
 				c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
 			}
@@ -135,8 +136,8 @@ returns it.`,
 	})
 }
 
-// standing returns a sentence with a user's score and rank.
-func standing(user string, score, rank *int64, u cli.Unit) string {
+// scoreLine returns a sentence with a user's score and rank.
+func scoreLine(user string, score, rank *int64, u cli.Unit) string {
 	switch {
 	case score == nil:
 		return user + ": the score is unavailable now"
@@ -216,7 +217,7 @@ func rankCommand(app *cli.App) *cobra.Command {
 		return c.print(res, func() {
 			d := res.GetData()
 			cli.WriteTable(c.Stdout, t.table(d.GetNeighbors()))
-			line := standing(d.GetUserId(), &d.Score, d.Rank, t.Unit)
+			line := scoreLine(d.GetUserId(), &d.Score, d.Rank, t.Unit)
 			if d.Total != nil {
 				line += " of " + strconv.FormatInt(d.GetTotal(), 10)
 			}
@@ -365,7 +366,7 @@ the match again, submit it with a higher revision.`,
 		}
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() {
-			line := standing(res.GetUserId(), res.NewScore, res.Rank, t.Unit)
+			line := scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit)
 			if res.NewScore == nil {
 				line = res.GetUserId() + " has no results any more"
 			}

@@ -67,9 +67,9 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	return err
 }
 
-// receive calls each for every list of one stream, until the stream ends or each fails.
-// It always returns an error.
-func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, each func(*pb.Leaderboard) error) error {
+// receive calls handle for every list of one stream, until the stream ends or handle
+// returns an error. It always returns an error.
+func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, handle func(*pb.Leaderboard) error) error {
 	stream, err := c.Scores.WatchScores(ctx, req)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, each f
 		if res.GetData() == nil {
 			continue // a heartbeat
 		}
-		if err := each(res.GetData()); err != nil {
+		if err := handle(res.GetData()); err != nil {
 			return err
 		}
 	}

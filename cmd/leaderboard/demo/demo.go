@@ -170,8 +170,8 @@ func (d *player) createBoards(ctx context.Context) error {
 	return nil
 }
 
-// submit submits the results of matches to every board. It reports whether the server
-// did not have all of them already.
+// submit submits the results of matches to every board. It reports whether at least one
+// of the results was new to the server.
 func (d *player) submit(ctx context.Context, matches []Match) (fresh bool, err error) {
 	if len(matches) == 0 {
 		return false, nil
@@ -284,11 +284,11 @@ func (d *player) draw(ctx context.Context, played int) error {
 	return nil
 }
 
-// closeYears prints a line for each year, from d.season to the year until. It includes
-// the year until only if includeLast is true.
-func (d *player) closeYears(ctx context.Context, until string, includeLast bool) error {
+// closeYears prints a line for each year from d.season to lastYear. It omits lastYear
+// itself unless includeLast is true.
+func (d *player) closeYears(ctx context.Context, lastYear string, includeLast bool) error {
 	first, _ := strconv.Atoi(d.season)
-	end, _ := strconv.Atoi(until)
+	end, _ := strconv.Atoi(lastYear)
 	if includeLast {
 		end++
 	}

@@ -99,7 +99,7 @@ func (o *options) recordOptions() records.Options {
 	return r
 }
 
-// run imports the input of o. flags are those of the command.
+// run imports the file that o names. The set flags contains the flags of the command.
 func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) error {
 	if err := o.check(); err != nil {
 		return err

@@ -24,7 +24,8 @@ import (
 
 // mapping maps the columns of an input to the fields of a result. By default, the
 // columns have the names of the fields of the API's Result, as leaderboard export writes
-// them. The identity of an import in the state file includes the exported fields.
+// them. The exported Go fields of mapping are a part of the identity of an import, which
+// the state file contains.
 type mapping struct {
 	User, Score, Match, Revision, AchievedAt string // columns
 	ScoreFormat, TimeFormat, TimeZone        string
@@ -42,11 +43,11 @@ type mapping struct {
 	needMatch   bool // whether the input must have match ids, because the import cannot generate them
 }
 
-// condition is a filter: the text of a column must be equal to value. If not is set, it
-// must differ from value.
+// condition is a filter: the text of a column must be equal to value. If negated is true,
+// the text must differ from value.
 type condition struct {
 	column, value string
-	not           bool
+	negated       bool
 }
 
 func (m *mapping) addFlags(f *pflag.FlagSet) {
@@ -99,7 +100,7 @@ func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error
 	}
 	for _, f := range m.Filters {
 		column, value, ok := strings.Cut(f, "=")
-		c := condition{column: strings.TrimSuffix(column, "!"), value: value, not: strings.HasSuffix(column, "!")}
+		c := condition{column: strings.TrimSuffix(column, "!"), value: value, negated: strings.HasSuffix(column, "!")}
 		if !ok || c.column == "" {
 			return cli.Usagef("--filter %q is not of the form column=value or column!=value", f)
 		}
@@ -178,14 +179,14 @@ func count(list []string, s string) int {
 func (m *mapping) matches(r records.Record) bool {
 	for _, c := range m.conditions {
 		have, _ := r.Column(c.column)
-		if (have.Text == c.value) == c.not {
+		if (have.Text == c.value) == c.negated {
 			return false
 		}
 	}
 	return true
 }
 
-// item is a submit or a retraction, made from one record.
+// item is a submit, a retraction or a ban, made from one record.
 type item struct {
 	line    int64
 	raw     string

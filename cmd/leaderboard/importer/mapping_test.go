@@ -29,7 +29,7 @@ func FuzzImportRow(f *testing.F) {
 			User: "user_id", Score: "points", Match: "match_id", Revision: "revision", AchievedAt: "achieved_at", TimeFormat: timeFormat,
 			Metadata: map[string]string{"note": "note"}, Attributes: map[string]string{"a": "a.b"}, TieBreakers: map[string]string{"wins": "wins"},
 			constants: map[string]string{"metadata.source": "mat"}, unit: cli.Unit{Name: "s", Decimals: 1}, tieBreakers: []string{"losses", "wins"}, location: time.UTC, usesPoints: true,
-			conditions: []condition{{column: "kind", value: "x", not: true}},
+			conditions: []condition{{column: "kind", value: "x", negated: true}},
 		}
 		for {
 			r, err := rows.Next()
