@@ -14,7 +14,7 @@ import (
 // maxBoards is the maximum number of a key's boards and prefixes together.
 const maxBoards = 100
 
-// Bound is the set of boards that a caller may call for. The zero Bound has all boards.
+// Bound is the set of boards that a caller may use. The zero Bound has all boards.
 type Bound struct {
 	boards   []leaderboard.BoardID
 	prefixes []string
@@ -39,10 +39,10 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// boundClaims returns the bound of a token. Its claims boards and board_prefixes are lists,
-// as the fields of a key. Without both claims, the token has all boards. If a claim is
-// invalid, or both lists are empty, boundClaims returns an error, because a token must
-// not have all boards by mistake.
+// boundClaims returns the bound of a token. The claims boards and board_prefixes of a
+// token are lists, as the same fields of a key are. Without both claims, the token has
+// all boards. If a claim is invalid, or both lists are empty, boundClaims returns an
+// error, because a token must not have all boards by mistake.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil
@@ -85,8 +85,8 @@ func textsClaim(t jwt.Token, name string) ([]string, error) {
 	return texts, nil
 }
 
-// BoardError means that a caller may not call for Board. If Board is empty, the caller
-// may not make calls that concern all boards.
+// BoardError means that a caller may not use the board with the id Board. If Board is
+// empty, the caller may not make calls that concern all boards.
 type BoardError struct{ Board leaderboard.BoardID }
 
 func (e *BoardError) Error() string {
@@ -112,16 +112,16 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	return errors.Join(errs...)
 }
 
-// checkBoard checks the i-th id or prefix of a field. twice means that an earlier value
-// of the field is equal. A prefix must be a valid id, because a board's id may be equal
-// to its prefix.
-func checkBoard(field string, i int, id leaderboard.BoardID, twice bool) error {
+// checkBoard checks the i-th id or prefix of a field. repeated states whether an earlier
+// value of the field is equal. A prefix must be a valid id, because a board's id may be
+// equal to its prefix.
+func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError
 	switch {
 	case errors.As(id.Validate(), &invalid):
 		return &leaderboard.FieldError{Field: field, Problem: invalid.Problem}
-	case twice:
+	case repeated:
 		return &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%q is given twice", string(id))}
 	}
 	return nil

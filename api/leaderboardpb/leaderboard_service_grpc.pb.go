@@ -73,8 +73,8 @@ type LeaderboardServiceClient interface {
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, it sends the top every 15 seconds: after a longer silence, the connection
-	// is lost. REST clients receive server-sent events whose data is the Leaderboard.
+	// changes, it sends the top every 15 seconds: a longer silence means that the
+	// connection is lost. REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
@@ -341,8 +341,8 @@ type LeaderboardServiceServer interface {
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, it sends the top every 15 seconds: after a longer silence, the connection
-	// is lost. REST clients receive server-sent events whose data is the Leaderboard.
+	// changes, it sends the top every 15 seconds: a longer silence means that the
+	// connection is lost. REST clients receive server-sent events whose data is the Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)

@@ -470,7 +470,7 @@ func (x *Board) GetEffect() *BoardEffect {
 }
 
 // What a change of a board's settings would change. Stored results count as before:
-// min_score and max_score judge later results only.
+// new values of min_score and max_score apply to later results only.
 type BoardEffect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 100, the oldest first.
@@ -566,7 +566,7 @@ type Result struct {
 	// At most 16 attributes, which place the user in the board's divisions.
 	Attributes map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// A JSON object of at most 4,096 bytes, without white space. Nested objects and
-	// arrays are allowed, up to 32 levels with the object itself. Numbers are stored as
+	// arrays are allowed, up to 32 levels including the object itself. Numbers are stored as
 	// doubles; a number that a double cannot hold exactly is rejected.
 	Metadata      *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1633,7 +1633,7 @@ func (x *BoardEffect_Season) GetEntrants() int64 {
 	return 0
 }
 
-// A user's overall entry in a season that would appear or disappear.
+// An overall entry of the user that would appear or disappear.
 type BanEffect_Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`

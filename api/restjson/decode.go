@@ -327,7 +327,7 @@ func (d *decoder) more(end byte, first bool) (bool, error) {
 	return false, d.syntax()
 }
 
-// textFault returns the error about a string with the fault bad.
+// textFault returns the error about a string with the given fault.
 func (d *decoder) textFault(bad textFault) error {
 	switch bad {
 	case badUTF8:

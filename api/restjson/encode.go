@@ -67,8 +67,8 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 	return appendFields(dst, m, '{')
 }
 
-// appendFields appends the fields of m and a closing brace. open precedes the first
-// field.
+// appendFields appends the fields of m and a closing brace. The byte open precedes the
+// first field.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
 	ours := m.Descriptor().ParentFile().Package() == apiPackage // all other messages are error details; their empty fields are omitted

@@ -10,9 +10,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// NewTable returns an empty table with a header, in the style of all commands. right
-// lists the columns that are aligned to the right, such as numbers. The table escapes
-// its cells: see [Escape] and [Styled].
+// NewTable returns an empty table with a header, in the style of all commands. The
+// columns whose names are in right, such as numbers, are aligned to the right. The table
+// escapes its cells: see [Escape] and [Styled].
 func NewTable(header table.Row, right ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{

@@ -153,12 +153,12 @@ func childNames(cmd *cobra.Command) string {
 // Exactly accepts one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// Between accepts one argument for each of names. The first least arguments are
+// Between accepts one argument for each of names. The first n of these arguments are
 // required. The others are optional.
-func Between(least int, names ...string) cobra.PositionalArgs {
+func Between(n int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
-		case len(args) < least:
+		case len(args) < n:
 			return Usagef("%s is missing; see %s --help", names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
 			return Usagef("unexpected argument %q; see %s --help", args[len(names)], cmd.CommandPath())

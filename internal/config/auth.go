@@ -16,22 +16,22 @@ type JWT struct {
 	Audience    string        `key:"audience" unit:"text" help:"Required value of the claim aud; required with jwt.algorithm."`
 	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference between the clocks of the issuer and this server."`
 	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks."`
-	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or from now without it, to the claim exp. 0 is unlimited."`
+	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat to the claim exp. For a token without iat, the time from now to exp counts. 0 is unlimited."`
 }
 
 // Limits contains the limits for callers. A rate and a burst with the same prefix are
 // the parameters of one token bucket.
 type Limits struct {
 	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and each subject (claim sub) of tokens. 0 is unlimited."`
-	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls of a key at once, above the rate. 0 is one second of the rate."`
+	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once, above the rate. 0 means as many as the rate allows in one second."`
 	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit for the results of each user, from all callers together. 0 is unlimited."`
-	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user at once, above the rate. 0 is one second of the rate."`
+	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once, above the rate. 0 means as many as the rate allows in one second."`
 	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address. 0 is unlimited."`
-	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials of an address at once, above the rate. 0 is one second of the rate."`
+	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate. 0 means as many as the rate allows in one second."`
 	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further ones wait."`
 	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on one gRPC or HTTP/2 connection."`
 	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch a ranking."`
-	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"The same for one key, or one address without a key."`
+	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum concurrent calls that watch a ranking, for each key, or each address without a key."`
 }
 
 func (j *JWT) validate(v *validator) {

@@ -56,7 +56,7 @@ type Kafka struct {
 	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from its replicas if the brokers' replica.selector.class allows it."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a broker."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
-	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server warns of shorter ones."`
+	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server logs a warning about a shorter retention."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
 	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region."`
 	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts within kafka.session_timeout keeps its partitions."`

@@ -25,13 +25,13 @@ type Config struct {
 	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 is any free port."`
 	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 is any free port."`
 	Admin        string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
-	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that it creates."`
+	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that such a server creates."`
 	PublicRead   bool   `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
 	Reflection   bool   `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
 	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one."`
 	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data."`
 
-	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. Limits then count the right-most address of X-Forwarded-For that is no such proxy. The header of other callers is ignored."`
+	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most other address in X-Forwarded-For. The server ignores the header of other callers."`
 	Web            Web      `key:"web"`
 
 	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers callers, consumer applies results from Kafka."`
@@ -45,7 +45,7 @@ type Config struct {
 	Limits Limits `key:"limits"`
 	Log    Log    `key:"log"`
 
-	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except to watch, export, verify or rebuild."`
+	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except calls that watch, export, verify or rebuild."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
 	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503: longer than load balancers take to notice. A second signal stops the server at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`

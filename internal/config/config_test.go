@@ -96,7 +96,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 				"backup_every (--backup-every): 1s is neither 0 nor at least 1m0s", "backup_keep (--backup-keep): 0 is less than 1",
 				"limits.user_burst (--limits-user-burst): -1 is less than 0", "limits.user_rate (--limits-user-rate): -5 is less than 0",
 				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; set it to the algorithm", "cache_bytes (--cache-bytes): 5KiB is less than 1MiB"}},
-		{"a token setting without the settings it requires", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
+		{"a token setting without the settings that it requires", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
 		{"invalid settings of Redis and Kafka", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
 			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." contains characters other than letters`,
 			`kafka.session_timeout (`, `10ms is less than 1s`}},
@@ -148,7 +148,7 @@ func TestForeignVariablesAreIgnored(t *testing.T) {
 		"LEADERBOARD_SERVER=h:1", "LEADERBOARD_KEY=k", "LEADERBOARD_CA=ca.pem", "LEADERBOARD_TEST_DATA=d",
 	})
 	if err != nil {
-		t.Errorf("Load with variables of others = %v, want no error", err)
+		t.Errorf("Load with variables of other programs = %v, want no error", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestSecretsAreHidden(t *testing.T) {
 		fmt.Fprintln(&shown, s.String())
 	}
 	if strings.Contains(shown.String(), secret) || strings.Contains(shown.String(), fmt.Sprintf("%x", secret)) {
-		t.Errorf("the output contains the secret:\n%s", shown.String())
+		t.Errorf("the output contains the secret, want it hidden:\n%s", shown.String())
 	}
 	if !strings.Contains(shown.String(), "[hidden]") {
 		t.Error("the output does not show that a secret is set")

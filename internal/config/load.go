@@ -115,8 +115,8 @@ type loader struct {
 	errs     []error
 }
 
-// layer sets the settings that have a value in k. name returns the source of a
-// setting's value.
+// layer sets the settings that have a value in k. The function name returns the source of
+// a setting's value.
 func (l *loader) layer(k *koanf.Koanf, name func(Setting) string) {
 	for _, s := range l.settings {
 		if !k.Exists(s.Key) {

@@ -75,7 +75,7 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// set sets the setting to a value from a file, the environment or a flag.
+// set gives the setting a value from a file, the environment or a flag.
 func (s Setting) set(raw any) error {
 	var text string
 	if _, isText := raw.(string); s.secret() && !isText && raw != nil {

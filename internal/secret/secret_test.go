@@ -30,6 +30,6 @@ func TestTextIsHiddenWhereverItIsShown(t *testing.T) {
 	}
 	var back Text
 	if err := back.UnmarshalText([]byte("hunter2")); err != nil || string(back) != "hunter2" {
-		t.Errorf("UnmarshalText(hunter2) set %q, %v", string(back), err)
+		t.Errorf("UnmarshalText(hunter2) sets %q, %v; want hunter2 and no error", string(back), err)
 	}
 }
