@@ -96,6 +96,8 @@ type Known struct {
 type Decision struct {
 	Status Status
 	Reason Reason // set if Status is Rejected
+	// Repeated means that one of Known.Refusals is the reason.
+	Repeated bool
 	// Put is the result to write instead of Known.Result.
 	Put *MatchResult
 	// Refuse is the refusal to store.
@@ -137,6 +139,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	content := r.ContentID()
 	for i := range known.Refusals {
 		if f := &known.Refusals[i]; f.Revision == r.Revision && f.Content == content {
+			d.Repeated = true
 			return d.reject(nil, f.Reason)
 		}
 	}
@@ -163,6 +166,14 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 		d.Recount = true
 	}
 	return d
+}
+
+// Outcome returns the outcome of a result with the decision d. before and after are the
+// user's rank keys around the result. The caller must set Outcome.Entry.
+func (d *Decision) Outcome(before, after RankKey) Outcome {
+	return Outcome{
+		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil, Before: before, After: after,
+	}
 }
 
 func (d Decision) reject(f *Refusal, reason Reason) Decision {

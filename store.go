@@ -55,6 +55,16 @@ type BoardStore interface {
 type Outcome struct {
 	Status Status
 	Reason Reason // set if Status is Rejected
+	// Repeated means that the store refused the same result before, and that this
+	// refusal is the reason. It is set only if Status is Rejected.
+	Repeated bool
+	// Stands means that this result stands although its status is Conflict. If Status is
+	// Conflict and Stands is false, the result that was stored before stands.
+	Stands bool
+	// Before and After are the user's rank keys directly before and directly after this
+	// result: later results of the same Apply do not affect them. Each is empty if the
+	// user then has no result that counts.
+	Before, After RankKey
 	// Entry is the user's entry in the result's season after the whole Apply. Its Key
 	// is empty if the user has no result that counts.
 	Entry Entry

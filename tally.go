@@ -140,17 +140,24 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	return t, nil
 }
 
+// RankKey returns the rank key of a user whose tally is t. It is empty if no result
+// counts.
+func (b *Board) RankKey(t *Tally) RankKey {
+	switch {
+	case t.results == 0:
+		return ""
+	case b.Policy == Decay:
+		return b.rankKey(b.decayed(t.decay), t.ties)
+	}
+	return b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
+}
+
 // Entry returns the entry of a user whose tally is t. The store must fill in the
 // entry's Hidden and Version.
 func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
-	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user}
-	if t.results == 0 {
+	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user, Key: b.RankKey(t)}
+	if e.Key == "" {
 		return e
-	}
-	if b.Policy == Decay {
-		e.Key = b.rankKey(b.decayed(t.decay), t.ties)
-	} else {
-		e.Key = b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
 	}
 	e.AchievedAt, e.Match, e.Metadata, e.Results = t.achievedAt, t.match, t.metadata, t.results
 	for i, a := range t.attributes {

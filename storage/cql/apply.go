@@ -182,7 +182,7 @@ func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.Ma
 			return nil, false, nil
 		}
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, *r)
-		next := have
+		before, next := t.b.RankKey(&st.tally), have
 		if d.Put != nil {
 			next.version += m.versionWith(d.Put) - m.version()
 			if m.result == nil {
@@ -192,7 +192,7 @@ func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.Ma
 				d = *refused
 			}
 		}
-		t.outcomes[i] = leaderboard.Outcome{Status: d.Status, Reason: d.Reason}
+		t.outcomes[i] = d.Outcome(before, before)
 		switch {
 		case d.Refuse != nil:
 			m.refusals = append(m.refusals, *d.Refuse)
@@ -208,6 +208,7 @@ func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.Ma
 					return nil, false, err
 				}
 			}
+			t.outcomes[i].After = t.b.RankKey(&st.tally)
 		}
 		if !touched[r.Match] {
 			touched[r.Match] = true

@@ -147,10 +147,7 @@ func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, u
 	var changes []leaderboard.Change
 	var writes []func() error
 	for _, st := range states {
-		change, write, err := st.finish(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
+		change, write := st.finish(batch)
 		if change.Before.Version != change.After.Version {
 			changes = append(changes, change)
 		}

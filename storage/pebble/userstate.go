@@ -28,7 +28,9 @@ type userState struct {
 	records map[leaderboard.MatchID]*leaderboard.Record // the records read so far
 	changed map[leaderboard.MatchID]bool                // the records to write
 	put     bool                                        // a result is new or replaced, so the entry's version must grow
-	stale   bool                                        // the tally must be computed from all results
+
+	stored  []leaderboard.MatchResult // the stored results of the user, if a second recount needed them
+	recount int                       // the number of recounts so far
 }
 
 func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (*userState, error) {
@@ -99,6 +101,7 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt,
 		DeletedAt: st.s.deletedAt(leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}),
 	}, *r)
+	before := st.bd.RankKey(&st.row.tally)
 	if d.Refuse != nil {
 		rec.Refusals = append(rec.Refusals, *d.Refuse)
 		st.changed[r.Match] = true
@@ -108,21 +111,27 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 		st.changed[r.Match] = true
 		st.put = true
 		st.row.tally = d.Tally
-		st.stale = st.stale || d.Recount
-		// If the board adds up scores or tie-breakers, the next Merge needs the tally. On
-		// other boards, one recount in finish is enough for all replaced results.
-		if st.stale && st.bd.AddsUp() {
-			if err := st.recount(ctx); err != nil {
+		if d.Recount {
+			if err := st.count(ctx); err != nil {
 				return leaderboard.Outcome{}, err
 			}
 		}
 	}
-	return leaderboard.Outcome{Status: d.Status, Reason: d.Reason}, nil
+	return d.Outcome(before, st.bd.RankKey(&st.row.tally)), nil
 }
 
-func (st *userState) recount(ctx context.Context) (err error) {
+// count computes the tally from all results of the user. The second count of an
+// operation keeps the stored results in memory for the next ones.
+func (st *userState) count(ctx context.Context) (err error) {
+	if st.recount++; st.recount == 2 && st.exists {
+		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
+			if err != nil {
+				return err
+			}
+			st.stored = append(st.stored, r)
+		}
+	}
 	st.row.tally, err = st.bd.Count(st.results(ctx))
-	st.stale = false
 	return err
 }
 
@@ -138,7 +147,17 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 		if !st.exists {
 			return
 		}
-		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
+		stored := st.s.results(ctx, st.bd, st.season, st.user)
+		if st.stored != nil {
+			stored = func(yield func(leaderboard.MatchResult, error) bool) {
+				for i := range st.stored {
+					if !yield(st.stored[i], nil) {
+						return
+					}
+				}
+			}
+		}
+		for r, err := range stored {
 			if err == nil && st.records[r.Match] != nil {
 				continue
 			}
@@ -151,17 +170,12 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 
 // finish computes the entry after all merges. It returns the change of the entry, and a
 // function that adds the changed rows to the batch.
-func (st *userState) finish(ctx context.Context, batch *pebble.Batch) (leaderboard.Change, func() error, error) {
-	if st.stale {
-		if err := st.recount(ctx); err != nil {
-			return leaderboard.Change{}, nil, err
-		}
-	}
+func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
 	if st.put {
 		st.row.version++
 	}
 	st.after = st.entry()
-	return leaderboard.Change{Before: st.before, After: st.after}, func() error { return st.write(batch) }, nil
+	return leaderboard.Change{Before: st.before, After: st.after}, func() error { return st.write(batch) }
 }
 
 func (st *userState) write(batch *pebble.Batch) error {

@@ -47,6 +47,40 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
+// checkKey checks the score in a user's rank key against the model's line, which is nil if
+// the user has no entry.
+func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard.RankKey) error {
+	if want == nil || key == "" {
+		if want != nil || key != "" {
+			return fmt.Errorf("rank key is %x, want one of %+v", string(key), want)
+		}
+		return nil
+	}
+	b, user := p.model.boards[board], want.user
+	if len(key) != b.RankKeyBytes() {
+		return fmt.Errorf("rank key of %q has %d bytes, want %d", user, len(key), b.RankKeyBytes())
+	}
+	if b.Policy == leaderboard.Decay {
+		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
+			at := micros(epoch.Add(after))
+			score, exact := b.ScoreOf(key, at), want.scoreAt(at, b.HalfLife)
+			// The score is rounded, so it differs from the exact one by at most 1/2.
+			// slack allows for errors of the computation before the rounding, and for
+			// terms that are too old to affect the score.
+			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
+			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
+			limit := slack.Add(slack, newFloat().SetFloat64(0.5))
+			saturated := newFloat().Abs(exact).Cmp(new(big.Float).SetInt64(1<<53)) > 0
+			if !saturated && d.Abs(d).Cmp(limit) > 0 {
+				return fmt.Errorf("score of %q at %v is %d, want %s", user, at, score, exact.Text('f', 6))
+			}
+		}
+	} else if got := int64(b.ScoreOf(key, epoch)); got != want.score {
+		return fmt.Errorf("score of %q is %d, want %d", user, got, want.score)
+	}
+	return diff(fmt.Sprintf("tie-breakers of %q", user), want.ties, b.TieBreakersOf(key))
+}
+
 // checkEntry compares e, the store's entry of a user, with the entry in the model. An
 // empty e.Key means that the store has no entry of the user.
 func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
@@ -61,26 +95,8 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 		}
 		return nil
 	}
-	if len(e.Key) != b.RankKeyBytes() {
-		return fmt.Errorf("rank key of %q has %d bytes, want %d", user, len(e.Key), b.RankKeyBytes())
-	}
-	if b.Policy == leaderboard.Decay {
-		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
-			at := micros(epoch.Add(after))
-			score, exact := b.ScoreOf(e.Key, at), want.scoreAt(at, b.HalfLife)
-			// The score is rounded, so it differs from the exact one by at most 1/2.
-			// slack allows for errors of the computation before the rounding, and for
-			// terms that are too old to affect the score.
-			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
-			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
-			limit := slack.Add(slack, newFloat().SetFloat64(0.5))
-			saturated := newFloat().Abs(exact).Cmp(new(big.Float).SetInt64(1<<53)) > 0
-			if !saturated && d.Abs(d).Cmp(limit) > 0 {
-				return fmt.Errorf("score of %q at %v is %d, want %s", user, at, score, exact.Text('f', 6))
-			}
-		}
-	} else if got := int64(b.ScoreOf(e.Key, epoch)); got != want.score {
-		return fmt.Errorf("score of %q is %d, want %d", user, got, want.score)
+	if err := p.checkKey(want, s.Board, e.Key); err != nil {
+		return err
 	}
 	got := line{user: e.User, ties: b.TieBreakersOf(e.Key), achievedAt: e.AchievedAt, match: e.Match, metadata: e.Metadata,
 		divisions: e.Divisions, results: e.Results, hidden: e.Hidden}

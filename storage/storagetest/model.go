@@ -44,19 +44,21 @@ func newModel() *model {
 
 // A wantOutcome is the outcome that the store must report for a result.
 type wantOutcome struct {
-	status leaderboard.Status
-	reason leaderboard.Reason
+	status   leaderboard.Status
+	reason   leaderboard.Reason
+	repeated bool // the store has refused the same result before
+	stands   bool // of two results in conflict, the new one stands
 }
 
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	r = normalize(r)
 	for _, s := range []leaderboard.SeasonKey{r.SeasonKey, {Board: r.Board}} {
 		if at, ok := m.deleted[s]; ok && !r.ReceivedAt.After(at) {
-			return wantOutcome{leaderboard.Rejected, leaderboard.ReasonDeleted}
+			return wantOutcome{status: leaderboard.Rejected, reason: leaderboard.ReasonDeleted}
 		}
 	}
 	if at, ok := m.erased[r.User]; ok && !r.ReceivedAt.After(at) {
-		return wantOutcome{leaderboard.Rejected, leaderboard.ReasonErased}
+		return wantOutcome{status: leaderboard.Rejected, reason: leaderboard.ReasonErased}
 	}
 	rec := m.records[r.ResultKey]
 	if rec == nil {
@@ -68,7 +70,7 @@ func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	}
 	for _, f := range rec.Refusals {
 		if f.Revision == r.Revision && f.Content == r.ContentID() {
-			return wantOutcome{leaderboard.Rejected, f.Reason}
+			return wantOutcome{status: leaderboard.Rejected, reason: f.Reason, repeated: true}
 		}
 	}
 	var status leaderboard.Status
@@ -88,10 +90,10 @@ func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	if reason := m.refusal(rec.Result, &r); reason != "" {
 		rec.Refusals = append(rec.Refusals, leaderboard.Refusal{
 			Revision: r.Revision, Reason: reason, Content: r.ContentID(), ReceivedAt: r.ReceivedAt})
-		return wantOutcome{leaderboard.Rejected, reason}
+		return wantOutcome{status: leaderboard.Rejected, reason: reason}
 	}
 	rec.Result = &r
-	return wantOutcome{status: status}
+	return wantOutcome{status: status, stands: status == leaderboard.Conflict}
 }
 
 // normalize returns r with the normalized fields that a store returns.

@@ -139,10 +139,16 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 	}
 	for i, r := range results {
 		p.keys[r.SeasonKey], p.users[r.User] = true, true
-		want := p.model.apply(r)
 		o := report.Outcomes[i]
-		if o.Err != nil || o.Status != want.status || o.Reason != want.reason {
-			return fmt.Errorf("Apply: result %d has status %v, reason %q, error %v; want status %v, reason %q", i, o.Status, o.Reason, o.Err, want.status, want.reason)
+		if err := p.checkKey(p.model.line(r.SeasonKey, r.User), r.Board, o.Before); err != nil {
+			return fmt.Errorf("Apply: Before of outcome %d: %w", i, err)
+		}
+		want := p.model.apply(r)
+		if got := (wantOutcome{o.Status, o.Reason, o.Repeated, o.Stands}); o.Err != nil || got != want {
+			return fmt.Errorf("Apply: the outcome of result %d is %+v, error %v; want %+v", i, got, o.Err, want)
+		}
+		if err := p.checkKey(p.model.line(r.SeasonKey, r.User), r.Board, o.After); err != nil {
+			return fmt.Errorf("Apply: After of outcome %d: %w", i, err)
 		}
 	}
 	for i, r := range results {
