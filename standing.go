@@ -196,6 +196,22 @@ func (r Ranks) By(m Method) int64 {
 	}
 }
 
+// RankAmongOthers returns the competition rank that the rank key k has among all users
+// but one. rank is k's rank among all users, and own that user's rank key, or empty.
+func RankAmongOthers(rank int64, k, own RankKey) int64 {
+	if own != "" && own < k {
+		return rank - 1
+	}
+	return rank
+}
+
+// PersonalBest reports whether a result is better than all earlier results of its user in
+// the season. o is the result's outcome. ok is false if the entry does not tell: the board
+// takes no best result, or the Apply did not change the stored result.
+func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
+	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
+}
+
 // Standing is an entry's place in a ladder.
 type Standing struct {
 	User       UserID

@@ -73,6 +73,11 @@ type Outcome struct {
 	Err error
 }
 
+// Changed reports whether the result is now stored and was not before.
+func (o *Outcome) Changed() bool {
+	return o.Err == nil && (o.Status == Applied || o.Status == Conflict && o.Stands)
+}
+
 // Change is a user's entry in a season before and after a write. Before and After
 // both have the season key and the user, even if one of them has no Key.
 type Change struct{ Before, After Entry }

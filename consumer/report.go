@@ -40,7 +40,7 @@ func (c *Consumer) report(session context.Context, items []*item) error {
 
 // outcomeMessages returns the updates and dead letters for items.
 func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
-	bands := c.bands(ctx, items)
+	ranks := c.ranks(ctx, items)
 	var messages []*sarama.ProducerMessage
 	for _, i := range items {
 		switch {
@@ -57,7 +57,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 				status = "NOTIFICATION"
 			}
 			c.metrics.results.WithLabelValues(status).Inc()
-			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), update(i, bands))
+			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), update(i, ranks))
 			if err != nil {
 				return nil, err
 			}
@@ -68,7 +68,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 }
 
 // update returns the update that reports the outcome of i.
-func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
+func update(i *item, ranks ranksOf) *pb.LeaderboardUpdate {
 	now := time.Now()
 	content := i.result.ContentID()
 	u := &pb.LeaderboardUpdate{
@@ -77,62 +77,96 @@ func update(i *item, bands bandsOf) *pb.LeaderboardUpdate {
 		Reason: string(i.outcome.Reason), AppliedAt: protoconv.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key), ContentId: content[:],
 		Hidden: i.outcome.Entry.Hidden,
 	}
-	if i.record.GetNotification() { // the update is about the user's entry, not about a result
-		u.MatchId, u.Revision, u.ContentId = "", 0, nil
-	}
 	set := func(k leaderboard.RankKey, score, band **int64) {
 		if k == "" {
 			return
 		}
 		*score = new(int64)
 		**score = int64(i.board.ScoreOf(k, now))
-		if b := bands[i.result.SeasonKey][k]; b != 0 {
+		if rank := ranks[i.result.SeasonKey][k]; rank != 0 {
+			b := bandOf(rank)
 			*band = &b
 		}
 	}
 	set(i.before, &u.OldScore, &u.OldRankBand)
 	set(rankedKey(&i.outcome.Entry), &u.NewScore, &u.NewRankBand)
+	if i.record.GetNotification() { // the update is about the user's entry, not about a result
+		u.MatchId, u.Revision, u.ContentId = "", 0, nil
+		return u
+	}
+	i.setPrevious(u, now, ranks)
 	return u
 }
 
-// bandsOf holds the rank band of each rank key, by season. A rank band is a rounded rank,
-// as bandOf returns it; 0 means unknown.
-type bandsOf map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
+// setPrevious sets the fields of an update about the user's state before the result.
+func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks ranksOf) {
+	o := &i.outcome
+	u.Repeated, u.Stands = o.Repeated, o.Stands
+	u.RankKeyBefore, u.RankKeyAfter = []byte(o.Before), []byte(o.After)
+	if !o.Changed() {
+		return
+	}
+	if best, ok := i.board.PersonalBest(o); ok {
+		u.PersonalBest = &best
+	}
+	if o.Before == "" {
+		return
+	}
+	score := int64(i.board.ScoreOf(o.Before, now))
+	u.PreviousScore = &score
+	if rank := ranks[i.result.SeasonKey][o.Before]; rank != 0 && !o.Entry.Hidden {
+		rank = leaderboard.RankAmongOthers(rank, o.Before, o.Entry.Key)
+		u.PreviousRank = &rank
+	}
+}
 
-// bands returns the rank bands of all scores in a batch. It sends one request per
-// season. If ranks are unavailable, the bands stay unknown.
-func (c *Consumer) bands(ctx context.Context, items []*item) bandsOf {
-	bands := bandsOf{}
+// ranksOf holds the competition rank of each rank key, by season; 0 means unknown.
+type ranksOf map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
+
+// ranks returns the competition ranks of all scores in a batch. It sends one request per
+// season. If ranks are unavailable, they stay unknown.
+func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
+	all := ranksOf{}
 	for _, i := range items {
 		if i.cause != "" || i.covered {
 			continue
 		}
-		keys := bands[i.result.SeasonKey]
+		keys := all[i.result.SeasonKey]
 		if keys == nil {
 			keys = map[leaderboard.RankKey]int64{}
-			bands[i.result.SeasonKey] = keys
+			all[i.result.SeasonKey] = keys
 		}
-		for _, k := range []leaderboard.RankKey{i.before, rankedKey(&i.outcome.Entry)} {
+		for _, k := range i.rankedKeys() {
 			if k != "" {
 				keys[k] = 0
 			}
 		}
 	}
-	for season, band := range bands {
-		keys := slices.Collect(maps.Keys(band))
+	for season, known := range all {
+		keys := slices.Collect(maps.Keys(known))
 		if len(keys) == 0 {
 			continue
 		}
 		ranks, err := c.service.RanksOf(ctx, season, keys)
 		if err != nil {
-			c.o.Log.WarnContext(ctx, "updates published without rank bands", "err", err)
+			c.o.Log.WarnContext(ctx, "updates published without ranks", "err", err)
 			continue
 		}
 		for n, k := range keys {
-			band[k] = bandOf(ranks[n])
+			known[k] = ranks[n]
 		}
 	}
-	return bands
+	return all
+}
+
+// rankedKeys returns the rank keys whose ranks the update about i states. Some may be
+// empty.
+func (i *item) rankedKeys() []leaderboard.RankKey {
+	keys := []leaderboard.RankKey{i.before, rankedKey(&i.outcome.Entry)}
+	if i.outcome.Changed() && !i.outcome.Entry.Hidden {
+		keys = append(keys, i.outcome.Before)
+	}
+	return keys
 }
 
 // bandOf returns the smallest of 1, 3, 10, 100, 1000, … that is at least rank.

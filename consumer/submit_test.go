@@ -12,8 +12,10 @@ import (
 	"github.com/IBM/sarama"
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -146,5 +148,86 @@ func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
 	cancel()
 	if err := c.Send(canceled, []*sarama.ProducerMessage{message(points("a", "m", 1))}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Send with a canceled context: %v, want ErrUnavailable", err)
+	}
+}
+
+// An answer through Kafka, and the update on the topic, state what each result changed, as
+// in a process that applies its own results.
+func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
+	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
+	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := follower.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	best, floored := leaderboard.Board{ID: "best", Policy: leaderboard.Best}, leaderboard.Board{ID: "purse", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)}
+	for _, b := range []leaderboard.Board{best, floored} {
+		if _, err := s.CreateBoard(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.consume(ranking.New(store, index, ranking.Options{}))
+	submit := func(board leaderboard.BoardID, user, match string, score leaderboard.Score) string {
+		b, err := s.Board(t.Context(), board)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Submit(t.Context(), &b, []leaderboard.MatchResult{
+			{ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}, Score: score}})
+		if err == nil {
+			err = s.AddPreviousRanks(t.Context(), &b, got)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := got[0]
+		text := fmt.Sprintf("%v score %d rank %d previous rank %d", r.Status, r.Score, r.Ranks.Competition, r.PreviousRank)
+		if r.Previous != nil {
+			text += fmt.Sprint(" previous ", *r.Previous)
+		}
+		if r.PersonalBest != nil {
+			text += fmt.Sprint(" best ", *r.PersonalBest)
+		}
+		return text + fmt.Sprint(" repeated ", r.Repeated, " stands ", r.Stands)
+	}
+	for i, tt := range []struct {
+		board       leaderboard.BoardID
+		user, match string
+		score       leaderboard.Score
+		want        string
+	}{
+		{"best", "bob", "m1", 30, "APPLIED score 30 rank 1 previous rank 0 best true repeated false stands false"},
+		{"best", "ann", "m1", 20, "APPLIED score 20 rank 2 previous rank 0 best true repeated false stands false"},
+		{"best", "ann", "m2", 40, "APPLIED score 40 rank 1 previous rank 2 previous 20 best true repeated false stands false"},
+		{"best", "ann", "m2", 40, "DUPLICATE score 40 rank 1 previous rank 0 repeated false stands false"},
+		{"best", "ann", "m3", 10, "APPLIED score 40 rank 1 previous rank 1 previous 40 best false repeated false stands false"},
+		{"best", "ann", "m3", 50, "CONFLICT score 50 rank 1 previous rank 1 previous 40 best true repeated false stands true"},
+		{"best", "ann", "m3", 15, "CONFLICT score 50 rank 1 previous rank 0 repeated false stands false"},
+		{"purse", "ann", "bet", -5, "REJECTED score 0 rank 0 previous rank 0 repeated false stands false"},
+		{"purse", "ann", "gift", 8, "APPLIED score 8 rank 1 previous rank 0 repeated false stands false"},
+		{"purse", "ann", "bet", -5, "REJECTED score 8 rank 1 previous rank 0 repeated true stands false"},
+	} {
+		if got := submit(tt.board, tt.user, tt.match, tt.score); got != tt.want {
+			t.Errorf("submit %d:\n%s, want\n%s", i, got, tt.want)
+		}
+	}
+	var updates []string
+	for _, m := range c.read(c.topics.Updates(), 10) {
+		u := &pb.LeaderboardUpdate{}
+		if err := proto.Unmarshal(m.Value, u); err != nil {
+			t.Fatal(err)
+		}
+		if u.GetUserId() == "ann" && u.GetBoardId() == "best" && u.GetStatus() == pb.Outcome_APPLIED {
+			updates = append(updates, fmt.Sprint(u.GetPreviousScore(), u.GetPreviousRank(), u.GetPersonalBest(), u.GetNewScore()))
+		}
+	}
+	if diff := gocmp.Diff([]string{"0 0 true 20", "20 2 true 40", "40 1 false 40"}, updates); diff != "" {
+		t.Errorf("previous score, previous rank, personal best and new score of the updates (-want +got):\n%s", diff)
 	}
 }

@@ -145,6 +145,11 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 		Status: status, Reason: leaderboard.Reason(u.GetReason()),
 		Entry: leaderboard.Entry{SeasonKey: season, User: r.key.User, Key: leaderboard.RankKey(u.GetRankKey()), Hidden: u.GetHidden()},
 	}
+	outcome.Repeated, outcome.Stands = u.GetRepeated(), u.GetStands()
+	outcome.Before, outcome.After = leaderboard.RankKey(u.GetRankKeyBefore()), leaderboard.RankKey(u.GetRankKeyAfter())
+	if u.RankKeyAfter == nil { // the update of a consumer of an older version
+		outcome.Before, outcome.After = outcome.Entry.Key, outcome.Entry.Key
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := s.waiting[r]

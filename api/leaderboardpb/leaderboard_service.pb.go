@@ -94,9 +94,11 @@ type SubmitScoreRequest struct {
 	// If true, the server answers once the result is durable, and does not wait until
 	// it is applied. The status is then ACCEPTED. A server with an embedded store
 	// makes a result durable by applying it, so it answers APPLIED.
-	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NoWait bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	// If true, the answer has previous_rank.
+	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *SubmitScoreRequest) Reset() {
@@ -150,6 +152,13 @@ func (x *SubmitScoreRequest) GetNoWait() bool {
 	return false
 }
 
+func (x *SubmitScoreRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
 // Response of SubmitScore.
 type SubmitScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -170,7 +179,14 @@ type SubmitScoreResponse struct {
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// USER_BANNED if the user is banned on the board, otherwise absent. The result is
 	// kept and counts once the ban is lifted; until then the user has no rank.
-	Reason        *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	Reason *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	// As in Outcome.
+	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
+	PreviousRank  *int64 `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
+	PersonalBest  *bool  `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
+	Stands        *bool  `protobuf:"varint,14,opt,name=stands,proto3,oneof" json:"stands,omitempty"`
+	// For CONFLICT, what happened and what to do next, in words. Otherwise absent.
+	Detail        *string `protobuf:"bytes,15,opt,name=detail,proto3,oneof" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,15 +291,51 @@ func (x *SubmitScoreResponse) GetReason() string {
 	return ""
 }
 
+func (x *SubmitScoreResponse) GetPreviousScore() int64 {
+	if x != nil && x.PreviousScore != nil {
+		return *x.PreviousScore
+	}
+	return 0
+}
+
+func (x *SubmitScoreResponse) GetPreviousRank() int64 {
+	if x != nil && x.PreviousRank != nil {
+		return *x.PreviousRank
+	}
+	return 0
+}
+
+func (x *SubmitScoreResponse) GetPersonalBest() bool {
+	if x != nil && x.PersonalBest != nil {
+		return *x.PersonalBest
+	}
+	return false
+}
+
+func (x *SubmitScoreResponse) GetStands() bool {
+	if x != nil && x.Stands != nil {
+		return *x.Stands
+	}
+	return false
+}
+
+func (x *SubmitScoreResponse) GetDetail() string {
+	if x != nil && x.Detail != nil {
+		return *x.Detail
+	}
+	return ""
+}
+
 // Request of BatchSubmitScores.
 type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// As in SubmitScoreRequest. It applies to all results.
-	NoWait        bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// As in SubmitScoreRequest. They apply to all results.
+	NoWait              bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *BatchSubmitScoresRequest) Reset() {
@@ -333,6 +385,13 @@ func (x *BatchSubmitScoresRequest) GetResults() []*Result {
 func (x *BatchSubmitScoresRequest) GetNoWait() bool {
 	if x != nil {
 		return x.NoWait
+	}
+	return false
+}
+
+func (x *BatchSubmitScoresRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
 	}
 	return false
 }
@@ -3457,11 +3516,12 @@ var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
-	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"t\n" +
+	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xaa\x01\n" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
-	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"\x8a\x03\n" +
+	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
+	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"\x94\x05\n" +
 	"\x13SubmitScoreResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -3473,15 +3533,26 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
 	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12\x1b\n" +
 	"\x06reason\x18\n" +
-	" \x01(\tH\x02R\x06reason\x88\x01\x01B\f\n" +
+	" \x01(\tH\x02R\x06reason\x88\x01\x01\x12+\n" +
+	"\x0eprevious_score\x18\v \x01(\x03H\x03R\x0eprevious_score\x88\x01\x01\x12)\n" +
+	"\rprevious_rank\x18\f \x01(\x03H\x04R\rprevious_rank\x88\x01\x01\x12)\n" +
+	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01\x12\x1b\n" +
+	"\x06stands\x18\x0e \x01(\bH\x06R\x06stands\x88\x01\x01\x12\x1b\n" +
+	"\x06detail\x18\x0f \x01(\tH\aR\x06detail\x88\x01\x01B\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\t\n" +
-	"\a_reason\"|\n" +
+	"\a_reasonB\x11\n" +
+	"\x0f_previous_scoreB\x10\n" +
+	"\x0e_previous_rankB\x10\n" +
+	"\x0e_personal_bestB\t\n" +
+	"\a_standsB\t\n" +
+	"\a_detail\"\xb2\x01\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
 	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
-	"\ano_wait\x18\x03 \x01(\bR\ano_wait\"P\n" +
+	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
+	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xa8\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +

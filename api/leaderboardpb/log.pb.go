@@ -162,7 +162,24 @@ type LeaderboardUpdate struct {
 	// revision but differ, their content ids differ. Empty for notifications.
 	ContentId []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
 	// True if the user is banned on the board, and so has no rank.
-	Hidden        bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	Hidden bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	// The user's score directly before this result, and the competition rank that this
+	// score has among the other users now. Both are absent unless the result replaced the
+	// user's earlier state: the status is APPLIED, or CONFLICT with stands. Both are also
+	// absent if the user had no score; previous_rank also if it is unknown.
+	PreviousScore *int64 `protobuf:"varint,16,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
+	PreviousRank  *int64 `protobuf:"varint,17,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
+	// On BEST boards, if the result was applied: whether it is better than all earlier
+	// results of the user in the season. Otherwise absent.
+	PersonalBest *bool `protobuf:"varint,18,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
+	// The user's rank keys directly before and directly after this result, as in
+	// rank_key. Absent for notifications.
+	RankKeyBefore []byte `protobuf:"bytes,19,opt,name=rank_key_before,proto3,oneof" json:"rank_key_before,omitempty"`
+	RankKeyAfter  []byte `protobuf:"bytes,20,opt,name=rank_key_after,proto3,oneof" json:"rank_key_after,omitempty"`
+	// For REJECTED: the same result was rejected before, for the same reason.
+	Repeated bool `protobuf:"varint,21,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	// For CONFLICT: this result counts, and not the one that was stored before.
+	Stands        bool `protobuf:"varint,22,opt,name=stands,proto3" json:"stands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -302,6 +319,55 @@ func (x *LeaderboardUpdate) GetHidden() bool {
 	return false
 }
 
+func (x *LeaderboardUpdate) GetPreviousScore() int64 {
+	if x != nil && x.PreviousScore != nil {
+		return *x.PreviousScore
+	}
+	return 0
+}
+
+func (x *LeaderboardUpdate) GetPreviousRank() int64 {
+	if x != nil && x.PreviousRank != nil {
+		return *x.PreviousRank
+	}
+	return 0
+}
+
+func (x *LeaderboardUpdate) GetPersonalBest() bool {
+	if x != nil && x.PersonalBest != nil {
+		return *x.PersonalBest
+	}
+	return false
+}
+
+func (x *LeaderboardUpdate) GetRankKeyBefore() []byte {
+	if x != nil {
+		return x.RankKeyBefore
+	}
+	return nil
+}
+
+func (x *LeaderboardUpdate) GetRankKeyAfter() []byte {
+	if x != nil {
+		return x.RankKeyAfter
+	}
+	return nil
+}
+
+func (x *LeaderboardUpdate) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
+}
+
+func (x *LeaderboardUpdate) GetStands() bool {
+	if x != nil {
+		return x.Stands
+	}
+	return false
+}
+
 var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
@@ -314,7 +380,7 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\fnotification\x18\x04 \x01(\bR\fnotification\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
-	"\bassigned\x18\a \x01(\bR\bassigned\"\xd5\x04\n" +
+	"\bassigned\x18\a \x01(\bR\bassigned\"\xc6\a\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +
@@ -335,13 +401,25 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"content_id\x18\x0e \x01(\fR\n" +
 	"content_id\x12\x16\n" +
-	"\x06hidden\x18\x0f \x01(\bR\x06hiddenB\f\n" +
+	"\x06hidden\x18\x0f \x01(\bR\x06hidden\x12+\n" +
+	"\x0eprevious_score\x18\x10 \x01(\x03H\x04R\x0eprevious_score\x88\x01\x01\x12)\n" +
+	"\rprevious_rank\x18\x11 \x01(\x03H\x05R\rprevious_rank\x88\x01\x01\x12)\n" +
+	"\rpersonal_best\x18\x12 \x01(\bH\x06R\rpersonal_best\x88\x01\x01\x12-\n" +
+	"\x0frank_key_before\x18\x13 \x01(\fH\aR\x0frank_key_before\x88\x01\x01\x12+\n" +
+	"\x0erank_key_after\x18\x14 \x01(\fH\bR\x0erank_key_after\x88\x01\x01\x12\x1a\n" +
+	"\brepeated\x18\x15 \x01(\bR\brepeated\x12\x16\n" +
+	"\x06stands\x18\x16 \x01(\bR\x06standsB\f\n" +
 	"\n" +
 	"_old_scoreB\f\n" +
 	"\n" +
 	"_new_scoreB\x10\n" +
 	"\x0e_old_rank_bandB\x10\n" +
-	"\x0e_new_rank_bandB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\x0e_new_rank_bandB\x11\n" +
+	"\x0f_previous_scoreB\x10\n" +
+	"\x0e_previous_rankB\x10\n" +
+	"\x0e_personal_bestB\x12\n" +
+	"\x10_rank_key_beforeB\x11\n" +
+	"\x0f_rank_key_afterB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_log_proto_rawDescOnce sync.Once

@@ -679,14 +679,25 @@ type Outcome struct {
 	// statuses: USER_BANNED if the user is banned. The result is kept and counts once
 	// the ban is lifted; until then the user has no rank.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// For INVALID and FAILED, the problem in words: the field and its limit, or the
-	// cause.
+	// For REJECTED, CONFLICT and FAILED, what happened and what to do next, in words.
 	Detail string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
-	// The user's current score and competition rank. Both are absent if no result of
-	// the user counts or the status is ACCEPTED. rank is absent if it is unknown.
+	// The user's score and competition rank after this result. Both are absent if no
+	// result of the user counts or the status is ACCEPTED. rank is also absent if it is
+	// unknown, and if a later result of the same batch changed the user's score.
 	NewScore *int64 `protobuf:"varint,5,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64 `protobuf:"varint,6,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	Revision int64  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The user's score before this result. Absent if the user had no score, and if this
+	// call did not apply the result: a repeated submit does not know what was before.
+	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
+	// With include_previous_rank: the competition rank that previous_score has now among
+	// the other users.
+	PreviousRank *int64 `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
+	// On BEST boards, if this call applied the result: whether it is better than all
+	// earlier results of the user in the season.
+	PersonalBest *bool `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
+	// For CONFLICT: whether this result counts. If false, the stored one does.
+	Stands   *bool `protobuf:"varint,14,opt,name=stands,proto3,oneof" json:"stands,omitempty"`
+	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The season that the result belongs to.
 	Season        string                 `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
 	AchievedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
@@ -771,6 +782,34 @@ func (x *Outcome) GetRank() int64 {
 		return *x.Rank
 	}
 	return 0
+}
+
+func (x *Outcome) GetPreviousScore() int64 {
+	if x != nil && x.PreviousScore != nil {
+		return *x.PreviousScore
+	}
+	return 0
+}
+
+func (x *Outcome) GetPreviousRank() int64 {
+	if x != nil && x.PreviousRank != nil {
+		return *x.PreviousRank
+	}
+	return 0
+}
+
+func (x *Outcome) GetPersonalBest() bool {
+	if x != nil && x.PersonalBest != nil {
+		return *x.PersonalBest
+	}
+	return false
+}
+
+func (x *Outcome) GetStands() bool {
+	if x != nil && x.Stands != nil {
+		return *x.Stands
+	}
+	return false
 }
 
 func (x *Outcome) GetRevision() int64 {
@@ -1805,7 +1844,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xf1\x03\n" +
+	"\a_points\"\xd3\x05\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x126\n" +
@@ -1814,7 +1853,11 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06detail\x18\n" +
 	" \x01(\tR\x06detail\x12!\n" +
 	"\tnew_score\x18\x05 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
-	"\x04rank\x18\x06 \x01(\x03H\x01R\x04rank\x88\x01\x01\x12\x1a\n" +
+	"\x04rank\x18\x06 \x01(\x03H\x01R\x04rank\x88\x01\x01\x12+\n" +
+	"\x0eprevious_score\x18\v \x01(\x03H\x02R\x0eprevious_score\x88\x01\x01\x12)\n" +
+	"\rprevious_rank\x18\f \x01(\x03H\x03R\rprevious_rank\x88\x01\x01\x12)\n" +
+	"\rpersonal_best\x18\r \x01(\bH\x04R\rpersonal_best\x88\x01\x01\x12\x1b\n" +
+	"\x06stands\x18\x0e \x01(\bH\x05R\x06stands\x88\x01\x01\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
 	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\"\x82\x01\n" +
@@ -1831,7 +1874,11 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06FAILED\x10\aB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"\xbc\x03\n" +
+	"\x05_rankB\x11\n" +
+	"\x0f_previous_scoreB\x10\n" +
+	"\x0e_previous_rankB\x10\n" +
+	"\x0e_personal_bestB\t\n" +
+	"\a_stands\"\xbc\x03\n" +
 	"\x05Entry\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +

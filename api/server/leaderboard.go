@@ -33,6 +33,7 @@ type service interface {
 
 	Submit(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
 	Accept(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
+	AddPreviousRanks(context.Context, *leaderboard.Board, []ranking.Receipt) error
 	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
 	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)
 
@@ -88,7 +89,7 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	receipts, err := s.submit(ctx, "SubmitScore", req.GetNoWait(), &b, []leaderboard.MatchResult{result})
+	receipts, err := s.submit(ctx, "SubmitScore", req, &b, []leaderboard.MatchResult{result})
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +97,23 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	return submitResponse(o), nil
+}
+
+// submitResponse returns the answer to a call whose only result has the outcome o.
+func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 	res := &pb.SubmitScoreResponse{
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
+		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Stands: o.Stands,
 	}
 	if o.GetReason() != "" {
 		res.Reason = &o.Reason
 	}
-	return res, nil
+	if o.GetDetail() != "" {
+		res.Detail = &o.Detail
+	}
+	return res
 }
 
 // newResult converts a message to a match result. It also refuses ids that older results
@@ -120,12 +130,29 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 	return result, err
 }
 
-// submit passes new results to the service, for a method of the API. Unless noWait is
-// true, it waits until the results are applied, and measures that time.
-func (s *Server) submit(ctx context.Context, method string, noWait bool, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
-	if noWait {
-		return s.service.Accept(ctx, b, results)
+// submitOptions are the fields that all requests that submit results have.
+type submitOptions interface {
+	GetNoWait() bool
+	GetIncludePreviousRank() bool
+}
+
+// submit passes new results to the service, for a method of the API.
+func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+	send := s.service.Accept
+	if !o.GetNoWait() {
+		send = func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+			return s.submitAndWait(ctx, method, b, results)
+		}
 	}
+	receipts, err := send(ctx, b, results)
+	if err == nil && o.GetIncludePreviousRank() {
+		err = s.service.AddPreviousRanks(ctx, b, receipts)
+	}
+	return receipts, err
+}
+
+// submitAndWait waits until the results are applied, and measures that time.
+func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	begun := time.Now()
 	receipts, err := s.service.Submit(ctx, b, results)
 	if slices.ContainsFunc(receipts, func(r ranking.Receipt) bool {
@@ -149,7 +176,7 @@ func succeeded(o *pb.Outcome) bool {
 // outcome converts the receipt of one result to a message. It returns an error if the
 // result was rejected or could not be applied.
 func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) (*pb.Outcome, error) {
-	o := fromReceipt(user, r)
+	o := fromReceipt(b, user, r)
 	switch {
 	case errors.Is(r.Err, leaderboard.ErrSeasonNotFound):
 		return nil, &leaderboard.FieldError{Field: "achieved_at", Problem: messageOf(r.Err)}
@@ -163,6 +190,9 @@ func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) 
 
 // refusal returns the message about a rejected result.
 func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
+	if r.Repeated {
+		return fmt.Sprintf("the same result was rejected before (%s), and stays rejected; to try again, submit it with a new match_id", r.Reason)
+	}
 	switch r.Reason {
 	case leaderboard.ReasonFloor:
 		return fmt.Sprintf("the score is %d and would fall below the board's floor of %d", r.Score, *b.Floor)
@@ -194,7 +224,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 		}
 		result, err := newResult(&b, r)
 		if err != nil {
-			res.Outcomes[i] = fromReceipt(result.User, &ranking.Receipt{
+			res.Outcomes[i] = fromReceipt(&b, result.User, &ranking.Receipt{
 				Match: result.Match, Revision: result.Revision, Status: leaderboard.Rejected, Reason: leaderboard.ReasonInvalid, Err: err,
 			})
 			continue
@@ -204,12 +234,12 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	if len(results) == 0 {
 		return res, nil
 	}
-	receipts, err := s.submit(ctx, "BatchSubmitScores", req.GetNoWait(), &b, results)
+	receipts, err := s.submit(ctx, "BatchSubmitScores", req, &b, results)
 	if err != nil {
 		return nil, err
 	}
 	for i := range receipts {
-		res.Outcomes[at[i]] = fromReceipt(results[i].User, &receipts[i])
+		res.Outcomes[at[i]] = fromReceipt(&b, results[i].User, &receipts[i])
 	}
 	return res, nil
 }

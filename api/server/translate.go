@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -126,10 +127,11 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 	return season
 }
 
-func fromReceipt(user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
+func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
 	o := &pb.Outcome{
 		UserId: string(user), MatchId: string(r.Match), Status: protoconv.FromStatus(r.Status), Reason: string(r.Reason),
 		Revision: r.Revision, Season: string(r.Season), AchievedAt: protoconv.Timestamp(r.AchievedAt), Rank: known(r.Ranks.Competition),
+		PreviousScore: (*int64)(r.Previous), PreviousRank: known(r.PreviousRank), PersonalBest: r.PersonalBest,
 	}
 	if r.HasScore {
 		o.NewScore = (*int64)(&r.Score)
@@ -137,11 +139,25 @@ func fromReceipt(user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
 	if r.Banned && r.Reason == "" {
 		o.Reason = reasonBanned
 	}
-	if r.Err != nil {
+	switch {
+	case r.Err != nil:
 		o.Detail = messageOf(r.Err)
 		if r.Reason == "" {
 			o.Status, o.NewScore, o.Rank = pb.Outcome_FAILED, nil, nil
 		}
+	case r.Status == leaderboard.Rejected:
+		o.Detail = refusal(b, r)
+	case r.Status == leaderboard.Conflict:
+		o.Stands, o.Detail = &r.Stands, conflict(r)
 	}
 	return o
+}
+
+// conflict returns the message about a result in conflict with another one.
+func conflict(r *ranking.Receipt) string {
+	counts := "the stored one counts"
+	if r.Stands {
+		counts = "this one counts from now on"
+	}
+	return fmt.Sprintf("another result with revision %d was stored before, and %s, because of their contents; to choose, submit a higher revision", r.Revision, counts)
 }

@@ -60,14 +60,31 @@ type Receipt struct {
 	// Status, Reason, Score and Ranks are not valid. The caller may submit the result
 	// again.
 	Err error
-	// Score is the user's score in the season after the whole Submit. HasScore is
-	// false if none of the user's results counts.
+	// Repeated means that the result was rejected before, and is rejected therefore.
+	Repeated bool
+	// Stands reports, if Status is Conflict, whether this result stands.
+	Stands bool
+	// Score is the user's score in the season after this result, or after other results
+	// that arrived at the same time. HasScore is false if none of the user's results
+	// counts.
 	Score    leaderboard.Score
 	HasScore bool
-	// Ranks are zero if the ranks are unavailable or the user is banned.
+	// Ranks are zero if the ranks are unavailable, if the user is banned, or if a later
+	// result of the same Submit changed the score.
 	Ranks leaderboard.Ranks
+	// Previous is the user's score before this result. It is nil if the user had none, and
+	// if this Submit did not change the stored result.
+	Previous *leaderboard.Score
+	// PreviousRank is the competition rank of Previous among the other users: see
+	// [Submitter.AddPreviousRanks]. It is 0 if it is unknown.
+	PreviousRank int64
+	// PersonalBest is the answer of [leaderboard.Board.PersonalBest], or nil.
+	PersonalBest *bool
 	// Banned reports whether a ban hides the user on the board.
 	Banned bool
+
+	before, own leaderboard.RankKey // the rank key of Previous, and the user's rank key now
+	passed      bool                // a later result of the same Submit changed the score
 }
 
 // Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid
@@ -123,9 +140,13 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	if err != nil {
 		return nil, err
 	}
+	last := map[leaderboard.EntryKey]int{}
+	for i := range valid {
+		last[leaderboard.EntryKey{SeasonKey: valid[i].SeasonKey, User: valid[i].User}] = i
+	}
 	for i := range outcomes {
 		r := &receipts[at[i]]
-		s.setOutcome(b, r, &outcomes[i])
+		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: valid[i].SeasonKey, User: valid[i].User}] == i)
 		if outcomes[i].Status == leaderboard.Duplicate && valid[i].Assigned {
 			if record, err := s.store.Result(ctx, valid[i].ResultKey); err == nil && record.Result != nil {
 				r.AchievedAt = record.Result.AchievedAt // the time that the first submit of the result got
@@ -135,21 +156,62 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	return receipts, s.setRanks(ctx, b, valid, outcomes, at, receipts)
 }
 
-// setOutcome sets the fields of a receipt that an outcome determines.
-func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome) {
+// setOutcome sets the fields of a receipt that an outcome determines. last means that no
+// later result of the Submit is of the same user and season. The score is then the user's
+// current one, which may include results of other calls.
+func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
-	if r.HasScore = o.Entry.Key != ""; r.HasScore {
-		r.Score = b.ScoreOf(o.Entry.Key, scoreTime(b, r.Season, s.now()))
+	r.Repeated, r.Stands = o.Repeated, o.Stands
+	key, at := o.After, scoreTime(b, r.Season, s.now())
+	if r.passed = !last && o.After != o.Entry.Key; !r.passed {
+		key = o.Entry.Key
+	}
+	if r.HasScore = key != ""; r.HasScore {
+		r.Score = b.ScoreOf(key, at)
+	}
+	if o.Before != "" && o.Changed() {
+		score := b.ScoreOf(o.Before, at)
+		r.Previous, r.before, r.own = &score, o.Before, o.Entry.Key
+	}
+	if best, ok := b.PersonalBest(o); ok {
+		r.PersonalBest = &best
 	}
 }
 
-// setRanks sets the ranks of receipts. The receipt of results[i], whose outcome is
+// AddPreviousRanks sets the PreviousRank of each receipt of a Submit to b that has a
+// Previous. If the ranks are unavailable, it sets none.
+func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, receipts []Receipt) error {
+	bySeason := map[leaderboard.SeasonID][]*Receipt{}
+	for i := range receipts {
+		if r := &receipts[i]; r.Previous != nil && !r.Banned {
+			bySeason[r.Season] = append(bySeason[r.Season], r)
+		}
+	}
+	for season, receipts := range bySeason {
+		keys := make([]leaderboard.RankKey, len(receipts))
+		for i, r := range receipts {
+			keys[i] = r.before
+		}
+		ranks, err := s.reader.ranksOf(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}, keys)
+		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
+			return err
+		}
+		for i, r := range receipts {
+			if err == nil {
+				r.PreviousRank = leaderboard.RankAmongOthers(ranks[i], r.before, r.own)
+			}
+		}
+	}
+	return nil
+}
+
+// setRanks sets the ranks of receipts, and with them the scores. The receipt of results[i], whose outcome is
 // outcomes[i], is receipts[at[i]].
 func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, at []int, receipts []Receipt) error {
 	users := map[leaderboard.SeasonID][]leaderboard.UserID{}
 	indexes := map[leaderboard.SeasonID][]int{}
 	for i := range results {
-		if r := &receipts[at[i]]; r.HasScore && r.Err == nil {
+		if r := &receipts[at[i]]; r.HasScore && r.Err == nil && !r.passed {
 			users[r.Season] = append(users[r.Season], results[i].User)
 			indexes[r.Season] = append(indexes[r.Season], i)
 		}
@@ -218,7 +280,7 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 		return Receipt{}, err
 	}
 	receipts := []Receipt{{Match: r.Match, Revision: r.Revision, Season: r.Season}}
-	s.setOutcome(b, &receipts[0], &outcomes[0])
+	s.setOutcome(b, &receipts[0], &outcomes[0], true)
 	err = s.setRanks(ctx, b, results, outcomes, []int{0}, receipts)
 	return receipts[0], err
 }

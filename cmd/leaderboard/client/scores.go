@@ -121,19 +121,44 @@ returns it.`,
 				return cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
 			}
 		}
-		res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait})
+		res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait, IncludePreviousRank: true})
 		if err != nil {
 			return err
 		}
 		t := c.entryTable(ctx, board)
-		return c.print(res, func() {
-			c.Printf("%s: %s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit))
-			if res.GetReason() == reasonBanned {
-				c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
-			}
-			c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
-		})
+		return c.print(res, func() { writeSubmitted(c, res, t) })
 	})
+}
+
+// writeSubmitted prints the answer to a submit.
+func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
+	c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res, t.Unit))
+	if res.GetReason() == reasonBanned {
+		c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
+	}
+	if res.GetDetail() != "" {
+		c.Println(cli.Escape(res.GetDetail()))
+	}
+	c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
+}
+
+// before returns a note about the user's score before a submit, or "".
+func before(res *pb.SubmitScoreResponse, u cli.Unit) string {
+	var notes []string
+	if res.PreviousScore != nil {
+		note := "before: " + u.FormatWithUnit(res.GetPreviousScore())
+		if res.PreviousRank != nil {
+			note += fmt.Sprintf(", rank %d", res.GetPreviousRank())
+		}
+		notes = append(notes, note)
+	}
+	if res.GetPersonalBest() {
+		notes = append(notes, "a personal best")
+	}
+	if len(notes) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(notes, "; ") + ")"
 }
 
 // scoreLine returns a sentence with a user's score and rank.
