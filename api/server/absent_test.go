@@ -59,9 +59,9 @@ func scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// without calls f with copies of root. Each copy lacks one field of the message that
+// dropFields calls f with copies of root. Each copy lacks one field of the message that
 // find returns, or of a message inside that message.
-func without(root proto.Message, find func(protoreflect.Message) protoreflect.Message, path string, f func(path string, m proto.Message)) {
+func dropFields(root proto.Message, find func(protoreflect.Message) protoreflect.Message, path string, f func(path string, m proto.Message)) {
 	find(root.ProtoReflect()).Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := path + "." + string(fd.Name())
 		changed := proto.Clone(root)
@@ -70,9 +70,9 @@ func without(root proto.Message, find func(protoreflect.Message) protoreflect.Me
 		switch {
 		case fd.IsMap() || fd.Message() == nil:
 		case fd.IsList():
-			without(root, func(m protoreflect.Message) protoreflect.Message { return find(m).Get(fd).List().Get(0).Message() }, name, f)
+			dropFields(root, func(m protoreflect.Message) protoreflect.Message { return find(m).Get(fd).List().Get(0).Message() }, name, f)
 		default:
-			without(root, func(m protoreflect.Message) protoreflect.Message { return find(m).Get(fd).Message() }, name, f)
+			dropFields(root, func(m protoreflect.Message) protoreflect.Message { return find(m).Get(fd).Message() }, name, f)
 		}
 		return true
 	})
@@ -103,12 +103,12 @@ func TestAbsentFields(t *testing.T) {
 				full := typ.New()
 				fill(full, 4)
 				call("no field", full.Interface())
-				without(full.Interface(), func(m protoreflect.Message) protoreflect.Message { return m }, string(md.Input().Name()), call)
+				dropFields(full.Interface(), func(m protoreflect.Message) protoreflect.Message { return m }, string(md.Input().Name()), call)
 			}
 		}
 	}
 	if calls < 150 {
-		t.Errorf("the test made %d calls, want at least 150: without did not visit all fields", calls)
+		t.Errorf("the test made %d calls, want at least 150: dropFields did not visit all fields", calls)
 	}
 }
 

@@ -23,8 +23,8 @@ import (
 const requestIDHeader = "X-Request-Id"
 
 // requestID returns the id that the caller gave to a request, if it is 1 to MaxIDBytes
-// of printable ASCII. Otherwise requestID returns a new id. given has the values of the
-// header.
+// of printable ASCII. Otherwise requestID returns a new id. The slice given contains the
+// values of the header.
 func requestID(given []string) string {
 	if len(given) == 1 && given[0] != "" && len(given[0]) <= leaderboard.MaxIDBytes &&
 		!strings.ContainsFunc(given[0], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
@@ -33,11 +33,11 @@ func requestID(given []string) string {
 	return rand.Text()
 }
 
-// audited appends act to the audit log, and then calls do, which performs the act. So
-// every act has a record. If do fails, audited appends a second record, with Failed set.
-// It also writes act to the server's log. There, object identifies the object of the act,
-// unless that is a board, season or user.
-func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() error, object ...slog.Attr) error {
+// audited appends act to the audit log, and then calls perform to perform the act. So
+// every act has a record. If perform fails, audited appends a second record, with Failed
+// set. It also writes act to the server's log. If the object of the act is not a board,
+// season or user, the attributes in object identify it there.
+func (s *Server) audited(ctx context.Context, act leaderboard.Act, perform func() error, object ...slog.Attr) error {
 	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
 	if a := admissionFrom(ctx); a != nil {
 		act.RequestID = a.request
@@ -45,7 +45,7 @@ func (s *Server) audited(ctx context.Context, act leaderboard.Act, do func() err
 	if err := s.service.AppendAct(ctx, act); err != nil {
 		return err
 	}
-	err := do()
+	err := perform()
 	s.logAct(ctx, &act, err, object)
 	if err != nil {
 		act.ID, act.At, act.Failed, act.ActDetail = rand.Text(), leaderboard.Truncate(s.options.Now()), true, leaderboard.ActDetail{}
@@ -86,7 +86,7 @@ const defaultActs = 100
 func (s *Server) ListActs(ctx context.Context, req *pb.ListActsRequest) (*pb.ListActsResponse, error) {
 	q := ranking.ActQuery{
 		Actor: req.GetActor(), Action: req.GetAction(), Board: leaderboard.BoardID(req.GetBoard()),
-		User: leaderboard.UserID(req.GetUserId()), Limit: or(req.Limit, defaultActs),
+		User: leaderboard.UserID(req.GetUserId()), Limit: orDefault(req.Limit, defaultActs),
 	}
 	var err error
 	if q.Since, err = parseTime("since", req.GetSince()); err != nil {

@@ -130,7 +130,7 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	h.must("admin", "POST", "/v1/users/mallory:erase", `{}`)
 	a := h.do("admin", "GET", "/v1/audit", nil)
 	if strings.Contains(strings.ToLower(a.raw), "mallory") {
-		t.Errorf("the audit log contains the erased user mallory: %s", a.raw)
+		t.Errorf("the audit log contains the id of the erased user mallory, want it removed: %s", a.raw)
 	}
 	acts := h.acts("")
 	if len(acts) != 3 || acts[0]["action"] != "user.erase" || acts[2]["erased"] != true || !strings.HasPrefix(acts[2]["actor"].(string), "key:") {

@@ -24,7 +24,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// The map needs has a scope for every method that the server serves, and for no others.
+// Every method that the server serves has a scope in the map needs. The map contains no
+// other methods.
 func TestEveryMethodHasAScope(t *testing.T) {
 	h := newHarness(t, Options{})
 	served := map[string]bool{}
@@ -44,7 +45,8 @@ func TestEveryMethodHasAScope(t *testing.T) {
 	}
 }
 
-// calls has a REST request for every method of the API: HTTP method, path and body.
+// The map calls contains a REST request for every method of the API: HTTP method, path
+// and body.
 var calls = map[string][3]string{
 	"SubmitScore":       {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores": {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
@@ -339,7 +341,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	said.WriteString(h.log.String())
 	for scope, text := range h.keys {
 		if strings.Contains(said.String(), text) || strings.Contains(said.String(), text[len("lbk_"):20]) {
-			t.Errorf("an answer, a metric or the log contains the %s key", scope)
+			t.Errorf("an answer, a metric or the log contains the %s key, want it hidden", scope)
 		}
 	}
 	if !strings.Contains(h.log.String(), `"method":"ListScores"`) {

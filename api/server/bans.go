@@ -62,7 +62,8 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 }
 
 // setBan writes the state of a ban, with a record in the audit log. It returns the state
-// that is stored afterwards. A dry run writes nothing, and returns what would change too.
+// that is stored afterwards. A dry run writes nothing, and also returns what would
+// change.
 func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (leaderboard.Ban, *pb.BanEffect, error) {
 	if dryRun {
 		preview, err := s.service.PreviewBan(ctx, ban)
@@ -101,7 +102,7 @@ func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
 }
 
 // addBans adds to data the bans of a user that are in force: the ban on every board, and
-// the bans on boards that the caller may call for.
+// the bans on boards that the caller may use.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {
@@ -127,7 +128,7 @@ func (s *Server) ListBans(ctx context.Context, req *pb.ListBansRequest) (*pb.Lis
 	}
 	page, err := s.service.Bans(ctx, ranking.BanQuery{
 		Board: leaderboard.BoardID(req.GetBoard()), User: req.GetUser(), Reason: req.GetReason(), Actor: req.GetActor(),
-		Lifted: req.GetIncludeLifted(), After: after, Limit: or(req.Limit, defaultBans),
+		Lifted: req.GetIncludeLifted(), After: after, Limit: orDefault(req.Limit, defaultBans),
 	})
 	if err != nil {
 		return nil, err

@@ -57,8 +57,8 @@ func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m pr
 	return m, fd != nil
 }
 
-// Methods that a caller without a key may call have a reach in reaches. So have methods
-// whose request has the field board.
+// The map reaches contains every method that a caller without a key may call, and every
+// method whose request has the field board.
 func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")
@@ -67,7 +67,7 @@ func TestEveryMethodHasAReach(t *testing.T) {
 			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in reaches", method)
 		}
 		if named := r == oneBoard || r == givenBoard; named != hasBoard {
-			t.Errorf("%s has the reach %d, but its request has the field board: %v", method, r, hasBoard)
+			t.Errorf("%s has the reach %d; its request has the field board: %v; want oneBoard or givenBoard if it has the field, and another reach if not", method, r, hasBoard)
 		} else if named && boardOf(r, req) != "x" {
 			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(r, req))
 		}
@@ -87,9 +87,10 @@ func (h *harness) newKey(name string, body map[string]any) {
 	h.keys[name] = h.must("admin", "POST", "/v1/keys", body)["secret"].(string)
 }
 
-// bound starts a server with several boards; each has a result of user u. It creates a
-// key for each scope. These keys are bound to the board cup and the prefix "eu-".
-func bound(t *testing.T) *harness {
+// newBoundHarness starts a server with several boards. Each board has a result of user u.
+// It creates a key for each scope. These keys are bound to the board cup and the prefix
+// "eu-".
+func newBoundHarness(t *testing.T) *harness {
 	h := newHarness(t, Options{})
 	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused
 	for _, id := range []string{"cup", "eu-1", "eu-", "other", "cup2", "Cup", "x-eu-1", "*"} {
@@ -105,7 +106,7 @@ func bound(t *testing.T) *harness {
 // Over gRPC, every method refuses a key that is bound to other boards. The error names
 // the refused board.
 func TestBoundKeysStayOnTheirBoards(t *testing.T) {
-	h := bound(t)
+	h := newBoundHarness(t)
 	denied := func(what string, err error, names string) {
 		t.Helper()
 		if s := status.Convert(err); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), names) || strings.Contains(s.Message(), "scope") {
@@ -155,7 +156,7 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 // Over REST, a bound key can read, write and administer only the boards that it is bound
 // to. Lists omit other boards.
 func TestBoundKeysOverREST(t *testing.T) {
-	h := bound(t)
+	h := newBoundHarness(t)
 	for _, tt := range []struct {
 		key, method, path, body string
 		want                    int

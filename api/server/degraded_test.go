@@ -173,10 +173,10 @@ func find(v any, key string) []any {
 	return all
 }
 
-// answers checks the answer to each read in reads. want maps the name of a read to
-// "degraded", or to "503 " and the reason of the error. The reads that want does not
-// name must have complete answers.
-func (h *shaky) answers(want map[string]string) {
+// checkAnswers checks the answer to each read in reads. want maps the name of a read to
+// "degraded", or to "503 " and the reason of the error. The reads that want does not name
+// must have complete answers.
+func (h *shaky) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
 		code, reason, raw := h.ask(r)
@@ -221,10 +221,10 @@ func (h *shaky) answers(want map[string]string) {
 
 func TestReadsWithoutTheIndex(t *testing.T) {
 	h := newShaky(t)
-	h.answers(map[string]string{})
+	h.checkAnswers(map[string]string{})
 	h.index.Set(faults.Refuse)
 	h.pass(time.Minute)
-	h.answers(map[string]string{
+	h.checkAnswers(map[string]string{
 		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user in detail": "degraded",
 		"friends": "degraded", "figures": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user everywhere": "degraded", "watching": "degraded",
 	})
@@ -233,7 +233,7 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 		t.Errorf("submit while the index is down: %v, want APPLIED, the score 6 and no rank", got)
 	}
 	h.index.Set(faults.Up)
-	h.answers(map[string]string{})
+	h.checkAnswers(map[string]string{})
 	if rank := get(h.must("read", "GET", "/v1/scores/u", nil), "data", "rank"); rank != number(1) {
 		t.Errorf("after the index is back, the rank is %v, want 1", rank)
 	}
@@ -241,11 +241,11 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 
 func TestReadsWithoutTheStore(t *testing.T) {
 	h := newShaky(t)
-	h.answers(map[string]string{}) // the server now has the board and the key in its caches
+	h.checkAnswers(map[string]string{}) // the server now has the board and the key in its caches
 	h.store.Set(faults.Refuse)
 	h.pass(time.Minute) // now the server would read the cached board and key again
 	const no = "503 UNAVAILABLE"
-	h.answers(map[string]string{"a user in detail": no, "seasons": no, "a user everywhere": no, "a result": no})
+	h.checkAnswers(map[string]string{"a user in detail": no, "seasons": no, "a user everywhere": no, "a result": no})
 	for path, body := range map[string]string{
 		"/v1/scores":                             `{"user_id":"u","match_id":"m2","points":5}`,
 		"/v1/scores:batch":                       `{"results":[{"user_id":"u","match_id":"m2","points":5}]}`,
@@ -260,7 +260,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 	h.store.Set(faults.Up)
 	h.pass(time.Minute)
-	h.answers(map[string]string{})
+	h.checkAnswers(map[string]string{})
 	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`); got["status"] != "APPLIED" || got["new_score"] != number(6) {
 		t.Errorf("submit after the store is back: %v, want APPLIED and the score 6", got)
 	}

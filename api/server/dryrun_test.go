@@ -32,37 +32,37 @@ func TestDryRun(t *testing.T) {
 		{"PATCH", "/v1/boards/b?dry_run=true", `{"title":"t"}`},
 	} {
 		if a := h.do("submit", call[0], call[1], call[2]); a.status != http.StatusForbidden {
-			t.Errorf("%s without the scope admin: %d %s", call[1], a.status, a.raw)
+			t.Errorf("%s without the scope admin: %d %s, want 403", call[1], a.status, a.raw)
 		}
 	}
 
 	ban := h.must("admin", "POST", "/v1/users/ann:ban", `{"dry_run":true,"board":"b","reason":"aimbot"}`)
 	if e := get(ban, "effect", "entries", 0); get(e, "score") != number(5) || get(e, "rank_before") != number(1) || get(e, "rank_after") != nil ||
 		get(ban, "banned") != true || get(ban, "ban", "reason") != "aimbot" || get(ban, "effect", "season_count") != number(1) {
-		t.Errorf("dry run of a ban: %v", ban)
+		t.Errorf("dry run of a ban: %v, want the effect that the entry with score 5 and rank 1 disappears from one season", ban)
 	}
 	unban := h.must("admin", "POST", "/v1/users/bob:unban", `{"dry_run":true}`)
 	if e := get(unban, "effect", "entries", 0); get(e, "rank_before") != nil || get(e, "rank_after") != number(1) || get(unban, "banned") != false {
-		t.Errorf("dry run of an unban: %v", unban)
+		t.Errorf("dry run of an unban: %v, want banned false, and the effect that the entry appears with rank 1", unban)
 	}
 	board := h.must("admin", "PATCH", "/v1/boards/b?dry_run=true", `{"retention":"3600s"}`)
 	season := get(board, "effect", "seasons", 0)
 	if get(season, "removed_before") != nil || get(season, "removed_after") == nil || get(season, "entrants") != number(1) || get(board, "retention") != "3600s" {
-		t.Errorf("dry run of a retention: %v", board)
+		t.Errorf("dry run of a retention: %v, want the retention 3600s, and the effect that the season with 1 entrant is deleted at a time", board)
 	}
 	overGRPC, err := h.client().UpdateBoard(h.as("admin"), &pb.UpdateBoardRequest{
 		Board: &pb.Board{BoardId: "b", Retention: durationpb.New(3600e9)}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}}, DryRun: true,
 	})
 	if err != nil || overGRPC.GetBoard().GetEffect().GetChangedCount() != 1 {
-		t.Errorf("dry run over gRPC: %v, %v", overGRPC, err)
+		t.Errorf("dry run of a retention over gRPC: %v, %v; want an effect on 1 season", overGRPC, err)
 	}
 	preview, err := h.client().BanUser(h.as("admin"), &pb.BanUserRequest{UserId: "ann", DryRun: true})
 	if err != nil || len(preview.GetEffect().GetEntries()) != 1 {
-		t.Errorf("dry run of a ban over gRPC: %v, %v", preview, err)
+		t.Errorf("dry run of a ban over gRPC: %v, %v; want an effect on 1 entry", preview, err)
 	}
 	for _, path := range reads {
 		if diff := cmp.Diff(before[path], h.do("admin", "GET", path, nil).raw); diff != "" {
-			t.Errorf("the dry runs changed %s (-before +after):\n%s", path, diff)
+			t.Errorf("the dry runs changed the answer to GET %s, want it unchanged (-before +after):\n%s", path, diff)
 		}
 	}
 
@@ -72,6 +72,6 @@ func TestDryRun(t *testing.T) {
 	}
 	again, err := h.client().UnbanUser(h.as("admin"), &pb.UnbanUserRequest{UserId: "nobody", DryRun: true})
 	if diff := cmp.Diff(&pb.BanEffect{}, again.GetEffect(), protocmp.Transform()); err != nil || diff != "" {
-		t.Errorf("dry run of an unban of a user without a ban: %v, effect (-want +got):\n%s", err, diff)
+		t.Errorf("dry run of an unban of a user without a ban: error %v, want nil; effect (-want +got):\n%s", err, diff)
 	}
 }

@@ -92,7 +92,7 @@ func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harne
 	return h
 }
 
-// in returns a copy of h for a subtest. The copy reports failures to t.
+// The method in returns a copy of h for a subtest. The copy reports failures to t.
 func (h *harness) in(t testing.TB) *harness {
 	part := *h
 	part.t = t
@@ -101,8 +101,8 @@ func (h *harness) in(t testing.TB) *harness {
 
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
 
-// as returns a context for gRPC calls with the key of a scope. If scope is empty, the
-// context has no key.
+// The method as returns a context for gRPC calls with the key of a scope. If scope is
+// empty, the context has no key.
 func (h *harness) as(scope string) context.Context {
 	if scope == "" {
 		return h.t.Context()
@@ -118,8 +118,8 @@ type answer struct {
 	body   map[string]any // raw, decoded; nil unless raw is a JSON object
 }
 
-// do sends a REST request with the key of a scope. If scope has no key, the request has
-// no key. body is a string, or a value that do encodes as JSON, or nil.
+// The method do sends a REST request with the key of a scope. If scope has no key, the
+// request has no key. The body is nil, a string, or a value to encode as JSON.
 func (h *harness) do(scope, method, path string, body any) answer {
 	h.t.Helper()
 	var data []byte
@@ -158,7 +158,8 @@ func (h *harness) send(req *http.Request) answer {
 	return a
 }
 
-// must is like do, but fails the test unless the status is 200. It returns the body.
+// The method must is like the method do, but fails the test unless the status is 200. It
+// returns the body.
 func (h *harness) must(scope, method, path string, body any) map[string]any {
 	h.t.Helper()
 	a := h.do(scope, method, path, body)
@@ -233,7 +234,7 @@ func (h *harness) createBoard(body string) {
 	h.must("admin", "POST", "/v1/boards", body)
 }
 
-// waitFor waits until ok is true.
+// waitFor waits until ok returns true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)

@@ -107,9 +107,10 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		_, _ = w.Write(api.OpenAPI) // the client may have disconnected
 	})))
 
-	// An insecure server must not accept requests that a web page makes a browser on this
-	// machine send. crossOrigin refuses pages of other origins. By DNS rebinding, a page
-	// can have the server's origin; then the Host header still has the page's domain.
+	// A web page can make a browser on this machine send requests. An insecure server
+	// must not accept these requests. crossOrigin refuses requests from pages of other
+	// origins. By DNS rebinding, a page can have the server's origin; then the Host
+	// header still has the page's domain.
 	crossOrigin, err := newCrossOriginProtection(s.options.CORSOrigins)
 	if err != nil {
 		return nil, err

@@ -24,13 +24,13 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a signed token. Its claims are valid at tokenNow, apart from those that
-// change changes.
-func sign(t testing.TB, key []byte, change func(map[string]any)) string {
+// sign returns a signed token. Its claims are valid at tokenNow, unless the function
+// modify changes them.
+func sign(t testing.TB, key []byte, modify func(map[string]any)) string {
 	t.Helper()
 	claims := map[string]any{"iss": "https://id.example", "aud": "leaderboard", "sub": "player-7", "exp": tokenNow.Add(time.Hour).Unix(), "nbf": tokenNow.Add(-time.Hour).Unix()}
-	if change != nil {
-		change(claims)
+	if modify != nil {
+		modify(claims)
 	}
 	token := jwt.New()
 	for k, v := range claims {

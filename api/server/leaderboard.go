@@ -71,8 +71,8 @@ const (
 	defaultBuckets   = 10
 )
 
-// or returns *p, or the default d if p is nil.
-func or[T, D int | int32](p *T, d D) int {
+// orDefault returns *p, or the default d if p is nil.
+func orDefault[T, D int | int32](p *T, d D) int {
 	if p == nil {
 		return int(d)
 	}
@@ -117,8 +117,8 @@ func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 }
 
 // newResult converts a message to a match result. It also refuses ids that older results
-// may have but new results must not. The error joins a [leaderboard.FieldError] for each
-// fault.
+// may have, but that new results must not have. The error joins a
+// [leaderboard.FieldError] for each fault.
 func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result, err := protoconv.ToResult(b, r)
 	if result.User.Validate() == nil {
@@ -302,7 +302,7 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 		return nil, &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1"}
 	}
 	page, err := s.service.Page(ctx, ranking.PageQuery{
-		Query: q, Limit: or(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
+		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
 	})
 	if err != nil {
 		return nil, err
@@ -318,7 +318,7 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.service.User(ctx, q, leaderboard.UserID(req.GetUserId()), or(req.Neighbors, defaultNeighbors), req.GetIncludeMetadata())
+	page, err := s.service.User(ctx, q, leaderboard.UserID(req.GetUserId()), orDefault(req.Neighbors, defaultNeighbors), req.GetIncludeMetadata())
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +360,7 @@ func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.Get
 		return nil, &leaderboard.FieldError{Field: "rank", Problem: "must be at least 1"}
 	}
 	stats, err := s.service.Stats(ctx, ranking.StatsQuery{
-		Query: q, Buckets: or(req.Buckets, defaultBuckets), Score: (*leaderboard.Score)(req.Score), Rank: req.GetRank(),
+		Query: q, Buckets: orDefault(req.Buckets, defaultBuckets), Score: (*leaderboard.Score)(req.Score), Rank: req.GetRank(),
 	})
 	if err != nil {
 		return nil, err
@@ -439,7 +439,8 @@ var (
 )
 
 // ended returns the error for the caller of a stream that ended with err. If the server
-// canceled the stream, this is the cause of the cancellation; otherwise it is err.
+// canceled the stream, the returned error is the cause of the cancellation. Otherwise it
+// is err.
 func ended(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -510,7 +511,7 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 	defer done()
 	ctx, cancel := s.streaming(stream.Context(), q.Board)
 	defer cancel()
-	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: or(req.Limit, defaultLimit)}, func(page ranking.Page) error {
+	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page ranking.Page) error {
 		return stream.Send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
 	})
 	return ended(ctx, err)

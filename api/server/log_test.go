@@ -13,7 +13,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// logged returns the lines of the server's log with a message.
+// logged returns the lines of the server's log that have the given message.
 func (h *harness) logged(message string) (lines []map[string]any) {
 	h.t.Helper()
 	for text := range strings.Lines(h.log.String()) {
@@ -69,7 +69,8 @@ func TestCallsAreLogged(t *testing.T) {
 	}
 }
 
-// A fault of the server is logged as such, whatever the level of other calls.
+// A fault of the server is logged at level ERROR, even if other calls are logged at a
+// lower level.
 func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	h := newHarness(t, Options{LogCalls: true, Backup: func(context.Context, string) error { panic("disk") }})
 	h.do("admin", "POST", "/v1/admin/backup", `{}`)
@@ -78,7 +79,8 @@ func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	}
 }
 
-// The log has who did what to whom. It has no reasons, which may hold personal data.
+// The log names the administrator, the act and the affected user. It does not contain
+// reasons, because they may contain personal data.
 func TestAdministrativeActsAreLogged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup"}`)
@@ -86,7 +88,7 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 	key := get(h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`), "key", "key_id").(string)
 	h.must("admin", "DELETE", "/v1/keys/"+key, nil)
 	if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"cup","order":"LOWER_FIRST"}`); a.status != http.StatusConflict {
-		t.Fatalf("board with other rules: %d %s", a.status, a.raw)
+		t.Fatalf("create a board that exists with other rules: %d %s, want 409", a.status, a.raw)
 	}
 	lines, acts := h.logged("administrative act"), h.acts("")
 	want := []map[string]any{
@@ -107,13 +109,13 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 		}
 		act := acts[len(acts)-1-i]
 		if lines[i]["actor"] != act["actor"] || lines[i]["request_id"] != act["request_id"] || lines[i]["client"] != "127.0.0.1" {
-			t.Errorf("line %v differs from the record %v", lines[i], act)
+			t.Errorf("line %v and the record %v differ, want the same actor and request id, and the client 127.0.0.1", lines[i], act)
 		}
 	}
 	if lines[4]["err"] == nil {
-		t.Errorf("an act that failed is logged without its error: %v", lines[4])
+		t.Errorf("an act that failed is logged as %v, want a line with its error", lines[4])
 	}
 	if strings.Contains(h.log.String(), "Mallory Smith") {
-		t.Error("the log has the reason of a ban")
+		t.Error("the log contains the reason of a ban, want no reasons")
 	}
 }

@@ -43,7 +43,7 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	if limit := maxMessageBytes(method); len(raw) > limit {
 		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
 	}
-	if left := spendValues(raw, m.ProtoReflect().Descriptor(), restjson.MaxValues, maxMessageDepth); left == 0 {
+	if budget := spendValues(raw, m.ProtoReflect().Descriptor(), restjson.MaxValues, maxMessageDepth); budget == 0 {
 		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: fmt.Sprintf("has more than %d values, or is nested more than %d messages deep", restjson.MaxValues, maxMessageDepth)}
 	}
 	if err := proto.Unmarshal(raw, m); err != nil {
@@ -56,14 +56,14 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 // three nested messages: a value, an object and an entry of the object.
 const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
 
-// spendValues counts the values in b, an encoded message of type md. It returns left
-// minus this number. It returns 0 if b has left values or more, or if b is nested more
+// spendValues counts the values in b, an encoded message of type md. It returns budget
+// minus this number. It returns 0 if the number reaches budget, or if b is nested more
 // than depth messages deep.
-func spendValues(b []byte, md protoreflect.MessageDescriptor, left, depth int) int {
+func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int) int {
 	if depth == 0 {
 		return 0
 	}
-	for len(b) > 0 && left > 0 {
+	for len(b) > 0 && budget > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			break // proto.Unmarshal returns the error
@@ -72,14 +72,14 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, left, depth int) i
 		if size < 0 {
 			break
 		}
-		left--
+		budget--
 		if fd := md.Fields().ByNumber(number); kind == protowire.BytesType && fd != nil && fd.Message() != nil {
 			inside, _ := protowire.ConsumeBytes(b[n:])
-			left = spendValues(inside, fd.Message(), left, depth-1)
+			budget = spendValues(inside, fd.Message(), budget, depth-1)
 		}
 		b = b[n+size:]
 	}
-	return left
+	return budget
 }
 
 // checkCounts returns an error if a batch has no results or too many, or if a lookup has

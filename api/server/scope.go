@@ -13,8 +13,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// needs maps each method to the scope that it needs. The server refuses all calls of a
-// method that is not in the map.
+// The map needs contains, for each method, the scope that a caller must have. The server
+// refuses all calls of a method that is not in the map.
 var needs = map[string]auth.Scope{
 	pb.LeaderboardService_SubmitScore_FullMethodName:       auth.Submit,
 	pb.LeaderboardService_BatchSubmitScores_FullMethodName: auth.Submit,
@@ -96,7 +96,7 @@ func (s *Server) admit(ctx context.Context, authorization []string, method strin
 }
 
 // enter is the interceptor that lets the guard decide about a call, and refuses the call
-// if the guard does. For calls of the gateway, the guard has already decided.
+// if the guard refuses it. For calls of the gateway, the guard has already decided.
 func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	a := admissionFrom(ctx)
 	if a == nil {

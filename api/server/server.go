@@ -95,7 +95,8 @@ type Options struct {
 	// Backup is nil, the API method Backup fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
 	// TracerProvider records a span of each call, except of streams of changes. The span is
-	// in the trace that the caller's traceparent names. If it is nil, there are no spans.
+	// in the trace that the caller's traceparent names. If TracerProvider is nil, there
+	// are no spans.
 	TracerProvider trace.TracerProvider
 	// LogCalls logs every call at level info. Otherwise calls that end without a fault of
 	// the server are logged at level debug.

@@ -95,7 +95,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if strings.Contains(raw, "secret-user") || strings.Contains(raw, "default") {
-		t.Error("/metrics contains the id of a user or a board")
+		t.Error("/metrics contains the id of a user or a board, want neither")
 	}
 }
 
@@ -235,7 +235,8 @@ func TestCrossOriginRequests(t *testing.T) {
 	}
 }
 
-// faulty is a service whose method Page first calls page, and fails if page does.
+// faulty is a service whose method Page first calls the function page, and fails if that
+// function fails.
 type faulty struct {
 	*ranking.Service
 	page func(context.Context) error
@@ -428,8 +429,8 @@ func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string)
 		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// listening runs Serve on free ports, and returns their addresses. stop stops the server
-// and returns the error of Serve.
+// listening runs Serve on free ports, and returns their addresses. The function stop
+// stops the server and returns the error of Serve.
 func listening(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
 	t.Helper()
 	var listeners [2]net.Listener
@@ -559,7 +560,7 @@ func TestTLSSettings(t *testing.T) {
 		"missing CA":     {CertFile: cert, KeyFile: key, ClientCAFile: "missing.pem"},
 	} {
 		if _, err := settings.Config(); err == nil {
-			t.Errorf("%s: Config returns no error", name)
+			t.Errorf("%s: Config returns no error, want one", name)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (h *harness) onSockets() (rest, overGRPC string) {
 	h.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			h.t.Errorf("Serve returned %v", err)
+			h.t.Errorf("Serve returned %v, want nil", err)
 		}
 	})
 	return listeners[0].Addr().String(), listeners[1].Addr().String()
@@ -174,10 +174,10 @@ func TestReflectionIsASetting(t *testing.T) {
 	}
 }
 
-// answers sends a raw request to a socket, and reads until the server closes the
+// exchange sends a raw request to a socket, and reads until the server closes the
 // connection. It returns the answers as raw text, and the time until the connection was
 // closed.
-func answers(t testing.TB, address, request string) (string, time.Duration) {
+func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 		for framing, header := range map[string]string{"a length": "Content-Length: 1000\r\n", "chunks": "Transfer-Encoding: chunked\r\n"} {
 			t.Run(tt.name+" with "+framing, func(t *testing.T) {
 				t.Parallel()
-				got, took := answers(t, tt.address, tt.line+" HTTP/1.1\r\nHost: localhost\r\n"+tt.header+header+"\r\n")
+				got, took := exchange(t, tt.address, tt.line+" HTTP/1.1\r\nHost: localhost\r\n"+tt.header+header+"\r\n")
 				if !strings.HasPrefix(got, "HTTP/1.1 "+tt.status) || took > 8*time.Second {
 					t.Errorf("the server answered %.100q and closed the connection after %v, want status %s within 8 s", got, took, tt.status)
 				}
@@ -239,7 +239,7 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 func TestBodiesOfRoutesWithoutOne(t *testing.T) {
 	h := newHarness(t, Options{})
 	rest, _ := h.onSockets()
-	got, _ := answers(t, rest, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 2)+
+	got, _ := exchange(t, rest, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 2)+
 		"GET /v1/scores HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+h.keys["read"]+"\r\nContent-Length: 2\r\n\r\n{}"+
 		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	if n := strings.Count(got, "HTTP/1.1 200"); n != 4 {
@@ -291,8 +291,8 @@ func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	}
 }
 
-// ends reads until n streams have ended and returns their gRPC codes.
-func (c *h2) ends(n int) map[uint32]string {
+// readEnds reads until n streams have ended, and returns their gRPC codes.
+func (c *h2) readEnds(n int) map[uint32]string {
 	c.t.Helper()
 	codes := map[uint32]string{}
 	for len(codes) < n {
@@ -323,7 +323,7 @@ func TestMessagesHaveADeadline(t *testing.T) {
 	c := dialH2(t, address)
 	began := time.Now()
 	c.open(1, pb.LeaderboardService_SubmitScore_FullMethodName, "guess", 15<<20)
-	if got := c.ends(1); got[1] != "16" || time.Since(began) > time.Second/2 {
+	if got := c.readEnds(1); got[1] != "16" || time.Since(began) > time.Second/2 {
 		t.Errorf("a call with an invalid key ended with %v after %v, want 16 within 0.5 s", got, time.Since(began))
 	}
 	stream := uint32(1)
@@ -333,7 +333,7 @@ func TestMessagesHaveADeadline(t *testing.T) {
 		c.open(stream, method, h.keys["admin"], 15<<20)
 		methods = append(methods, method)
 	}
-	for s, code := range c.ends(len(methods)) {
+	for s, code := range c.readEnds(len(methods)) {
 		if code != "4" {
 			t.Errorf("%s without its message ended with code %s, want 4", methods[(s-3)/2], code)
 		}
@@ -354,7 +354,7 @@ func TestBytesHeldWithoutAKey(t *testing.T) {
 		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", 15<<20)
 	}
 	codes := map[string]int{}
-	for _, code := range c.ends(10) {
+	for _, code := range c.readEnds(10) {
 		codes[code]++
 	}
 	if codes["4"]+codes["8"] != 10 || codes["8"] == 0 {
@@ -378,7 +378,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(ctx, &healthpb.HealthCheckRequest{}); err == nil {
 		t.Error("a gRPC call with headers of more than 32 KiB succeeds, want an error")
 	}
-	got, _ := answers(t, rest, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", maxHeaderBytes+4096)+"\r\n\r\n")
+	got, _ := exchange(t, rest, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", maxHeaderBytes+4096)+"\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("a REST request with headers of 36 KiB: %.60q, want status 431", got)
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// traces reports whether calls of a method have spans. A watch lasts for hours, so its
+// hasSpans reports whether calls of a method have spans. A watch lasts for hours, so its
 // trace would have no end. Health checks and reflection do no work.
-func traces(method string) bool {
+func hasSpans(method string) bool {
 	return method != pb.LeaderboardService_WatchScores_FullMethodName && scopeOf(method) != auth.Public
 }
 
@@ -30,7 +30,7 @@ func traces(method string) bool {
 func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 	return grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(noop.NewMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
-		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return traces(info.FullMethodName) }),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return hasSpans(info.FullMethodName) }),
 	))
 }
 
@@ -41,7 +41,7 @@ func (gw *gateway) traced(provider trace.TracerProvider) runtime.Middleware {
 	return func(next runtime.HandlerFunc) runtime.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 			rt := gw.routeOf(r)
-			if !traces(rt.method) {
+			if !hasSpans(rt.method) {
 				next(w, r, params)
 				return
 			}

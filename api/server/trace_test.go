@@ -48,8 +48,9 @@ const (
 	traceparent = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-// A submit over REST or gRPC has one trace, which continues the caller's: a span of the
-// call, and below it those of the store and of the index. No span names the user.
+// A submit over REST or gRPC has one trace, which continues the caller's. The trace has a
+// span of the call, and below it spans of the store and of the index. No span names the
+// user.
 func TestCallHasOneTrace(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	submit := func() {
@@ -68,7 +69,7 @@ func TestCallHasOneTrace(t *testing.T) {
 		req.Header.Set("Traceparent", traceparent)
 		req.Header.Set("X-Request-Id", "ticket-1")
 		if a := h.send(req); a.status != http.StatusOK {
-			t.Errorf("retract: %d %s", a.status, a.raw)
+			t.Errorf("retract: %d %s, want 200", a.status, a.raw)
 		}
 	}
 	for call, send := range map[string]func(){
@@ -90,7 +91,7 @@ func TestCallHasOneTrace(t *testing.T) {
 			}
 			for _, a := range s.Attributes {
 				if strings.Contains(a.Value.String(), "mallory") {
-					t.Errorf("%s names the user: %v", s.Name, a)
+					t.Errorf("%s names the user, want no user in a span: %v", s.Name, a)
 				}
 			}
 			if s.Name == call && !slices.ContainsFunc(s.Attributes, func(a attribute.KeyValue) bool { return a.Key == "request_id" && a.Value.AsString() == "ticket-1" }) {
@@ -105,7 +106,7 @@ func TestCallHasOneTrace(t *testing.T) {
 	}
 	for _, line := range h.logged("call") {
 		if line["trace_id"] != traceID {
-			t.Errorf("no id of the trace in %v", line)
+			t.Errorf("the log line %v has no id of the trace, want the trace of the caller", line)
 		}
 	}
 }
@@ -121,20 +122,20 @@ func TestWhatIsTraced(t *testing.T) {
 	got := spans.GetSpans()
 	root := got[len(got)-1]
 	if root.Name != "GET /v1/scores/{user_id}" || root.Status.Code != codes.Unset {
-		t.Errorf("the last span is %s with status %v, want an unset status", root.Name, root.Status)
+		t.Errorf("the last span is %s with status %v, want GET /v1/scores/{user_id} with an unset status", root.Name, root.Status)
 	}
 	for _, s := range got {
 		if s.SpanContext.TraceID() != root.SpanContext.TraceID() {
-			t.Errorf("%s has a span of its own", s.Name)
+			t.Errorf("%s has a span of its own, want none", s.Name)
 		}
 	}
-	if traces(pb.LeaderboardService_WatchScores_FullMethodName) || traces("/grpc.health.v1.Health/Check") {
-		t.Error("watches or health checks are traced")
+	if hasSpans(pb.LeaderboardService_WatchScores_FullMethodName) || hasSpans("/grpc.health.v1.Health/Check") {
+		t.Error("hasSpans returns true for watches or health checks, want false")
 	}
 	h.options.Backup = func(context.Context, string) error { return errors.New("disk of mallory") }
 	spans.Reset()
 	if a := h.do("admin", "POST", "/v1/admin/backup", `{}`); a.status != http.StatusInternalServerError {
-		t.Fatalf("a failed backup: %d %s", a.status, a.raw)
+		t.Fatalf("a failed backup: %d %s, want 500", a.status, a.raw)
 	}
 	got = spans.GetSpans()
 	if root := got[len(got)-1]; root.Status.Code != codes.Error || strings.Contains(root.Status.Description, "mallory") {
@@ -147,13 +148,13 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	h, spans := newTracedHarness(t, trace.NeverSample())
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	if got := spans.GetSpans(); len(got) != 0 {
-		t.Errorf("%d spans of a call that is not sampled", len(got))
+		t.Errorf("a call that is not sampled has %d spans, want 0", len(got))
 	}
 	h = newHarness(t, Options{})
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	for _, line := range h.logged("call") {
 		if line["trace_id"] != nil {
-			t.Errorf("a call without a trace is logged with one: %v", line)
+			t.Errorf("a call without a trace is logged with the id of one, want no id: %v", line)
 		}
 	}
 }
