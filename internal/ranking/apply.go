@@ -94,8 +94,8 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 }
 
 // RanksOf returns the competition rank of each rank key in the overall ladder of a
-// season. If no entry has a rank key, its rank is the rank that a new entry with the
-// key would have.
+// season. If no entry has a rank key, the returned rank is the rank that a new entry with
+// this key would have.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
 	return a.reader.ranksOf(ctx, key, keys)
 }

@@ -168,9 +168,9 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	return nil
 }
 
-// lifted returns the state of the ban b after its end. It depends on b only, so every
-// process writes the same state. Its Until stays set until the ranks include the user
-// again: see liftEnded.
+// lifted returns the state of the ban b after its end. The returned state depends on b
+// only, so every process writes the same state. In that state, Until stays set until the
+// ranks include the user again: see liftEnded.
 func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	next := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
 	if next.At.Before(b.At) {

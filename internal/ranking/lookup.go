@@ -120,7 +120,7 @@ func (r *Reader) lookupInStore(ctx context.Context, b *leaderboard.Board, q Quer
 	}
 	var found []leaderboard.Standing
 	for i := range entries {
-		if e := &entries[i]; stands(e, v.ladder.Division) {
+		if e := &entries[i]; hasPlace(e, v.ladder.Division) {
 			found = append(found, leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
 		} else {
 			page.Missing = append(page.Missing, users[i])

@@ -16,8 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// metrics returns the values of all metrics by name, with the value of the label, if any,
-// after a space.
+// The function metrics returns the value of each metric. The key is the name of the
+// metric. If the metric has a label, the key also contains a space and the value of the
+// label.
 func metrics(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -49,7 +50,7 @@ func TestMetrics(t *testing.T) {
 	f.submit("b", points("ann", "m", 5))
 	f.submit("b", points("bob", "m", 3))
 	if got := metrics(t, reg); got["leaderboard_index_filled_timestamp_seconds"] != 0 || got["leaderboard_boards SUM"] != 0 {
-		t.Errorf("before the first Load: %v", got)
+		t.Errorf("metrics before the first Load: %v, want 0 for filled_timestamp_seconds and boards SUM", got)
 	}
 	if err := f.Load(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("the index was filled %v ago, want a moment ago", age)
 	}
 	if got["leaderboard_index_last_change_timestamp_seconds"] == 0 {
-		t.Error("the index has no time of its last change")
+		t.Error("last_change_timestamp_seconds is 0 after two submits, want a time")
 	}
 
 	broken.Set(faults.Refuse)
@@ -79,7 +80,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The differences of a verify are those that it did not repair, by kind.
+// The metric verify_last_differences counts the differences that Verify found and did not
+// repair, by kind.
 func TestVerifyMetrics(t *testing.T) {
 	store, index := embedded.Open(t)
 	reg := prometheus.NewRegistry()
@@ -106,17 +108,17 @@ func TestVerifyMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(found) == 0 != repair {
-			t.Errorf("with repair=%v, verify left the differences %v", repair, found)
+			t.Errorf("with repair=%v, Verify left the differences %v, want none only with repair", repair, found)
 		}
 		got := metrics(t, reg)
 		if got["leaderboard_verify_last_timestamp_seconds"] == 0 {
-			t.Error("the time of the last verify is missing")
+			t.Error("verify_last_timestamp_seconds is 0 after a verify, want a time")
 		}
 		maps.DeleteFunc(got, func(name string, n float64) bool {
 			return n == 0 || len(name) < 36 || name[:36] != "leaderboard_verify_last_differences "
 		})
 		if !maps.Equal(got, found) {
-			t.Errorf("with repair=%v, the metrics show %v, and verify left %v", repair, got, found)
+			t.Errorf("with repair=%v, the metrics show the differences %v, want the differences %v that Verify left", repair, got, found)
 		}
 	}
 }
@@ -131,7 +133,7 @@ func TestSweepsAreTimed(t *testing.T) {
 		sweeping.Go(func() { s.SweepEvery(ctx, time.Hour) })
 		synctest.Wait()
 		if metrics(t, reg)["leaderboard_sweep_last_success_timestamp_seconds"] == 0 {
-			t.Error("the first sweep is not timed")
+			t.Error("sweep_last_success_timestamp_seconds is 0 after the first sweep, want a time")
 		}
 		cancel()
 		sweeping.Wait()

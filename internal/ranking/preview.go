@@ -87,7 +87,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 }
 
 // addEntryEffect adds to p an entry that would appear or disappear. The competition rank
-// of a rank key is the same whether or not the entry stands in its ladder.
+// of a rank key is the same whether or not the ladder contains the entry.
 func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboard.Entry) error {
 	b, err := a.board(ctx, e.Board)
 	if err != nil {
@@ -132,7 +132,7 @@ type SeasonEffect struct {
 }
 
 // PreviewAmendment returns what AmendBoard would change, and changes nothing. Stored
-// results count as before, because the settings that can change judge later results
+// results count as before, because the settings that can change apply to later results
 // only. Errors: those of AmendBoard.
 func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
 	records, err := a.store.Seasons(ctx, id)

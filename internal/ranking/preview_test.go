@@ -10,9 +10,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// test/pipeline compares previews with what acts change.
+// The tests in test/pipeline compare previews with the changes that the acts then make.
 
-// A preview lists MaxEffects entries or seasons, the first ones, and counts all.
+// A preview lists only the first MaxEffects entries or seasons, but counts all of them.
 func TestPreviewsAreBounded(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -26,14 +26,16 @@ func TestPreviewsAreBounded(t *testing.T) {
 	}
 	ban, err := f.PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
 	if err != nil || len(ban.Entries) != ranking.MaxEffects || !ban.Truncated || ban.Boards != 2 || ban.Seasons != days+1 {
-		t.Errorf("preview of a ban: %d entries, truncated %t, %d boards, %d seasons, error %v", len(ban.Entries), ban.Truncated, ban.Boards, ban.Seasons, err)
+		t.Errorf("preview of a ban: %d entries, truncated %t, %d boards, %d seasons, error %v; want %d entries, truncated true, 2 boards, %d seasons and no error",
+			len(ban.Entries), ban.Truncated, ban.Boards, ban.Seasons, err, ranking.MaxEffects, days+1)
 	}
 	board, err := f.PreviewAmendment(t.Context(), "b", func(b *leaderboard.Board) error {
 		b.Season.Grace = 2 * time.Hour
 		return nil
 	})
 	if err != nil || len(board.Seasons) != ranking.MaxEffects || !board.Truncated || board.Changed != days || board.Removed != 0 {
-		t.Errorf("preview of a grace: %d seasons, truncated %t, %d changed, %d removed, error %v", len(board.Seasons), board.Truncated, board.Changed, board.Removed, err)
+		t.Errorf("preview of a grace: %d seasons, truncated %t, %d changed, %d removed, error %v; want %d seasons, truncated true, %d changed, 0 removed and no error",
+			len(board.Seasons), board.Truncated, board.Changed, board.Removed, err, ranking.MaxEffects, days)
 	}
 	if first := start.AddDate(0, 0, 1-days).Format("20060102"); string(board.Seasons[0].ID) != first {
 		t.Errorf("the first season is %s, want the oldest, %s", board.Seasons[0].ID, first)
@@ -53,6 +55,6 @@ func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 		t.Errorf("preview: %+v, %v; want the entry %+v", p, err, want)
 	}
 	if _, err := f.PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Board: "none", Banned: true}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
-		t.Errorf("preview of a ban on an unknown board: %v", err)
+		t.Errorf("preview of a ban on an unknown board: %v, want ErrBoardNotFound", err)
 	}
 }

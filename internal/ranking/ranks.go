@@ -32,9 +32,9 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 }
 
 // update updates the ranks of entries. In sealed seasons, it amends the final standings
-// for the given reason. changed has the entries that the caller has changed. unchanged
-// has entries that an earlier process may have changed before it died without updating
-// the ranks.
+// for the given reason. The slice changed contains the entries that the caller has
+// changed. The slice unchanged contains entries that an earlier process may have changed
+// before it died without updating the ranks.
 func (w *rankWriter) update(ctx context.Context, changed, unchanged []leaderboard.Entry, reason string) error {
 	type entries struct{ changed, unchanged []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
@@ -58,7 +58,7 @@ func (w *rankWriter) update(ctx context.Context, changed, unchanged []leaderboar
 	return nil
 }
 
-// updateSeason is update for the entries of one season.
+// updateSeason does the work of update for the entries of one season.
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, changed, unchanged []leaderboard.Entry, reason string) error {
 	b, err := w.boards.board(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {

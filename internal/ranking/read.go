@@ -75,8 +75,8 @@ type Line struct {
 	Entry *leaderboard.Entry
 }
 
-// seasonOrCurrent returns the season of a board with an id. An empty id means the
-// current season.
+// seasonOrCurrent returns the season of a board that has the given id. An empty id means
+// the current season.
 func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) (leaderboard.Season, error) {
 	if id != "" {
 		return b.Season.ByID(id)
@@ -220,8 +220,8 @@ func (v *view) lines(standings []leaderboard.Standing) []Line {
 	return lines
 }
 
-// stands reports whether an entry has a place in the ladder of a division.
-func stands(e *leaderboard.Entry, d leaderboard.Division) bool {
+// hasPlace reports whether an entry has a place in the ladder of a division.
+func hasPlace(e *leaderboard.Entry, d leaderboard.Division) bool {
 	return e.Ranked() && (d.Overall() || slices.Contains(e.Divisions, d))
 }
 

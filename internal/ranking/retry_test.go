@@ -14,18 +14,19 @@ import (
 var errDied = errors.New("the process died")
 
 // process simulates a process that dies before or after one of its writes. There is a
-// step before and after each write to the store or index. The step with number at and
-// all later steps fail.
-type process struct{ at, steps int }
+// step before and after each write to the store or index. The step with the number
+// failAt, and all later steps, fail.
+type process struct{ failAt, steps int }
 
 func (p *process) step() error {
-	if p.steps++; p.steps >= p.at {
+	if p.steps++; p.steps >= p.failAt {
 		return errDied
 	}
 	return nil
 }
 
-// write performs a step of the process, then the write call, then another step.
+// write performs a step of the process, calls the function call, and performs another
+// step.
 func write[T any](p *process, call func() (T, error)) (T, error) {
 	var none T
 	if err := p.step(); err != nil {
@@ -131,7 +132,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					p := &process{at: at}
+					p := &process{failAt: at}
 					first := over(t, processStore{f.store, p}, processIndex{f.index, p})
 					first.clock.set(f.clock.now())
 					err := tt.call(t.Context(), first.Service)

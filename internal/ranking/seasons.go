@@ -85,7 +85,7 @@ func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now t
 	return list, nil
 }
 
-// season returns the season with an id. An empty id means the current season, and
+// season returns the season with the given id. An empty id means the current season, and
 // [leaderboard.SeasonLatest] the newest season that has entries.
 func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) (leaderboard.Season, error) {
 	season, err := seasonOrCurrent(b, id, r.now())

@@ -145,7 +145,8 @@ func (v *view) scoreAt(ctx context.Context, position int64) (*leaderboard.Score,
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket
-	// Two keys for each bucket: of its best score, and of the score next to its worst, outside.
+	// Each bucket needs two keys: the key of its best score, and the key of the score
+	// that is one worse than its worst score.
 	var edges []leaderboard.RankKey
 	for from := lo; from <= hi; from += width {
 		to := min(from+width-1, hi)

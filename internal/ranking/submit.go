@@ -108,7 +108,7 @@ func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []
 	return s.take(ctx, b, results, s.results.Accept)
 }
 
-// take completes and checks results, passes the valid results to send, and returns a
+// take completes and checks results, calls send with the valid results, and returns a
 // receipt for every result.
 func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult,
 	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) ([]Receipt, error) {
@@ -239,7 +239,7 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 }
 
 // current reports whether a standing agrees with the user's entry in the store. It is
-// called if the standing differs from the outcome of a submit. If current is true,
+// called if the standing differs from the outcome of a submit. If current returns true,
 // another result has changed the entry since. Otherwise the index lacks the submitted
 // result.
 func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *leaderboard.Standing) bool {

@@ -320,15 +320,15 @@ func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.M
 }
 
 // appliedBehind is a ResultLog that applies results to the store, but does not update
-// the index. It calls after before it returns the outcomes.
+// the index. It calls afterApply before it returns the outcomes.
 type appliedBehind struct {
-	store leaderboard.Store
-	after func()
+	store      leaderboard.Store
+	afterApply func()
 }
 
 func (l *appliedBehind) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	report, err := l.store.Apply(ctx, b, results)
-	l.after()
+	l.afterApply()
 	return report.Outcomes, err
 }
 
@@ -343,7 +343,7 @@ func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
 	f.submit("b", points("ann", "m1", 5))
-	log := &appliedBehind{store: f.store, after: func() {}}
+	log := &appliedBehind{store: f.store, afterApply: func() {}}
 	api := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, Results: log})
 	submit := func(match string) ranking.Receipt {
 		t.Helper()
@@ -360,7 +360,7 @@ func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
 	if got, err := api.Retract(t.Context(), &b, key, nil); err != nil || got.Score != 5 || got.Ranks.Competition != 1 {
 		t.Errorf("retraction to the score of the index: %+v, %v; want 5 at rank 1", got, err)
 	}
-	log.after = func() { f.submit("b", points("ann", "later", 100)) }
+	log.afterApply = func() { f.submit("b", points("ann", "later", 100)) }
 	if got := submit("m3"); got.Score != 110 || got.Ranks.Competition != 1 {
 		t.Errorf("submit with an index that is ahead: score %d, ranks %+v; want 110 at rank 1", got.Score, got.Ranks)
 	}

@@ -97,8 +97,9 @@ func later(x, y time.Time) time.Time {
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // dueAct returns the audit log's record of an act on a season that the service performs by
-// itself. at is the time when the act is due, not the time of the sweep. So the records of
-// several processes, or of repeated sweeps, are equal, and the log keeps one.
+// itself. The parameter at is the time when the act is due, not the time of the sweep. So
+// the records of several processes, or of repeated sweeps, are equal, and the log keeps
+// one.
 func dueAct(action string, key leaderboard.SeasonKey, at time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

@@ -104,7 +104,7 @@ func (r *Reader) userFromStore(ctx context.Context, b *leaderboard.Board, q Quer
 	if err != nil {
 		return UserPage{}, err
 	}
-	if !stands(&e, v.ladder.Division) {
+	if !hasPlace(&e, v.ladder.Division) {
 		return UserPage{}, fmt.Errorf("ranking: user %q: %w", user, leaderboard.ErrEntryNotFound)
 	}
 	return UserPage{About: about, Line: v.unranked(&e)}, nil

@@ -143,11 +143,11 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 		return err
 	}
 	for division := range c.ranked {
-		if err := c.ladder(ctx, division); err != nil {
+		if err := c.checkLadder(ctx, division); err != nil {
 			return err
 		}
 	}
-	if err := c.sizes(ctx); err != nil {
+	if err := c.checkSizes(ctx); err != nil {
 		return err
 	}
 	if c.progress != nil {

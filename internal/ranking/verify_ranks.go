@@ -56,11 +56,12 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 	return nil
 }
 
-// sizes compares the number of users in the ranks of each ladder with the number of
-// entries in the store. Users may join while sizes counts entries. Therefore sizes
-// reads the number of users in the ranks before and after counting. The count must be
-// between these two numbers. If three tries in a row fail, sizes reports a difference.
-func (c *check) sizes(ctx context.Context) error {
+// checkSizes compares the number of users in the ranks of each ladder with the number of
+// entries in the store. Users may join while checkSizes counts entries. Therefore
+// checkSizes reads the number of users in the ranks before and after counting. The count
+// must be between these two numbers. If three tries in a row fail, checkSizes reports a
+// difference.
+func (c *check) checkSizes(ctx context.Context) error {
 	const tries = 3
 	left := slices.Collect(maps.Keys(c.ranked))
 	for try := 1; len(left) > 0; try++ {

@@ -45,9 +45,9 @@ func (c *check) findOrphans(ctx context.Context) error {
 // ranksPerRead is the number of users whose ranks a check reads in one call.
 const ranksPerRead = 1000
 
-// ladder compares the store's rows of a ladder with the entries. It also compares the
-// ranks of the ladder with the entries.
-func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
+// checkLadder compares the store's rows of a ladder with the entries. It also compares
+// the ranks of the ladder with the entries.
+func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 	l := leaderboard.Ladder{SeasonKey: c.key, Division: d}
 	rows := int64(0)
 	page := make([]leaderboard.Entry, 0, ranksPerRead)
@@ -87,7 +87,7 @@ func (c *check) ladder(ctx context.Context, d leaderboard.Division) error {
 // that entry. It reports a difference for an orphan row, unless findOrphans has
 // reported the row already.
 func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderboard.Entry) (e leaderboard.Entry, ok bool, err error) {
-	belongs := func() bool { return stands(&e, l.Division) && e.SortKey() == row.SortKey() }
+	belongs := func() bool { return hasPlace(&e, l.Division) && e.SortKey() == row.SortKey() }
 	if e, err = c.entry(ctx, row.User); err != nil || belongs() {
 		return e, err == nil, err
 	}
@@ -174,7 +174,7 @@ func (c *check) maybeMissing(ctx context.Context, l leaderboard.Ladder, hash fun
 		if err != nil {
 			return nil, err
 		}
-		if stands(&e, l.Division) {
+		if hasPlace(&e, l.Division) {
 			missing[user] = true
 		}
 	}
@@ -193,7 +193,7 @@ func (c *check) maybeMissing(ctx context.Context, l leaderboard.Ladder, hash fun
 // checkMissing reports a difference if a user's entry has no row in a ladder.
 func (c *check) checkMissing(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) error {
 	e, err := c.entry(ctx, user)
-	if err != nil || !stands(&e, l.Division) {
+	if err != nil || !hasPlace(&e, l.Division) {
 		return err
 	}
 	if found, err := c.hasRow(ctx, l, &e); err != nil || found {

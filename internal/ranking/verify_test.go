@@ -76,8 +76,9 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 	}
 }
 
-// corruptStore is a store that returns wrong entries and rows. entry changes the
-// entries of some users. row changes rows; if it returns false, the row is missing.
+// corruptStore is a store that returns wrong entries and rows. The functions in entry
+// change the entries of some users. The function row changes rows. If it returns false,
+// the store has no such row.
 type corruptStore struct {
 	leaderboard.Store
 	entry map[leaderboard.UserID]func(*leaderboard.Entry)
