@@ -1,6 +1,6 @@
 # The image contains one static binary and certificates, no shell, package manager
 # or libc. The binary includes the time zones.
-FROM --platform=$BUILDPLATFORM golang:1.26.8-trixie AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-trixie@sha256:eae2aaa6add2936cbf350dd0d2628b363461542f0c4b3c0b558957e0f2997379 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

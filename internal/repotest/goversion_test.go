@@ -22,7 +22,7 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 		t.Fatal("go.mod has no toolchain line")
 	}
 	images := regexp.MustCompile(`golang:([0-9.]+)`)
-	for _, name := range []string{"Dockerfile", "docker-compose.yml"} {
+	for _, name := range []string{"Dockerfile", "docker-compose.tests.yml"} {
 		found := images.FindAllStringSubmatch(read(name), -1)
 		if len(found) == 0 {
 			t.Errorf("%s uses no golang image", name)

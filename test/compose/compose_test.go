@@ -22,19 +22,46 @@ import (
 
 const root = "../.."
 
-// project returns docker-compose.yml as Docker reads it, with the services of all
-// profiles.
+// Passwords as the file .env sets them.
+const (
+	cassandraPassword = "0123cassandra"
+	redisPassword     = "4567redis"
+)
+
+var dotEnv = []string{"CASSANDRA_PASSWORD=" + cassandraPassword, "REDIS_PASSWORD=" + redisPassword}
+
+// project returns docker-compose.yml as Docker reads it.
 func project(t *testing.T) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")}, cli.WithProfiles([]string{"*"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := options.LoadProject(t.Context())
+	return load(t, "docker-compose.yml")
+}
+
+// testProject returns the project in which containers run tests.
+func testProject(t *testing.T) *types.Project {
+	t.Helper()
+	return load(t, "docker-compose.yml", "docker-compose.tests.yml")
+}
+
+func load(t *testing.T, files ...string) *types.Project {
+	t.Helper()
+	p, err := read(t, dotEnv, files...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func read(t *testing.T, env []string, files ...string) (*types.Project, error) {
+	t.Helper()
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, filepath.Join(root, f))
+	}
+	options, err := cli.NewProjectOptions(paths, cli.WithEnv(env), cli.WithProfiles([]string{"*"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.LoadProject(t.Context())
 }
 
 // named returns the services whose names begin with a prefix.
@@ -49,18 +76,18 @@ func isJob(s *types.ServiceConfig) bool {
 	return s.Restart == types.RestartPolicyOnFailure || s.Name == "tests"
 }
 
-// pinned matches an image with a complete version.
-var pinned = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
+// pinned matches an image with a complete version and a digest.
+var pinned = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$`)
 
 func TestEveryImageIsPinned(t *testing.T) {
-	for name, s := range project(t).Services {
+	for name, s := range testProject(t).Services {
 		if s.Build == nil && !pinned.MatchString(s.Image) {
-			t.Errorf("%s runs %q, want a tag with a complete version", name, s.Image)
+			t.Errorf("%s runs %q, want a tag with a complete version, and a digest", name, s.Image)
 		}
 	}
 	for _, from := range dockerfile(t).from {
 		if from != "scratch" && !pinned.MatchString(from) {
-			t.Errorf("the Dockerfile builds on %q, want a tag with a complete version", from)
+			t.Errorf("the Dockerfile builds on %q, want a tag with a complete version, and a digest", from)
 		}
 	}
 }
@@ -96,7 +123,7 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 			t.Errorf("services %s*: %v, want three; the tested version is %q", prefix, names, want)
 		}
 		for _, name := range names {
-			if got := p.Services[name].Image; got != want {
+			if got, _, _ := strings.Cut(p.Services[name].Image, "@"); got != want {
 				t.Errorf("%s runs %s, want the tested version %s", name, got, want)
 			}
 		}
@@ -107,7 +134,12 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 // starts only after its dependencies are healthy or complete. Each service that stores
 // data has its own volume. Ports are published on loopback only.
 func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
-	p := project(t)
+	for _, p := range []*types.Project{project(t), testProject(t)} {
+		t.Run(p.Name, func(t *testing.T) { checkServices(t, p) })
+	}
+}
+
+func checkServices(t *testing.T, p *types.Project) {
 	volumes := map[string]string{}
 	for name, s := range p.Services {
 		job := isJob(&s)
@@ -290,8 +322,13 @@ func TestEachReplicaHasItsOwnNode(t *testing.T) {
 
 // The service named tests uses the same servers as the leaderboard services.
 func TestTestsUseTheServersOfTheService(t *testing.T) {
-	p := project(t)
+	p := testProject(t)
 	s, c := p.Services["tests"], settings(t, p, "api")
+	for _, name := range append(named(p, "cassandra-"), append(named(p, "kafka-"), "redis")...) {
+		if ports := p.Services[name].Ports; len(ports) > 0 {
+			t.Errorf("%s publishes %v, which may be in use; want no ports", name, ports)
+		}
+	}
 	var cassandra []string
 	for _, host := range c.Cassandra.Hosts {
 		cassandra = append(cassandra, host+":9042")

@@ -17,15 +17,8 @@ import (
 // The test runs the script of the Redis Cluster service with other ports. The service's
 // health check must succeed, and the cluster must have every address that the tests use.
 func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
-	for _, program := range []string{"redis-server", "redis-cli", "hostname"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("REQUIRE_INTEGRATION") == "1" {
-				t.Fatal(err)
-			}
-			t.Skip(err)
-		}
-	}
-	p := project(t)
+	needs(t, "redis-server", "redis-cli", "hostname")
+	p := testProject(t)
 	s := p.Services["redis-cluster"]
 	const ports, count = "700", 6
 	prefix := freePorts(t, count)
@@ -79,6 +72,19 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	for address := range strings.SplitSeq(*p.Services["tests"].Environment["LEADERBOARD_TEST_REDIS_CLUSTER"], ",") {
 		if _, port, _ := strings.Cut(address, ":"); !strings.Contains(string(nodes), ":"+here(port)+"@") {
 			t.Errorf("the tests use %s, which is not among the nodes\n%s", address, nodes)
+		}
+	}
+}
+
+// needs skips the test if a program is missing, or fails it with REQUIRE_INTEGRATION=1.
+func needs(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
 		}
 	}
 }

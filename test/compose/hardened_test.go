@@ -1,0 +1,160 @@
+package compose
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A container has no capabilities and cannot gain any. Its root file system is read-only,
+// unless its image writes there at each start. Its user is not root.
+func TestContainersAreHardened(t *testing.T) {
+	p := testProject(t)
+	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // the user of the image
+	writes := append(append(named(p, "cassandra-"), named(p, "kafka-")...), "credentials")
+	for name, s := range p.Services {
+		if name == "tests" { // installs packages
+			continue
+		}
+		if !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0 || s.Privileged {
+			t.Errorf("%s drops the capabilities %v and adds %v, want none left", name, s.CapDrop, s.CapAdd)
+		}
+		if !slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}) {
+			t.Errorf("%s has the security options %v, want no-new-privileges", name, s.SecurityOpt)
+		}
+		if s.ReadOnly == slices.Contains(writes, name) {
+			t.Errorf("%s: read_only is %v, want %v", name, s.ReadOnly, !s.ReadOnly)
+		}
+		image, _, _ := strings.Cut(s.Image, ":")
+		if s.Build == nil && (s.User == "" || s.User == "root" || s.User == "0") && !slices.Contains(unprivileged, image) {
+			t.Errorf("%s runs as %q, want a user other than root", name, s.User)
+		}
+	}
+}
+
+// Without .env, nothing starts.
+func TestPasswordsAreRequired(t *testing.T) {
+	for _, env := range [][]string{nil, dotEnv[:1], dotEnv[1:]} {
+		if _, err := read(t, env, "docker-compose.yml"); err == nil || !strings.Contains(err.Error(), "write .env") {
+			t.Errorf("with %v, docker-compose.yml loads with the error %v, want one that says to write .env", env, err)
+		}
+	}
+}
+
+const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
+
+// Cassandra and Redis require the passwords with which the service connects. The servers
+// of the tests require none.
+func TestServersRequirePasswords(t *testing.T) {
+	p, tests := project(t), testProject(t)
+	for _, name := range named(p, "cassandra-") {
+		if command := p.Services[name].Command; !slices.Contains(command, authenticator) {
+			t.Errorf("%s runs %q, want %s", name, command, authenticator)
+		}
+		if command := tests.Services[name].Command; slices.Contains(command, authenticator) {
+			t.Errorf("for tests, %s runs %q, want no passwords", name, command)
+		}
+	}
+	if command := tests.Services["redis"].Command; slices.Contains(command, "--requirepass") {
+		t.Errorf("for tests, Redis runs %q, want no password", command)
+	}
+	for _, name := range []string{"schema", "topics", "api", "consumer"} {
+		c := settings(t, p, name)
+		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword {
+			t.Errorf("%s does not use the passwords", name)
+		}
+	}
+	if _, ok := p.Services["schema"].DependsOn["credentials"]; !ok {
+		t.Error("schema does not wait for its role")
+	}
+}
+
+// The job creates the role with its password and disables the default role. It succeeds
+// once the new role can log in and the default role cannot, also if it ran before.
+func TestCredentialsJob(t *testing.T) {
+	s := project(t).Services["credentials"]
+	dir := t.TempDir()
+	// The fake writes its arguments. SETUP, NEW and DEFAULT are the results of the
+	// statements, and of later logins with the two roles.
+	fake := `#!/bin/sh
+printf '%s\n' "$*" >> "$LOG"
+case "$*" in *ALTER*) exit "$SETUP";; *"-u leaderboard"*) exit "$NEW";; *"-u cassandra"*) exit "$DEFAULT";; esac
+exit 9`
+	if err := os.WriteFile(filepath.Join(dir, "cqlsh"), []byte(fake), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	for i, tt := range []struct {
+		name, results string
+		ok            bool
+	}{
+		{"first run", "SETUP=0 NEW=0 DEFAULT=1", true},
+		{"second run", "SETUP=1 NEW=0 DEFAULT=1", true},
+		{"no new role", "SETUP=1 NEW=1 DEFAULT=1", false},
+		{"default role still enabled", "SETUP=1 NEW=0 DEFAULT=0", false},
+	} {
+		log := filepath.Join(dir, fmt.Sprint("log", i))
+		cmd := exec.Command(s.Command[0], s.Command[1:]...)
+		cmd.Env = append(environ(&s), "PATH="+dir+":"+os.Getenv("PATH"), "LOG="+log)
+		cmd.Env = append(cmd.Env, strings.Fields(tt.results)...)
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: the job ends with %v, want success %v; output: %s", tt.name, err, tt.ok, out)
+		}
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"cassandra-1 -u cassandra -p cassandra -e ",
+			"CREATE ROLE IF NOT EXISTS leaderboard WITH PASSWORD = '" + cassandraPassword + "' AND LOGIN = true;",
+			"ALTER ROLE cassandra WITH PASSWORD = '" + cassandraPassword + "' AND LOGIN = false;",
+			"cassandra-1 -u leaderboard -p " + cassandraPassword + " -e ",
+		} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("the job runs cqlsh with\n%s\nwant %s", text, want)
+			}
+		}
+	}
+}
+
+// The test runs the command and the health check of the Redis service on another port.
+func TestRedisRequiresThePassword(t *testing.T) {
+	needs(t, "redis-server", "redis-cli")
+	s := project(t).Services["redis"]
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	server := exec.Command(s.Command[0], append(s.Command[1:], "--port", port, "--bind", "127.0.0.1")...)
+	server.Dir = t.TempDir()
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
+	check := func(env ...string) (string, error) {
+		cmd := exec.Command("sh", "-c", strings.Replace(s.HealthCheck.Test[1], "redis-cli", "redis-cli -p "+port, 1))
+		cmd.Env = append(env, "PATH="+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		out, err := check(environ(&s)...)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("Redis is not healthy after a minute: %v %s", err, out)
+		}
+	}
+	if out, err := check(); err == nil {
+		t.Errorf("without the password, the health check passes: %s", out)
+	}
+}
