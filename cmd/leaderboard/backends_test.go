@@ -107,3 +107,15 @@ func TestUnreadableCertificatesEndTheStart(t *testing.T) {
 		t.Errorf("serve with an invalid kafka.tls.ca: exit code %d, stderr %s; want exit code 1 and one line about the file", r.code, r.stderr)
 	}
 }
+
+// The settings of the racks are in the options of the drivers.
+func TestRacksReachTheDrivers(t *testing.T) {
+	cassandra, err := cqlOptions(&config.Cassandra{Rack: "rack1"})
+	if err != nil || cassandra.Rack != "rack1" {
+		t.Errorf("the options of Cassandra have the rack %q, error %v; want rack1", cassandra.Rack, err)
+	}
+	kafka, err := kafkaOptions(&config.Kafka{Rack: "rack2"})
+	if got := kafka.Config("test").RackID; err != nil || got != "rack2" {
+		t.Errorf("the options of Kafka have the rack %q, error %v; want rack2", got, err)
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
@@ -138,4 +140,48 @@ func TestRetryStopsWithItsContext(t *testing.T) {
 			t.Errorf("Retry after the end of its context = %v, want context.Canceled", err)
 		}
 	})
+}
+
+// A consumer names its rack in its fetch requests, so that a broker can direct it to a
+// replica in the rack.
+func TestFetchesNameTheRack(t *testing.T) {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "results"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fake.Close()
+	racks := make(chan string, 1)
+	fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		select {
+		case racks <- r.(*kmsg.FetchRequest).Rack:
+		default:
+		}
+		return nil, nil, false
+	})
+	for _, rack := range []string{"rack2", ""} {
+		c, err := sarama.NewConsumer(fake.ListenAddrs(), kafka.Options{Rack: rack}.Config("test"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.ConsumePartition("results", 0, sarama.OffsetOldest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-racks:
+			if got != rack {
+				t.Errorf("the first fetch request names the rack %q, want %q", got, rack)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the consumer sent no fetch request within 10 s")
+		}
+		if err := errors.Join(p.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-racks: // of a later request of this consumer
+		default:
+		}
+	}
 }

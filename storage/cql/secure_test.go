@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -139,27 +140,74 @@ func TestRejectedCredentials(t *testing.T) {
 	}
 }
 
-// If a rack is set, the driver first asks nodes of this rack, and never asks nodes of
-// another data center.
+// node returns a node that is up. The driver does not export the data center and the rack
+// of a node, which it reads from the node.
+func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
+	t.Helper()
+	h := new(gocql.HostInfo).SetConnectAddress(net.ParseIP(address))
+	h.SetHostID(address)
+	for name, value := range map[string]string{"dataCenter": dataCenter, "rack": rack} {
+		field := reflect.ValueOf(h).Elem().FieldByName(name)
+		reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem().SetString(value)
+	}
+	return h
+}
+
+// With a rack, the driver asks the nodes of this rack before the other nodes of the data
+// center. If all nodes of the rack are down, it asks the others. Without a rack, it starts
+// with any node of the data center.
 func TestRackSettings(t *testing.T) {
-	o := Options{Hosts: []string{"10.0.0.1"}, DataCenter: "dc1", Rack: "rack2"}
-	if err := o.complete(); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := o.cluster("lb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The driver does not export this setting.
-	token := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
-	if token.Type().Name() != "tokenAwareHostPolicy" || token.FieldByName("nonLocalReplicasFallback").Bool() {
-		t.Errorf("nodes are chosen by %v", token)
-	}
-	next := token.FieldByName("fallback").Elem().Elem()
-	if next.Type().Name() != "rackAwareRR" || next.FieldByName("localDC").String() != "dc1" || next.FieldByName("localRack").String() != "rack2" {
-		t.Errorf("if no replica is available, the driver chooses nodes by %v, want those of rack2 in dc1 first", next)
-	}
-	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" {
-		t.Errorf("the filter of nodes is %+v, so the driver would use nodes of other data centers", cfg.HostFilter)
+	for _, rack := range []string{"rack1", "rack2", ""} {
+		o := Options{Hosts: []string{"10.0.0.1"}, DataCenter: "dc1", Rack: rack}
+		if err := o.complete(); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := o.cluster("lb")
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := cfg.PoolConfig.HostSelectionPolicy
+		policy.Init(new(gocql.Session))
+		inRack := map[string]bool{}
+		for i, at := range []string{"dc1 rack1", "dc1 rack2", "dc2 rack1", "dc1 rack1", "dc1 rack2", "dc2 rack2"} {
+			dataCenter, in, _ := strings.Cut(at, " ")
+			h := node(t, fmt.Sprintf("10.0.0.%d", i+1), dataCenter, in)
+			if cfg.HostFilter.Accept(h) { // as the driver does
+				policy.AddHost(h)
+				inRack[h.HostID()] = in == rack
+			}
+		}
+		var seen []*gocql.HostInfo
+		first := map[string]bool{}
+		for range 8 {
+			seen = nil
+			for next := policy.Pick(nil); ; {
+				h := next()
+				if h == nil {
+					break
+				}
+				seen = append(seen, h.Info())
+			}
+			if len(seen) != 4 {
+				t.Fatalf("rack %q: the driver asks %d nodes, want the 4 nodes of dc1", rack, len(seen))
+			}
+			first[seen[0].HostID()] = true
+			for i, h := range seen {
+				if rack != "" && inRack[h.HostID()] != (i < 2) {
+					t.Errorf("rack %q: the driver asks node %s of %s as number %d, want the nodes of the rack first", rack, h.HostID(), h.Rack(), i+1)
+				}
+			}
+		}
+		if want := map[bool]int{true: 4, false: 2}[rack == ""]; len(first) != want {
+			t.Errorf("rack %q: the driver begins with each of %v, want %d nodes in turn", rack, first, want)
+		}
+		if rack == "" {
+			continue
+		}
+		policy.HostDown(seen[0])
+		policy.HostDown(seen[1])
+		if h := policy.Pick(nil)(); h == nil || h.Info().Rack() == rack || h.Info().DataCenter() != "dc1" {
+			t.Errorf("rack %q is down: the driver asks %v, want a node of the other rack of dc1", rack, h)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -23,6 +24,8 @@ type CassandraConfig struct {
 	// DataCenters holds the data center of each node. Default: one node in dc1.
 	// Node i, counted from 1, listens on 127.0.0.i. All nodes use one port.
 	DataCenters []string
+	// Racks holds the rack of each node. Default: all nodes are in rack1.
+	Racks []string
 	// Secrets, unless nil, makes the nodes require TLS and a password. The user may
 	// create keyspaces.
 	Secrets *Secrets
@@ -56,21 +59,29 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startCassandra(ctx, OneDC(1), nil, j) })
+	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) {
+		return startCassandra(ctx, CassandraConfig{DataCenters: OneDC(1)}, j)
+	})
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Quick {
 		j.quick = []string{quickJava, "-Dcassandra.unsafesystem=true"} // the second flag saves the flush of system tables
 	}
-	dcs := cfg.DataCenters
-	if len(dcs) == 0 {
-		dcs = OneDC(1)
+	if len(cfg.DataCenters) == 0 {
+		cfg.DataCenters = OneDC(1)
 	}
-	return startCassandra(ctx, dcs, cfg.Secrets, j)
+	return startCassandra(ctx, cfg, j)
 }
 
-func startCassandra(ctx context.Context, dcs []string, secrets *Secrets, j *jvm) (*Cluster, error) {
+func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster, error) {
+	dcs, racks, secrets := cfg.DataCenters, cfg.Racks, cfg.Secrets
+	if len(racks) == 0 {
+		racks = slices.Repeat([]string{"rack1"}, len(dcs))
+	}
+	if len(racks) != len(dcs) {
+		return nil, fmt.Errorf("cluster: %d racks are given for %d Cassandra nodes", len(racks), len(dcs))
+	}
 	if len(dcs) > blockSize-portJMX {
 		return nil, fmt.Errorf("cluster: start %d Cassandra nodes: at most %d are possible", len(dcs), blockSize-portJMX)
 	}
@@ -99,7 +110,7 @@ func startCassandra(ctx context.Context, dcs []string, secrets *Secrets, j *jvm)
 		s.jmx = c.ports.addr("127.0.0.1", portJMX+i)
 		s.listens = []string{s.Addr, c.ports.addr(host, portStorage), s.jmx}
 		s.command = func(joins []*Server) (*exec.Cmd, error) {
-			return cassandraCommand(s, secrets, j, dcs[i], host, tokens[i], joins)
+			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i]}, joins)
 		}
 	}
 	return c.begin(ctx)
@@ -130,7 +141,10 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token string, joins []*Server) (*exec.Cmd, error) {
+// place is where a Cassandra node is.
+type place struct{ dc, rack, host, token string }
+
+func cassandraCommand(s *Server, secrets *Secrets, j *jvm, at place, joins []*Server) (*exec.Cmd, error) {
 	// The seeds are the nodes that run now. If none runs, the node itself is the seed. A
 	// seed that is down would delay the start by the ring delay.
 	if len(joins) == 0 {
@@ -144,7 +158,7 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token strin
 	err := cassandraYAML.Execute(&yaml, struct {
 		Token, Seeds, Host, StoragePort, NativePort string
 		Secrets                                     *Secrets
-	}{token, strings.Join(seeds, ","), host, port(s.listens[1]), port(s.Addr), secrets})
+	}{at.token, strings.Join(seeds, ","), at.host, port(s.listens[1]), port(s.Addr), secrets})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +175,7 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, dc, host, token strin
 		os.MkdirAll(tmp, 0o755),
 		os.WriteFile(filepath.Join(s.dir, "cassandra.yaml"), yaml.Bytes(), 0o644),
 		os.WriteFile(filepath.Join(s.dir, "logback.xml"), logback, 0o644),
-		os.WriteFile(filepath.Join(s.dir, "rackdc.properties"), []byte("dc="+dc+"\nrack=rack1\n"), 0o644),
+		os.WriteFile(filepath.Join(s.dir, "rackdc.properties"), []byte("dc="+at.dc+"\nrack="+at.rack+"\n"), 0o644),
 	)
 	if err != nil {
 		return nil, err

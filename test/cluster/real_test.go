@@ -127,7 +127,18 @@ func TestCassandra(t *testing.T) {
 }
 
 func TestCassandraTwoDataCenters(t *testing.T) {
-	c := Private(t, StartCassandra, CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
+	racks := []string{"rack1", "rack2", "rack1"}
+	c := Private(t, StartCassandra, CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Racks: racks, Logf: t.Logf})
+	for i, s := range c.Servers {
+		session, err := nodeSession(nil, s.Addr)
+		must(t, err)
+		var rack string
+		must(t, session.Query("SELECT rack FROM system.local").Scan(&rack))
+		session.Close()
+		if rack != racks[i] {
+			t.Errorf("node %d is in %s, want %s", i+1, rack, racks[i])
+		}
+	}
 	table := newTable(t, c.Servers[0], "{'class': 'NetworkTopologyStrategy', 'dc1': 2, 'dc2': 1}")
 	table.write(0, 50, gocql.EachQuorum)
 	if got := count(t, c.Servers[2], gocql.LocalQuorum); got != 50 {
