@@ -28,7 +28,7 @@ REQUIRE_DATASETS ?= 1
 slow: ## Run what check leaves out: a marathon through Kafka, servers that require TLS, servers that are killed, also under load, a rolling upgrade, and sizes on Cassandra's disk.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$' ./test/pipeline
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$|^TestSecuredCluster$$' ./test/pipeline ./cache/redis
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
 	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official

@@ -49,7 +49,7 @@ go -C test/page test -count=1 -shuffle=on ./... # builds the service itself, so 
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # make slow runs the skipped tests, which take as long as all others together.
 go run ./test/cluster/cmd run -quick -- go test -race -shuffle=on -timeout 30m \
-  -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestModelOf' \
+  -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestModelOf' \
   $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /internal/repotest)
 # The race detector would slow these tests down six times, and would find nothing:
 # the root package and repotest have no goroutines, and test/official builds the service

@@ -14,8 +14,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/cachetest"
 	"github.com/open-leaderboard/leaderboard/internal/certs"
 	"github.com/open-leaderboard/leaderboard/test/authority"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
 // refusing starts a server that answers every command with an error.
@@ -120,6 +123,65 @@ func TestRejectedCredentials(t *testing.T) {
 				}
 			case err == nil || !strings.Contains(err.Error(), "'info' command"): // miniredis does not support this form of INFO
 				t.Errorf("Open = %v, want only the error of the INFO command", err)
+			}
+			if x != nil {
+				_ = x.Close()
+			}
+		})
+	}
+}
+
+// A Redis Cluster that requires TLS, a client certificate and a password keeps the contract
+// of an index. If a credential is wrong, the error of Open is one line that names the
+// servers and the setting.
+func TestSecuredCluster(t *testing.T) {
+	secrets, err := cluster.NewSecrets(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := authority.New(t.TempDir(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := other.Issue("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{Secrets: secrets}).Addrs()
+	with := func(change func(*certs.Client, *goredis.UniversalOptions)) Options {
+		t.Helper()
+		o := options(addrs, 6)
+		o.Redis.Username, o.Redis.Password = secrets.Username, secrets.Password
+		client := &certs.Client{CA: secrets.CA, Cert: secrets.Cert, Key: secrets.Key, Setting: "redis.tls"}
+		change(client, o.Redis)
+		h, err := client.Handshake()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Redis.Dialer = h.Dial(2 * time.Second)
+		return o
+	}
+	open := func(tb testing.TB) leaderboard.Index {
+		return opened(tb, with(func(*certs.Client, *goredis.UniversalOptions) {}))
+	}
+	cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 3, Changes: 20})
+	for _, tt := range []struct {
+		name   string
+		change func(*certs.Client, *goredis.UniversalOptions)
+		want   string
+	}{
+		{"a wrong password", func(_ *certs.Client, o *goredis.UniversalOptions) { o.Password = "wrong" }, "correct redis.username and redis.password: WRONGPASS"},
+		{"an unknown user", func(_ *certs.Client, o *goredis.UniversalOptions) { o.Username = "nobody" }, "correct redis.username and redis.password: WRONGPASS"},
+		{"no password", func(_ *certs.Client, o *goredis.UniversalOptions) { o.Username, o.Password = "", "" }, "correct redis.username and redis.password: NOAUTH"},
+		{"another authority", func(c *certs.Client, _ *goredis.UniversalOptions) { c.CA = other.File }, "redis.tls.ca"},
+		{"another name", func(c *certs.Client, _ *goredis.UniversalOptions) { c.ServerName = "db.example" }, "redis.tls.server_name"},
+		{"no client certificate", func(c *certs.Client, _ *goredis.UniversalOptions) { c.Cert, c.Key = "", "" }, "set redis.tls.cert and redis.tls.key"},
+		{"another client certificate", func(c *certs.Client, _ *goredis.UniversalOptions) { c.Cert, c.Key = stranger.Cert, stranger.Key }, "the server refuses the certificate of redis.tls.cert"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x, err := Open(t.Context(), with(tt.change))
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), addrs[0]) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("Open = %v, want one line with %q", err, tt.want)
 			}
 			if x != nil {
 				_ = x.Close()

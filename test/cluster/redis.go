@@ -17,8 +17,8 @@ type RedisConfig struct {
 	// then has its data, except perhaps those of the last second. Without AppendOnly a
 	// restarted server is empty.
 	AppendOnly bool
-	// Secrets, unless nil, makes the server require TLS and a password. Only
-	// [StartRedis] supports it.
+	// Secrets, unless nil, makes the servers require TLS and a password, also from each
+	// other.
 	Secrets *Secrets
 }
 
@@ -37,9 +37,6 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 // each. It returns once all slots are served and all replicas are in sync. The
 // caller must close the cluster.
 func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
-	if cfg.Secrets != nil {
-		return nil, errors.New("cluster: a Redis Cluster with TLS is not supported")
-	}
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	cli, err := find("redis-cli")
@@ -52,16 +49,21 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 		return nil, err
 	}
 	// Before the servers join, each is ready once it answers.
-	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, nil, addrs(live)) }
+	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, cfg.Secrets, addrs(live)) }
 	if c, err = c.begin(ctx); err != nil {
 		return nil, err
 	}
 	create := append([]string{"--cluster", "create"}, c.Addrs()...)
 	create = append(create, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")
+	if cfg.Secrets != nil {
+		create = append(create, cfg.Secrets.redisCLIArgs()...)
+	}
 	if _, err := runTool(ctx, exec.Command(cli, create...)); err != nil {
 		return nil, errors.Join(fmt.Errorf("cluster: join Redis servers: %w", err), c.Close())
 	}
-	c.ready = func(ctx context.Context, live []*Server) error { return redisClusterReady(ctx, addrs(live)) }
+	c.ready = func(ctx context.Context, live []*Server) error {
+		return redisClusterReady(ctx, cfg.Secrets, addrs(live))
+	}
 	return c.begin(ctx)
 }
 
@@ -109,7 +111,13 @@ func (s *Secrets) redisArgs(port string) []string {
 	return []string{
 		"--port", "0", "--tls-port", port, "--tls-ca-cert-file", s.CA, "--tls-cert-file", s.server.Cert, "--tls-key-file", s.server.Key,
 		"--user", "default", "off", "--user", s.Username, "on", ">" + s.Password, "~*", "&*", "+@all",
+		"--tls-cluster", "yes", "--tls-replication", "yes", "--masteruser", s.Username, "--masterauth", s.Password,
 	}
+}
+
+// redisCLIArgs returns the arguments with which redis-cli connects to the servers.
+func (s *Secrets) redisCLIArgs() []string {
+	return []string{"--tls", "--cacert", s.CA, "--cert", s.Cert, "--key", s.Key, "--user", s.Username, "--pass", s.Password, "--no-auth-warning"}
 }
 
 // redisReady checks that each server answers and has loaded its data. secrets may be nil.
@@ -119,8 +127,9 @@ func redisReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 
 // redisClusterReady checks that each server reports all slots as served, and each
 // replica is connected to its master and in sync.
-func redisClusterReady(ctx context.Context, addrs []string) error {
-	return eachRedis(nil, addrs, func(client *redis.Client) error {
+// secrets may be nil.
+func redisClusterReady(ctx context.Context, secrets *Secrets, addrs []string) error {
+	return eachRedis(secrets, addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()
 		if err != nil {
 			return err

@@ -63,7 +63,7 @@ var (
 		start: func(ctx context.Context, _ int, _ func(string, ...any)) (*Cluster, error) {
 			return StartRedisCluster(ctx, RedisConfig{})
 		},
-		check: redisClusterReady,
+		check: func(ctx context.Context, addrs []string) error { return redisClusterReady(ctx, nil, addrs) },
 	}
 	kinds = []*kind{cassandraKind, kafkaKind, redisKind, redisClusterKind}
 )

@@ -72,7 +72,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.BoolVar(&s.redis, "redis", true, "start one Redis server")
 	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
 	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that records the servers of up, so that down finds them")
-	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts no Redis Cluster")
+	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; with -redis=false, they use the Redis Cluster, which is not started otherwise")
 	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; not for benchmarks, nor to kill servers")
 	detach := flags.Bool("d", false, "run in the background (up only)")
 	if err := flags.Parse(args[1:]); err != nil {
@@ -129,9 +129,9 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 			return cluster.StartRedis(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
 	}
-	if s.redisCluster && !s.secure {
+	if s.redisCluster && !(s.secure && s.redis) { // the service uses one of them
 		parts = append(parts, part{cluster.EnvRedisCluster, func(ctx context.Context) (*cluster.Cluster, error) {
-			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{})
+			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
 	}
 	if len(parts) == 0 {
@@ -189,6 +189,7 @@ func (s servers) secrets() (_ *cluster.Secrets, forget func() error, err error) 
 func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
 	names := map[string][2]string{
 		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},
+		cluster.EnvRedisCluster: {"REDIS", "ADDRESSES"},
 	}[env]
 	group := "LEADERBOARD_" + names[0] + "_"
 	list := []string{
