@@ -36,24 +36,37 @@ func Rules(t testing.TB, root string) []Rule {
 	return rules
 }
 
-// Queries returns the queries of all panels of the dashboard.
-func Queries(t testing.TB, root string) []string {
+// query is a query of the dashboard or of a rule. text is a template that names labels of
+// its result.
+type query struct {
+	expr, text string
+	rule       bool
+}
+
+// queries returns the queries of all panels of the dashboard, and of all rules.
+func queries(t testing.TB, root string) []query {
 	t.Helper()
 	var dashboard struct {
 		Panels []struct {
-			Targets []struct{ Expr string }
+			Targets []struct {
+				Expr         string
+				LegendFormat string
+			}
 		}
 	}
 	if err := json.Unmarshal(read(t, root, "deploy/grafana/dashboards/leaderboard.json"), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	var queries []string
+	var all []query
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			queries = append(queries, target.Expr)
+			all = append(all, query{target.Expr, target.LegendFormat, false})
 		}
 	}
-	return queries
+	for _, r := range Rules(t, root) {
+		all = append(all, query{r.Expr, r.Annotations["summary"], true})
+	}
+	return all
 }
 
 func read(t testing.TB, root, path string) []byte {
@@ -65,33 +78,90 @@ func read(t testing.TB, root, path string) []byte {
 	return data
 }
 
-// Unexposed returns the metrics that rules and queries use, but that a process does not
-// expose. body is the process's answer to /metrics. Metrics with one of the given
-// prefixes are of the other form of the engine and may be missing.
-func Unexposed(t testing.TB, root, body string, other ...string) []string {
-	t.Helper()
-	exposed := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(body, -1) {
-		exposed[m[1]] = true
-		if m[2] == "histogram" {
-			exposed[m[1]+"_bucket"], exposed[m[1]+"_count"] = true, true
+var (
+	sample   = regexp.MustCompile(`(?m)^([a-z][a-z0-9_]*)(?:\{(.*)\})? \S+$`)
+	pair     = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
+	selector = regexp.MustCompile(`\b((?:leaderboard|process|go)_[a-z_]+)(?:\{([^}]*)\})?`)
+	matcher  = regexp.MustCompile(`([a-z_]+)(=~|!=|!~|=)"([^"]*)"`)
+	grouping = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left) ?\(([a-z_, ]*)\)`)
+	template = regexp.MustCompile(`\{\{ ?(?:\$labels\.)?([a-z_]+) ?\}\}`)
+)
+
+// series returns the values of each label of each metric in an answer to /metrics.
+func series(body string) map[string]map[string][]string {
+	exposed := map[string]map[string][]string{}
+	for _, m := range sample.FindAllStringSubmatch(body, -1) {
+		labels := exposed[m[1]]
+		if labels == nil {
+			labels = map[string][]string{"instance": nil, "job": {"leaderboard"}} // from Prometheus
+			exposed[m[1]] = labels
+		}
+		for _, p := range pair.FindAllStringSubmatch(m[2], -1) {
+			labels[p[1]] = append(labels[p[1]], p[2])
 		}
 	}
-	expressions := Queries(t, root)
-	for _, r := range Rules(t, root) {
-		expressions = append(expressions, r.Expr)
+	return exposed
+}
+
+// shared returns the labels that all metrics of q must have.
+func (q query) shared() []string {
+	var labels []string
+	for _, m := range grouping.FindAllStringSubmatch(q.expr, -1) {
+		labels = append(labels, strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' })...)
 	}
-	used, missing := 0, []string{}
-	for _, e := range expressions {
-		for _, name := range regexp.MustCompile(`\b(?:leaderboard|process|go)_[a-z_]+`).FindAllString(e, -1) {
+	for _, m := range template.FindAllStringSubmatch(q.text, -1) {
+		labels = append(labels, m[1])
+	}
+	return labels
+}
+
+// missing returns the labels in a selector's braces, and those of q.shared, that a metric
+// with the given labels lacks. A value that a rule names must exist too, since the rule
+// would otherwise miss the first increase. Boundaries of histograms must exist in each
+// query.
+func (q query) missing(braces string, labels map[string][]string) []string {
+	var lacks []string
+	for _, l := range q.shared() {
+		if _, ok := labels[l]; !ok {
+			lacks = append(lacks, l)
+		}
+	}
+	for _, m := range matcher.FindAllStringSubmatch(braces, -1) {
+		values, ok := labels[m[1]]
+		if !ok || m[2] == "=" && (q.rule || m[1] == "le") && !slices.Contains(values, m[3]) {
+			lacks = append(lacks, m[0])
+		}
+	}
+	return lacks
+}
+
+// Unexposed returns the metrics that rules and queries use, but that a process does not
+// expose, and as metric{label} the labels that these metrics lack. body is the process's
+// answer to /metrics. Metrics with one of the given prefixes are of the other form of the
+// engine and may be missing.
+func Unexposed(t testing.TB, root, body string, other ...string) []string {
+	t.Helper()
+	exposed := series(body)
+	used := 0
+	var missing []string
+	for _, q := range queries(t, root) {
+		for _, m := range selector.FindAllStringSubmatch(q.expr, -1) {
 			used++
-			if !exposed[name] && !slices.Contains(missing, name) && !slices.ContainsFunc(other, func(p string) bool { return strings.HasPrefix(name, p) }) {
-				missing = append(missing, name)
+			name, labels := m[1], exposed[m[1]]
+			if labels == nil {
+				if !slices.ContainsFunc(other, func(p string) bool { return strings.HasPrefix(name, p) }) {
+					missing = append(missing, name)
+				}
+				continue
+			}
+			for _, l := range q.missing(m[2], labels) {
+				missing = append(missing, name+"{"+l+"}")
 			}
 		}
 	}
 	if used < 100 {
 		t.Errorf("found only %d uses of metrics", used)
 	}
-	return missing
+	slices.Sort(missing)
+	return slices.Compact(missing)
 }
