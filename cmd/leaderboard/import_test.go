@@ -268,12 +268,23 @@ func (f *proxy) BatchSubmitScores(ctx context.Context, r *pb.BatchSubmitScoresRe
 // startProxy starts a proxy in front of s.
 func startProxy(t *testing.T, s *testServer, onRequest func(*pb.BatchSubmitScoresRequest) error, onResponse func(*pb.BatchSubmitScoresResponse) error) *testServer {
 	t.Helper()
+	return serve(t, &proxy{scores: dial(t, s), onRequest: onRequest, onResponse: onResponse})
+}
+
+// dial returns a client of s.
+func dial(t *testing.T, s *testServer) pb.LeaderboardServiceClient {
+	t.Helper()
 	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(closeConn)
-	p := &proxy{scores: c.Scores, onRequest: onRequest, onResponse: onResponse}
+	return c.Scores
+}
+
+// serve serves calls with p until the test ends.
+func serve(t *testing.T, p pb.LeaderboardServiceServer) *testServer {
+	t.Helper()
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
 	pb.RegisterLeaderboardServiceServer(g, p)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

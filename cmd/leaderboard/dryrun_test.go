@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// older is a server that does not know the field dry_run.
+type older struct {
+	pb.UnimplementedLeaderboardServiceServer
+	scores pb.LeaderboardServiceClient
+}
+
+func (o *older) BanUser(ctx context.Context, r *pb.BanUserRequest) (*pb.BanUserResponse, error) {
+	r.DryRun = false
+	return o.scores.BanUser(ctx, r)
+}
+
+func (o *older) UnbanUser(ctx context.Context, r *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
+	r.DryRun = false
+	return o.scores.UnbanUser(ctx, r)
+}
+
+func (o *older) UpdateBoard(ctx context.Context, r *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
+	r.DryRun = false
+	return o.scores.UpdateBoard(ctx, r)
+}
+
+// An older server makes the change in spite of --dry-run. The command then fails, states
+// this, and prints no answer.
+func TestDryRunsOfAnOlderServer(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	o := serve(t, &older{scores: dial(t, s)})
+	for _, args := range [][]string{{"ban", "ada"}, {"unban", "ada"}, {"board", "update", "default", "--title", "Other"}} {
+		for _, more := range [][]string{{"--dry-run"}, {"--dry-run", "--json"}} {
+			args := slices.Concat(args, more)
+			r := o.do(t, args...)
+			r.mustFail(t, exitFailure, []string{"older version", "made the change"}, args)
+			if r.stdout != "" {
+				t.Errorf("%v prints %q, want no answer", args, r.stdout)
+			}
+		}
+	}
+	contains(t, s.ok(t, "board", "show", "default"), "Other")
+}
