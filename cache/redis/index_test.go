@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/cachetest"
+	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
@@ -34,10 +36,12 @@ func TestMain(m *testing.M) {
 const mixed = "shards are read side by side, not at one moment"
 
 // suites runs the suites of the contract, with sizes that suit an index behind a network.
+// The first suite runs with the decorator that serve adds, the second without it.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
 	open := func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, shards)) }
+	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
 	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 1000}
-	cachetest.Run(t, open, limits, sizes)
+	cachetest.Run(t, measured, limits, sizes)
 	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, sizes) })
 }
 
