@@ -45,7 +45,7 @@ func (b *Ban) InForce(t time.Time) bool {
 	return b.Banned && (b.Until.IsZero() || t.Before(b.Until))
 }
 
-// Hides reports whether b, while it stands, hides the user's entries on a board.
+// Hides reports whether b hides the user's entries on a board. It ignores b.Until.
 func (b *Ban) Hides(board BoardID) bool { return b.Banned && (b.Board == "" || b.Board == board) }
 
 // Compare orders the states of one user and board. The state with the higher revision
@@ -69,27 +69,27 @@ func compareBool(x, y bool) int {
 	}
 }
 
-// MergeBan merges the state next into the stored state have, which is nil if the store
-// has none. It returns the state to store, and reports whether that state is next.
+// MergeBan merges the state b of a ban into the stored state, which is nil if the store
+// has none. It returns the state to store, and reports whether that state is b.
 //
-// If next has revision 0, it is new: MergeBan assigns a revision above that of have. A
-// new state that lifts a ban has no effect if have is not a ban. A next that already
-// has a revision has no effect if it was set at erasedAt or earlier.
-func MergeBan(have *Ban, next Ban, erasedAt time.Time) (Ban, bool) {
-	next.At, next.Until = Truncate(next.At), Truncate(next.Until)
-	none := Ban{User: next.User, Board: next.Board}
-	if have != nil {
-		none = *have
+// If b has revision 0, it is new: MergeBan assigns a revision above the stored one. A
+// new state that lifts a ban has no effect if the user is not banned. If b already has a
+// revision, it has no effect if it was set at erasedAt or earlier.
+func MergeBan(stored *Ban, b Ban, erasedAt time.Time) (Ban, bool) {
+	b.At, b.Until = Truncate(b.At), Truncate(b.Until)
+	old := Ban{User: b.User, Board: b.Board}
+	if stored != nil {
+		old = *stored
 	}
-	if next.Revision == 0 {
-		if !next.Banned && !none.Banned {
-			return none, false
+	if b.Revision == 0 {
+		if !b.Banned && !old.Banned {
+			return old, false
 		}
-		next.Revision = max(none.Revision+1, next.At.UnixMicro())
-		return next, true
+		b.Revision = max(old.Revision+1, b.At.UnixMicro())
+		return b, true
 	}
-	if !erasedAt.IsZero() && !next.At.After(erasedAt) || have != nil && next.Compare(have) <= 0 {
-		return none, false
+	if !erasedAt.IsZero() && !b.At.After(erasedAt) || stored != nil && b.Compare(stored) <= 0 {
+		return old, false
 	}
-	return next, true
+	return b, true
 }

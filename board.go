@@ -372,18 +372,19 @@ func (b *Board) Clone() Board {
 	return c
 }
 
-// Revise passes a copy of b to the function change, and returns what [Board.Amend] makes
-// of the changed copy. It ignores a change of the ID. Errors: those of change and Amend.
-func (b *Board) Revise(change func(*Board) error) (Board, error) {
+// Revise calls the function edit with a copy of b. It passes the edited copy to
+// [Board.Amend] and returns the result. It ignores a new ID. Errors: those of edit and
+// Amend.
+func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	next := b.Clone()
-	if err := change(&next); err != nil {
+	if err := edit(&next); err != nil {
 		return Board{}, err
 	}
 	next.ID = b.ID
 	return b.Amend(next)
 }
 
-// Amend returns b with the settings of next. Title, Unit, Decimals, MinScore, MaxScore,
+// Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals, MinScore, MaxScore,
 // Season.Grace, Retention and Private may change, and explicit windows may be added. If
 // next changes another rule, Amend returns a [FieldError], because existing standings
 // depend on the other rules.
@@ -424,7 +425,7 @@ func (b *Board) ClosesAt(s Season) time.Time {
 	return end.Add(b.Season.Grace)
 }
 
-// Closed reports whether s accepts no more results at the time now.
+// Closed reports whether s accepts no more results. Parameter now is the current time.
 func (b *Board) Closed(s Season, now time.Time) bool {
 	closes := b.ClosesAt(s)
 	return !closes.IsZero() && !now.Before(closes)

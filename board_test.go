@@ -148,7 +148,7 @@ func TestEnumsRejectUnknownNames(t *testing.T) {
 	var m Method
 	for _, text := range []string{"", "asc", "best", "HIGHER", "Competition"} {
 		if o.UnmarshalText([]byte(text)) == nil || p.UnmarshalText([]byte(text)) == nil || m.UnmarshalText([]byte(text)) == nil {
-			t.Errorf("%q is accepted", text)
+			t.Errorf("UnmarshalText(%q) of Order, Policy or Method returned nil, want errors of all three", text)
 		}
 	}
 }
@@ -208,8 +208,8 @@ func TestClosesAt(t *testing.T) {
 	if got := b.ClosesAt(november); !got.Equal(closes) {
 		t.Errorf("ClosesAt(202611) = %v, want %v", got, closes)
 	}
-	if b.Closed(november, closes.Add(-1)) || !b.Closed(november, closes) {
-		t.Error("the season does not close exactly at the end of its grace, or not at all")
+	if before, at := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); before || !at {
+		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false, then true", before, at)
 	}
 	// For the length of the grace, a new board accepts results of old seasons.
 	old, err := b.Season.ByID("187211")
@@ -220,7 +220,7 @@ func TestClosesAt(t *testing.T) {
 		t.Errorf("ClosesAt(187211) = %v, want %v", got, want)
 	}
 	if all := (Season{ID: SeasonAll}); b.Closed(all, closes) {
-		t.Error("the season without bounds closes")
+		t.Errorf("Closed(%q) = true, want false: this season has no end", SeasonAll)
 	}
 }
 

@@ -212,9 +212,9 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends the key of d, decayKeyLen bytes. The greater of two sums has the
-// greater key. If both sums have the same sign, exponent and first 160 bits, their keys
-// are equal. A sum of zero has the same key as a sum without terms.
+// appendKey appends the key of d, decayKeyLen bytes. Keys compare as their sums do, with
+// one exception: two sums with the same sign, exponent and first 160 bits have equal
+// keys. A sum of zero has the same key as a sum without terms.
 //
 // The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x with
 // 1/2 <= f < 1. The next 8 bytes of the key are x, mapped by [biased]. The last 20

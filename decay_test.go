@@ -168,10 +168,10 @@ func TestDecayIdentities(t *testing.T) {
 			t.Run(fmt.Sprintf("half-life %d at %d", h, at), func(t *testing.T) {
 				one, before := sumTerms(h, term{1, at}), sumTerms(h, term{2, at - h})
 				if !bytes.Equal(keyOf(one), keyOf(before)) {
-					t.Errorf("2 points one half-life ago and 1 point now have different keys: %x, %x", keyOf(before), keyOf(one))
+					t.Errorf("2 points one half-life ago and 1 point now have the keys %x and %x, want equal keys", keyOf(before), keyOf(one))
 				}
 				if a, b := sumTerms(h, term{3, at}, term{-6, at - h}), sumTerms(h, term{1 << 50, at - 50*h}, term{-1, at}); !bytes.Equal(keyOf(b), keyOf(decaySum{})) || !bytes.Equal(keyOf(a), keyOf(decaySum{})) {
-					t.Errorf("sums that cancel are not zero: %x, %x", keyOf(a), keyOf(b))
+					t.Errorf("the keys of sums whose terms cancel are %x and %x, want the key of zero", keyOf(a), keyOf(b))
 				}
 				earlier := sumTerms(h, term{1, at - 1})
 				if bytes.Compare(keyOf(earlier), keyOf(one)) >= 0 {
@@ -286,7 +286,7 @@ func TestDecaySumAgainstDefinition(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(again.appendBinary(nil), encoded) || !bytes.Equal(keyOf(again), keyOf(d)) {
-				t.Fatalf("half-life %d, terms %v: in the order %v they have another sum", h, terms, shuffled)
+				t.Fatalf("half-life %d, terms %v: the order %v gives another sum, want the same sum", h, terms, shuffled)
 			}
 		}
 	}
@@ -330,8 +330,8 @@ func TestDecayLimit(t *testing.T) {
 			if kept := !bytes.Equal(both.appendBinary(nil), alone.appendBinary(nil)); kept != tt.kept {
 				t.Errorf("the earlier term is kept: %v, want %v", kept, tt.kept)
 			}
-			// A later term determines the oldest block that counts. This remains so
-			// after the opposite of the later term cancels it.
+			// The later term determines which blocks count, even after a third term
+			// cancels the points of the later term.
 			rest := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
 			if kept := keyOf(rest)[0] == decayNegative; kept != tt.kept {
 				t.Errorf("the earlier term is kept after the later term is canceled: %v, want %v", kept, tt.kept)
@@ -489,11 +489,11 @@ func FuzzDecodeDecaySum(f *testing.F) {
 			return
 		}
 		if again := d.appendBinary(nil); !bytes.Equal(again, data) {
-			t.Fatalf("%x decodes and encodes to %x", data, again)
+			t.Fatalf("%x, decoded and encoded again, is %x, want the same bytes", data, again)
 		}
 		more := d.add(p, at, 1e6)
 		if again, err := decodeDecaySum(more.appendBinary(nil)); err != nil || !bytes.Equal(keyOf(again), keyOf(more)) {
-			t.Fatalf("%x extended by %d points at %d has another key after encoding and decoding; err = %v", data, p, at, err)
+			t.Fatalf("%x extended by %d points at %d has another key after encoding and decoding, or an error: %v, want the same key", data, p, at, err)
 		}
 		less, zero := bytes.Compare(keyOf(more), keyOf(d)), bytes.Compare(keyOf(d), keyOf(decaySum{}))
 		if d.decayParts == nil && less != big.NewInt(p).Sign() {

@@ -76,9 +76,9 @@ type Index interface {
 	Rebuild(ctx context.Context, b *Board, s SeasonKey, at time.Time, entries iter.Seq2[Entry, error]) error
 	// Synced reports whether the effect of every Update so far is in the index. It
 	// ignores Updates of seasons that every process treats as not loaded. A caller that
-	// can redeliver a result must wait for Synced before committing its offset. If the
-	// caller commits earlier and its process ends, the index may lack the update for
-	// ever.
+	// can redeliver a result must wait until Synced is true before it commits the
+	// result's offset. If the caller commits earlier and its process ends, the index
+	// may lack the update for ever.
 	Synced() bool
 	// Loaded reports whether the index contains a season: a Rebuild has loaded the
 	// season, and since then it was neither lost nor dropped.

@@ -196,13 +196,13 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 		if b.Floor != nil && next < *b.Floor && next < now {
 			return ReasonFloor
 		}
-		if beyond(int64(now), int64(next)) {
+		if leavesRange(int64(now), int64(next)) {
 			return ReasonRange
 		}
 	}
 	for i := range b.TieBreakers {
 		now := at(known.Tally.ties, i)
-		if beyond(now, now-at(old.TieBreakers, i)+at(r.TieBreakers, i)) {
+		if leavesRange(now, now-at(old.TieBreakers, i)+at(r.TieBreakers, i)) {
 			return ReasonRange
 		}
 	}
@@ -224,10 +224,10 @@ func (b *Board) RefusalReason(r *MatchResult) Reason {
 	return ""
 }
 
-// beyond reports whether next is outside the range -MaxScore to MaxScore, and further
-// outside than now.
-func beyond(now, next int64) bool {
-	return next > int64(MaxScore) && next > now || next < -int64(MaxScore) && next < now
+// leavesRange reports whether newSum is outside the range -MaxScore to MaxScore, and
+// farther outside than oldSum.
+func leavesRange(oldSum, newSum int64) bool {
+	return newSum > int64(MaxScore) && newSum > oldSum || newSum < -int64(MaxScore) && newSum < oldSum
 }
 
 func at(values []int64, i int) int64 {

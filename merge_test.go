@@ -130,12 +130,12 @@ func TestMergeStatus(t *testing.T) {
 			{result("m", 0, 5), Applied, "", 5}, {retraction("m", 1), Applied, "", 0}, {retraction("m", 1), Duplicate, "", 0}, {result("m", 2, 6), Applied, "", 6}}},
 		{"a retraction that arrives before its result", sum, []step{
 			{retraction("m", 1), Applied, "", 0}, {result("m", 0, 5), Superseded, "", 0}}},
-		{"a result below the floor is refused, and its replay is too", withFloor, []step{
+		{"a result below the floor is refused again when it is replayed", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("n", 0, -6), Rejected, ReasonFloor, 5},
 			{result("o", 0, 10), Applied, "", 15}, {result("n", 0, -6), Rejected, ReasonFloor, 15}, {result("n", 1, -6), Applied, "", 9}}},
 		{"a correction below the floor is refused", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, -1), Rejected, ReasonFloor, 5}, {result("m", 0, 5), Duplicate, "", 5}}},
-		{"a retraction below the floor is applied, then a result that raises the sum is too", withFloor, []step{
+		{"a retraction may lower the sum below the floor, and a result may raise a sum below the floor", withFloor, []step{
 			{result("m", 0, 10), Applied, "", 10}, {result("n", 0, -8), Applied, "", 2}, {retraction("m", 1), Applied, "", -8},
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
 		{"a result outside the board's bounds is refused, with a record", bounded, []step{
@@ -559,7 +559,7 @@ func FuzzDecodePayload(f *testing.F) {
 			return
 		}
 		if !bytes.Equal(got.AppendPayload(nil), payload) {
-			t.Fatalf("%x decodes and encodes to %x", payload, got.AppendPayload(nil))
+			t.Fatalf("%x, decoded and encoded again, is %x, want the same bytes", payload, got.AppendPayload(nil))
 		}
 	})
 }
@@ -589,7 +589,7 @@ func FuzzTally(f *testing.F) {
 			t.Fatalf("UnmarshalBinary of the encoding %x: %v", once, err)
 		}
 		if twice, _ := again.AppendBinary(nil); !bytes.Equal(once, twice) {
-			t.Fatalf("%x decodes and encodes to %x", once, twice)
+			t.Fatalf("%x, decoded and encoded again, is %x, want the same bytes", once, twice)
 		}
 	})
 }
@@ -619,7 +619,7 @@ func FuzzCanonicalMetadata(f *testing.F) {
 			return
 		}
 		if twice, err := CanonicalMetadata([]byte(once)); twice != once || err != nil {
-			t.Fatalf("CanonicalMetadata(%q) = %q, and of that %q, %v, want no further change", data, once, twice, err)
+			t.Fatalf("CanonicalMetadata(%q) = %q, then CanonicalMetadata of this result = %q, %v, want the same text", data, once, twice, err)
 		}
 	})
 }

@@ -253,8 +253,8 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 }
 
 // compareContent compares two results with the same key and revision. The greater
-// result stands. same reports whether their contents are equal. Results with equal
-// contents may still differ in assigned or received time.
+// result stands. compareContent also reports whether the contents are the same. Results
+// with the same content may still differ in assigned or received time.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])

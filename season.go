@@ -36,7 +36,7 @@ const SeasonLatest SeasonID = "latest"
 
 const maxSeasonIDBytes = 64
 
-// validate returns a [FieldError] that names field if id breaks the limits of season
+// validate returns a [FieldError] for the given field if id breaks the limits of season
 // ids. It does not check whether a season with the id exists: see [Schedule.ByID].
 func (id SeasonID) validate(field string) error {
 	if id == "" || len(id) > maxSeasonIDBytes {
@@ -187,8 +187,8 @@ func outsideYears(t time.Time) error {
 	return fmt.Errorf("%s is outside the years 1 to 9999: %w", t.UTC().Format(time.RFC3339), ErrSeasonNotFound)
 }
 
-// outsideWindows returns the error for a time t that no window of s contains. The first
-// window after t has the index next.
+// outsideWindows returns the error for a time t that no window of s contains. Parameter
+// next is the index of the first window after t.
 func (s Schedule) outsideWindows(t time.Time, next int) error {
 	var nearest []string
 	if next > 0 {
@@ -298,7 +298,8 @@ func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	}
 }
 
-// nextDay returns the first day of the season after the one that begins with first.
+// nextDay returns the first day of the season that follows the season with the given
+// first day.
 func (k ScheduleKind) nextDay(first time.Time) time.Time {
 	switch k {
 	case Monthly:
@@ -314,7 +315,7 @@ func (k ScheduleKind) season(first time.Time, loc *time.Location) Season {
 	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextDay(first), loc)}
 }
 
-// year returns the year in the id of the season that begins with first.
+// year returns the year in the id of the season with the given first day.
 func (k ScheduleKind) year(first time.Time) int {
 	if k == Weekly {
 		year, _ := first.ISOWeek()
@@ -372,31 +373,31 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 // maxOffset is greater than every offset from UTC that a time zone has had.
 const maxOffset = 25 * time.Hour
 
-// dayStart returns the first instant, in UTC, at which the calendar in loc shows day or
-// a later day. It examines the periods of constant offset one after another. It stops
+// dayStart returns the first instant, in UTC, at which the calendar in loc shows the
+// given day or a later day. It examines the periods of constant offset one after another. It stops
 // at the period that contains midnight, or that begins with a jump past midnight.
 // [time.Date] is unsuitable, because its result for a skipped or repeated midnight is
 // unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {
-	from := day.Add(-maxOffset).In(loc)
+	start := day.Add(-maxOffset).In(loc)
 	for {
-		_, offset := from.Zone()
+		_, offset := start.Zone()
 		midnight := day.Add(-time.Duration(offset) * time.Second)
-		if midnight.Before(from) {
-			midnight = from // the change of offset at from jumped past midnight
+		if midnight.Before(start) {
+			midnight = start // the clocks jumped past midnight when this period started
 		}
-		_, to := from.ZoneBounds()
-		if !to.IsZero() && !to.After(from) {
+		_, end := start.ZoneBounds()
+		if !end.IsZero() && !end.After(start) {
 			// ZoneBounds has a bug in leap years after the last change in the zone's
 			// data: it returns the start of December 31, in UTC, as the end of the
-			// year's last period. If from is on December 31, this end is not after
-			// from. The correct end is the end of the year in UTC.
-			to = from.Truncate(24 * time.Hour).Add(24 * time.Hour)
+			// year's last period. If start is on December 31, this end is not after
+			// start. The correct end is the end of the year in UTC.
+			end = start.Truncate(24 * time.Hour).Add(24 * time.Hour)
 		}
-		if to.IsZero() || midnight.Before(to) {
+		if end.IsZero() || midnight.Before(end) {
 			return midnight.UTC()
 		}
-		from = to
+		start = end
 	}
 }
 

@@ -137,11 +137,11 @@ func TestSeasonAll(t *testing.T) {
 	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Unix(math.MaxInt64/2, 0), time.Unix(math.MinInt64/2, 0)} {
 		got, err := s.At(at)
 		if err != nil || got != (Season{ID: SeasonAll}) || !got.Contains(at) {
-			t.Errorf("At(%v) = %v, %v, want the season all, which contains every time", at, got, err)
+			t.Errorf("At(%v) = %v, %v, want season %q, which contains every time", at, got, err, SeasonAll)
 		}
 	}
 	if got, err := s.ByID(SeasonAll); err != nil || got != (Season{ID: SeasonAll}) {
-		t.Errorf("ByID(all) = %v, %v, want the season all", got, err)
+		t.Errorf("ByID(%q) = %v, %v, want the season without bounds", SeasonAll, got, err)
 	}
 	if got, ok := s.Previous(Season{ID: SeasonAll}); ok {
 		t.Errorf("Previous(all) = %v, want none", got)
@@ -316,8 +316,8 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
 				latest = max(latest, year*10_000+int(month)*100+day)
-				// After the clock has been read for a day, it has shown the latest
-				// date.
+				// The clock may have shown a later date before the first reading. So use the
+				// readings of the first day only to find the latest date.
 				known := !tick.Before(at.Add(-25 * time.Hour))
 				if known && (seasonDate == 0 || !season.Contains(tick)) {
 					if season, err = daily.At(tick); err != nil {

@@ -78,8 +78,8 @@ func invert(b []byte) {
 // ScorePrefix returns the first bytes of all rank keys with the score s. A rank key
 // smaller than these bytes ranks strictly better than every standing with the score s.
 //
-// On decay boards, s is the rounded score at the time at. ScorePrefix then returns the
-// bytes of the best value that is rounded to s. Other boards ignore parameter at.
+// On decay boards, s is a rounded score at one time, which is parameter at. ScorePrefix
+// then returns the bytes of the best value that is rounded to s. Other boards ignore at.
 func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(column(nil, b.Order, int64(s)))
@@ -97,8 +97,8 @@ func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 }
 
 // ScoreOf returns the score in k, which must be a rank key of b. On decay boards the
-// score is the value at the time at, rounded to an integer. Other boards ignore
-// parameter at.
+// score depends on the time, which is parameter at. It is rounded to an integer. Other
+// boards ignore at.
 func (b *Board) ScoreOf(k RankKey, at time.Time) Score {
 	if b.Policy == Decay {
 		key := []byte(k[:decayKeyLen])

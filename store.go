@@ -38,17 +38,17 @@ type BoardStore interface {
 	Board(ctx context.Context, id BoardID) (Board, error)
 	// Boards returns all boards, ordered by id.
 	Boards(ctx context.Context) ([]Board, error)
-	// AmendBoard calls the function change with a copy of the board. It passes the
-	// changed copy to [Board.Amend], stores the resulting board and returns it. If a
-	// concurrent AmendBoard stores the board first, AmendBoard calls change again with
-	// the newer board. No amendment is lost. Errors: [ErrBoardNotFound], the error of
-	// change, and those of Amend.
-	AmendBoard(ctx context.Context, id BoardID, change func(*Board) error) (Board, error)
+	// AmendBoard calls the function edit with a copy of the board. It passes the edited
+	// copy to [Board.Amend], stores the resulting board and returns it. If a concurrent
+	// AmendBoard stores the board first, AmendBoard calls edit again with the newer
+	// board. No amendment is lost. Errors: [ErrBoardNotFound], the error of edit, and
+	// those of Amend.
+	AmendBoard(ctx context.Context, id BoardID, edit func(*Board) error) (Board, error)
 	// DeleteBoard removes a board and all of its data. A board created later with the
-	// same id starts empty. If at is not zero, the later board rejects each result that
-	// was received at the time at or earlier, with [ReasonDeleted]. Errors:
+	// same id starts empty. If deletedAt is not zero, the later board rejects each
+	// result that was received at deletedAt or earlier, with [ReasonDeleted]. Errors:
 	// [ErrBoardNotFound].
-	DeleteBoard(ctx context.Context, id BoardID, at time.Time) error
+	DeleteBoard(ctx context.Context, id BoardID, deletedAt time.Time) error
 }
 
 // Outcome is the effect of an Apply on one of its results.
@@ -116,7 +116,7 @@ type ResultStore interface {
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
-	// Results yields the results of a user in a season that stand, retractions too,
+	// Results yields those of a user's results in a season that stand, retractions too,
 	// ordered by match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
 	// Users yields each user with a [Record] in the season once, in any order.
@@ -142,8 +142,9 @@ type EntryStore interface {
 	// [ErrEntryNotFound] if the user has no result that counts.
 	Entry(ctx context.Context, s SeasonKey, user UserID) (Entry, error)
 	// Entries yields the ranked entries of a ladder in standing order. It begins after
-	// the given sort key, or at the top if the key is empty. It yields each entry once.
-	// If an entry moves while Entries runs, Entries may yield it twice or not at all.
+	// the given sort key, or at the top if the key is empty. It yields each entry once,
+	// with one exception: if an entry moves while Entries runs, Entries may yield that
+	// entry twice or not at all.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
 	// Scan yields every entry of a season once, hidden entries too, in any order. If an
 	// entry changes while Scan runs, Scan yields either the old or the new entry. An
@@ -244,9 +245,9 @@ type SeasonStore interface {
 	// Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalStanding(ctx context.Context, l Ladder, user UserID) (Standing, error)
 	// DeleteSeason removes all data of a season. If there is none, it returns nil. If
-	// at is not zero and the board exists, the season afterwards rejects each result
-	// that was received at the time at or earlier, with [ReasonDeleted].
-	DeleteSeason(ctx context.Context, s SeasonKey, at time.Time) error
+	// deletedAt is not zero and the board exists, the season afterwards rejects each
+	// result that was received at deletedAt or earlier, with [ReasonDeleted].
+	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
 }
 
 // APIKey is a caller's credential, without its secret.

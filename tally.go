@@ -53,7 +53,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	case Sum, Decay:
 		t = b.addPoints(t, r)
 	default:
-		if t.results == 0 || b.takes(&t, r) {
+		if t.results == 0 || b.decides(&t, r) {
 			t.score, t.ties = r.Score, r.TieBreakers
 			t.match, t.achievedAt, t.metadata = r.Match, r.AchievedAt, r.Metadata
 		}
@@ -63,8 +63,8 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// takes reports whether r becomes the deciding result in place of that of t.
-func (b *Board) takes(t *Tally, r *MatchResult) bool {
+// decides reports whether r is the deciding result of t extended by r.
+func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return later(r.AchievedAt, r.Match, t.achievedAt, t.match)
 	}

@@ -40,7 +40,7 @@ type item struct {
 
 // applyBatch resolves the messages of a batch, and applies those that are valid
 // results. It retries while a server is unavailable.
-// Errors: the error of session, if session ends first; errStuck.
+// Errors: the cause of the session's end, if the session ends first; errStuck.
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
@@ -50,7 +50,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		pending := slices.Clone(items[:n])
 		for len(pending) > 0 {
 			if err := c.retry(session, func(ctx context.Context) (err error) {
-				if err := c.resolve(ctx, pending); err != nil { // resolves items again whose board was deleted
+				if err := c.resolve(ctx, pending); err != nil { // resolves again those items whose board was deleted
 					return err
 				}
 				pending = slices.DeleteFunc(pending, func(i *item) bool { return i.cause != "" })
@@ -62,7 +62,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		}
 		items = items[n:]
 		for _, i := range items {
-			i.board = nil // resolve the remaining items again: results that are now applied may decide their seasons
+			i.board = nil // resolve the item again: a result that is now applied may determine its season
 		}
 	}
 	c.batchLimit.Store(min(2*c.batchLimit.Load(), int64(c.o.BatchResults)))
@@ -70,8 +70,8 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 }
 
 // prefixBeforeRetry returns the length of the prefix of items that can be applied now.
-// The prefix ends before the first item that repeats a match of the prefix with another
-// season.
+// The prefix ends before the first item that has the match of an earlier item, but
+// another season.
 //
 // A result without a timestamp gets the time of its message. A producer that retries
 // sends such a result in two messages. If a season ends between the two messages, the
@@ -369,8 +369,8 @@ func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*
 	return pending, err
 }
 
-// refresh computes the entries that the notifications name again from the store. It
-// computes each entry once, and several entries concurrently. It returns the
+// refresh recomputes, from the store, the entries that the notifications name. It
+// recomputes each entry once, and several entries concurrently. It returns the
 // notifications to retry and, if a call failed, an error.
 func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending []*item, err error) {
 	var mu sync.Mutex

@@ -176,7 +176,7 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// A board is deleted and created again, and the log is read again from its start. Results
+// A board is deleted and created again. A consumer reads the log from its start. Results
 // received before the deletion do not count. Results received after it count, even if
 // they were received before the new board was created.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {

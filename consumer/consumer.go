@@ -148,8 +148,9 @@ func (c *Consumer) consume(ctx context.Context, logging *sync.WaitGroup) error {
 	return c.session(ctx, topics)
 }
 
-// connect connects to the brokers, unless the consumer is connected already. A goroutine
-// of logging logs the group's errors until the group is closed.
+// connect connects to the brokers, unless the consumer is connected already. It starts a
+// goroutine that logs the group's errors until the group is closed. The caller must wait
+// for this goroutine with the WaitGroup logging.
 func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	if c.group != nil {
 		return nil

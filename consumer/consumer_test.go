@@ -168,9 +168,10 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flaky is a service whose store seems to be unavailable at times. The next down calls of
-// Apply fail. Later calls apply all results, but report an error for some results, chosen
-// at random. The field applied has the matches that were applied.
+// flaky is a service whose store seems to be unavailable at times. First, as many calls
+// of Apply fail as the field down states. Later calls apply all results, but report an
+// error for some results, chosen at random. The field applied lists the matches that
+// were applied.
 type flaky struct {
 	*ranking.Service
 	mu      sync.Mutex

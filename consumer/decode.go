@@ -86,7 +86,8 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	}
 	// A result cannot be received after its message was written. An erasure removes the
 	// results that were received before it. Without this bound, a result with a
-	// received_at in the future would survive it. Message times are in whole milliseconds.
+	// received_at in the future would survive the erasure. Message times are in whole
+	// milliseconds.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

@@ -329,9 +329,9 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate is a service. Its Apply calls the function in the field before first. If that
-// function returns an error, Apply applies nothing and returns this error. The field
-// applied counts how often each match was applied.
+// gate is a service. At its start, Apply calls the function gate.before. If that function
+// returns an error, Apply applies nothing and returns this error. The field applied
+// counts how often each match was applied.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error

@@ -117,7 +117,7 @@ func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	sent := 0
 	for deadline := time.Now().Add(10 * time.Second); len(f.got) == 0; sent++ {
 		if time.Now().After(deadline) {
-			t.Fatalf("none of %d updates was delivered", sent)
+			t.Fatalf("none of %d updates was delivered, want at least one", sent)
 		}
 		f.send(0, fmt.Sprint("n", sent))
 		time.Sleep(50 * time.Millisecond)

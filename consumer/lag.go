@@ -8,8 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// measureLag measures the lag of the session's partitions at every lagPoll, until the
-// session ends. Cleanup does not wait for it, because a request may take long. While Kafka does not answer, the last value stays.
+// measureLag measures the lag of the session's partitions once per lagPoll, until the
+// session ends. Cleanup does not wait for it, because a request may take long. While
+// Kafka does not answer, the metric keeps the last value.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)
 	defer ticker.Stop()

@@ -32,8 +32,8 @@ func (c closed) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	}
 }
 
-// The lag counts messages whose offsets are not committed, also while no message can be
-// applied. Applied results are measured once: a duplicate is not.
+// The lag counts messages whose offsets are not committed, even while no message can be
+// applied. Each applied result is measured once. A duplicate is not measured.
 func TestLagAndVisibleTime(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -41,7 +41,7 @@ func TestLagAndVisibleTime(t *testing.T) {
 	c.send(c.results(0, 5, 5)...)
 	m := c.join(service, consumer.Options{}.WithLagPoll(20*time.Millisecond))
 	t.Cleanup(service.open) // before the consumer stops
-	eventually(t, "a lag of 5", func() bool { return m.has("lag_messages") && m.count("lag_messages") == 5 })
+	eventually(t, "a lag of 5", func() bool { return m.hasMetric("lag_messages") && m.count("lag_messages") == 5 })
 	c.send(c.results(5, 7, 5)...)
 	eventually(t, "a lag of 7, while the store hangs", func() bool { return m.count("lag_messages") == 7 })
 	service.open()
@@ -53,8 +53,8 @@ func TestLagAndVisibleTime(t *testing.T) {
 	}
 }
 
-// has reports whether the consumer has a value of a metric.
-func (m *member) has(name string) bool {
+// hasMetric reports whether the consumer has a value of a metric.
+func (m *member) hasMetric(name string) bool {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
 	if err != nil {

@@ -45,8 +45,8 @@ type Options struct {
 	BoardWait  time.Duration
 	Log        *slog.Logger          // nil logs nothing
 	Registerer prometheus.Registerer // nil means a private registry
-	// TracerProvider records spans of the batches with messages whose headers name a
-	// sampled span. If it is nil, there are no spans.
+	// TracerProvider records spans of each batch in which the headers of a message name
+	// a sampled span. If it is nil, there are no spans.
 	TracerProvider trace.TracerProvider
 
 	// topicPoll is the interval at which a session looks for new and recreated

@@ -20,8 +20,9 @@ type damaged struct{ leaderboard.Store }
 
 var errDamaged = fmt.Errorf("cql: account: %w", leaderboard.ErrFormat)
 
-// Apply fails for users called "bad" as the Cassandra store does. Their outcomes have the
-// error. If there are no other users in results, Apply itself returns the error.
+// Apply reports damaged data in the same way as the Cassandra store: the outcomes of
+// users called "bad" have the error. If there are no other users in results, Apply itself
+// returns the error.
 func (d damaged) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	var good []leaderboard.MatchResult
 	var at []int

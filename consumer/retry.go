@@ -15,9 +15,9 @@ import (
 var errStuck = errors.New("no progress for too long")
 
 // retry calls f until f succeeds or session is done. The intervals between the calls grow
-// and have jitter. Errors: if session ends before f succeeds, the cause of its end. If a
-// call of f does not return within StuckAfter, or if f keeps failing for StuckAfter
-// although the servers are available, errStuck.
+// and have jitter. Errors: the cause of the session's end, if the session ends before f
+// succeeds; errStuck, if a call of f does not return within StuckAfter, or if f keeps
+// failing for StuckAfter although the servers are available.
 func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second

@@ -175,7 +175,7 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 type progress struct {
 	items []*item         // items to report; items that wait for their boards are not among them
 	next  int64           // the offset to commit once items are reported
-	ctx   context.Context // the session's, with the first of spans
+	ctx   context.Context // the session's context, with the batch's first span
 	spans spans
 }
 

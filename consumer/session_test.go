@@ -239,7 +239,7 @@ func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 
 	want := board(t, s)
 	if slices.Equal(before, want) {
-		t.Fatal("the second consumer applied nothing")
+		t.Fatal("the second consumer applied no results, want some")
 	}
 	if err := c.admin.DeleteConsumerGroup("leaderboard"); err != nil {
 		t.Fatal(err)

@@ -9,8 +9,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// spans are the spans of a batch: one in each trace that its messages name. The first has
-// the calls of the store and of the index below it. The others link to it.
+// spans are the spans of a batch: one in each trace that its messages name. The first
+// span is the parent of the spans of store and index calls. The other spans link to the
+// first.
 //
 // The consumer continues sampled traces only, and begins none: a batch without a sampled
 // message has no spans.
@@ -46,7 +47,7 @@ func (c *Consumer) startSpans(ctx context.Context, topic string, items []*item) 
 	return trace.ContextWithSpan(ctx, all[0]), all
 }
 
-// end ends the spans. err is the error of the batch.
+// end ends the spans. Parameter err is the error of the batch.
 func (s spans) end(err error) {
 	for _, span := range s {
 		observe.Fail(span, err)

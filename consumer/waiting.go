@@ -74,10 +74,10 @@ func (w *waiting) add(i *item) {
 }
 
 // keep adds the items that must still wait for their boards to w, and returns the others.
-// An item stops waiting if its board is still missing after the duration wait, counted
-// from when the board was first found to be missing. While the store does not answer, the
-// item keeps waiting.
-func (w *waiting) keep(items []*item, wait time.Duration) (done []*item) {
+// An item stops waiting if its board is still missing when limit has passed since the
+// board was first found to be missing. While the store does not answer, the item keeps
+// waiting.
+func (w *waiting) keep(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
 		if i.cause != causeBoard || !errors.Is(i.detail, leaderboard.ErrBoardNotFound) {
@@ -87,13 +87,13 @@ func (w *waiting) keep(items []*item, wait time.Duration) (done []*item) {
 		if i.missingAt.IsZero() {
 			i.missingAt = now
 		}
-		if now.Sub(i.missingAt) >= wait {
+		if now.Sub(i.missingAt) >= limit {
 			done = append(done, i)
 			continue
 		}
 		i.cause, i.detail, i.board, i.boardSince = "", nil, nil, time.Time{}
 		w.add(i)
-		if end := i.missingAt.Add(wait); end.Before(w.dueAt) {
+		if end := i.missingAt.Add(limit); end.Before(w.dueAt) {
 			w.dueAt = end
 		}
 	}

@@ -40,9 +40,10 @@ type waiter struct {
 	outcome chan<- leaderboard.Outcome
 }
 
-// NewSubmitter returns a submitter whose Submit waits at most wait for outcomes.
-func NewSubmitter(p *Producer, t kafka.Topics, wait time.Duration) *Submitter {
-	return &Submitter{producer: p, topic: t.Results(), wait: wait, waiting: map[revision][]waiter{}}
+// NewSubmitter returns a submitter. Its method Submit waits for outcomes until timeout
+// has passed.
+func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter {
+	return &Submitter{producer: p, topic: t.Results(), wait: timeout, waiting: map[revision][]waiter{}}
 }
 
 // Accept publishes complete results of b without waiting for their outcomes: every result

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrRejected means that brokers refuse the credentials, or that the TLS handshake with
-// the brokers fails. For errors.Is it is also a [leaderboard.ErrUnavailable]. A retry
+// the brokers fails. [errors.Is] treats it as a [leaderboard.ErrUnavailable] too. A retry
 // can succeed only after an operator has corrected the settings or the brokers.
 var ErrRejected error = rejected{}
 
@@ -57,8 +57,9 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	return fmt.Errorf("%s: %w", where, Unavailable(err))
 }
 
-// cause returns the cause of err, an [sarama.ErrOutOfBrokers]: the error of one broker.
-// If err contains no such error, cause connects to the first broker to get it.
+// cause returns the error of one broker, which is the cause of err. The error err must be
+// an [sarama.ErrOutOfBrokers]. If err does not contain the error of a broker, cause
+// connects to the first broker to get its error.
 func cause(brokers []string, c *sarama.Config, err error) error {
 	if each, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
 		return each.Unwrap()[0]

@@ -91,7 +91,7 @@ func TestPartitionsMatchLibrdkafka(t *testing.T) {
 		var p int32
 		place, key, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if _, err := fmt.Sscan(place, &p); err != nil {
-			t.Fatalf("%v in %q", err, line)
+			t.Fatalf("kcat printed the line %q, want a partition and a key: %v", line, err)
 		}
 		if w, ok := want[key]; !ok || p != w {
 			t.Errorf("%q is on partition %d, want %d", key, p, w)

@@ -17,7 +17,8 @@ func InjectTrace(ctx context.Context, m *sarama.ProducerMessage) {
 	propagation.TraceContext{}.Inject(ctx, producerHeaders{m})
 }
 
-// TraceOf returns the span that the headers of m name. It is not valid if there is none.
+// TraceOf returns the span that the headers of m name. If they name no span, the returned
+// span is not valid.
 func TraceOf(m *sarama.ConsumerMessage) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), consumerHeaders{m}))
 }
