@@ -43,11 +43,12 @@ step "tests"
 # Real Cassandra, Kafka and Redis start once for all packages. With
 # REQUIRE_INTEGRATION, a missing server fails a test instead of skipping it.
 export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
-go -C test/page test -count=1 -shuffle=on ./... # builds the service itself, so Go's test cache would miss a change of it
+go -C test/page test -count=1 -shuffle=on ./... # no test cache, because the test builds the service, and Go would not notice that the service has changed
 # Two sets of official results may not be committed. To run those checks too, name
 # their folder in LEADERBOARD_DATASETS.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
-# make slow runs the skipped tests, which take as long as all others together.
+# The command "make slow" runs the skipped tests, which take as long as all others
+# together.
 go run ./test/cluster/cmd run -quick -- go test -race -shuffle=on -timeout 30m \
   -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestModelOf' \
   $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /internal/repotest)

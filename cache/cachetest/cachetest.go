@@ -1,6 +1,6 @@
-// Package cachetest tests implementations of [leaderboard.Index]. Run tests the
-// sentences of the contract, and RunHistories compares an index with a naive model
-// over random histories.
+// Package cachetest tests implementations of [leaderboard.Index]. The function Run checks
+// each sentence of the contract. The function RunHistories compares an index with a naive
+// model over random histories.
 package cachetest
 
 import (
@@ -34,8 +34,8 @@ func (s Sizes) withDefaults() Sizes {
 	return Sizes{cmp.Or(s.Histories, 24), cmp.Or(s.Changes, 200), cmp.Or(s.Moves, 2000)}
 }
 
-// Run tests each sentence of the contract on a new index. open must return an empty
-// index and close it when the test ends.
+// Run checks each sentence of the contract on a new index. The function open must return
+// an empty index, and close it when the test ends.
 func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
 	for _, group := range []struct {
 		subject string
@@ -57,7 +57,7 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, s
 	}
 }
 
-// test tests one sentence of the contract.
+// test is a test of one sentence of the contract.
 type test struct {
 	sentence string
 	run      func(*fixture)

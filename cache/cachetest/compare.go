@@ -9,24 +9,24 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// agrees compares every ladder of the index with the model: by every method of Ranker,
+// compareAll compares every ladder of the index with the model: by every method of Ranker,
 // for every position and user, and for users without a standing.
-func (f *fixture) agrees() {
+func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
-		f.agreesIn(d)
+		f.compareLadder(d)
 	}
 }
 
-// agreesIn compares one ladder.
-func (f *fixture) agreesIn(d leaderboard.Division) {
+// compareLadder compares one ladder of the index with the model.
+func (f *fixture) compareLadder(d leaderboard.Division) {
 	ctx := f.ctx
 	f.Helper()
 	l := leaderboard.Ladder{SeasonKey: f.key, Division: d}
 	all := f.model.standings(d)
 	view := leaderboard.View{Size: int64(len(all)), AsOf: f.model.asOf}
 	name := func(format string, args ...any) string { return fmt.Sprintf("%q: ", d) + fmt.Sprintf(format, args...) }
-	page := func(from, n int) []leaderboard.Standing { // from is an index in all
+	page := func(from, n int) []leaderboard.Standing { // from is an index of the slice all
 		from = min(from, len(all))
 		return all[from:min(from+n, len(all))]
 	}
@@ -118,7 +118,7 @@ func (f *fixture) agreesIn(d leaderboard.Division) {
 	f.equal(name("view of counts"), view, v)
 }
 
-// following returns up to n standings whose sort keys are greater than after.
+// following returns up to n standings with sort keys greater than the given one.
 func following(all []leaderboard.Standing, after leaderboard.SortKey, n int) []leaderboard.Standing {
 	var out []leaderboard.Standing
 	for _, s := range all {

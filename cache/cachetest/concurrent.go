@@ -38,7 +38,8 @@ func (c *crowd) versionOf(s *leaderboard.Standing) uint64 {
 	return uint64(s.AchievedAt.Sub(start) / time.Second)
 }
 
-// consistent returns an error unless all can be consecutive standings of one ladder.
+// consistent returns an error unless the given standings can be consecutive standings of
+// one ladder.
 func consistent(all []leaderboard.Standing) error {
 	for i := range all {
 		s := &all[i]
@@ -66,9 +67,9 @@ func consistent(all []leaderboard.Standing) error {
 	return nil
 }
 
-// read calls a random method of the index. It returns an error if the answer contradicts
-// itself, or if the answer shows an older version of a user than seen. Parameter seen has
-// the latest version of each user that this reader has read.
+// read calls a random method of the index. Parameter seen has the latest version of each
+// user that this reader has read. The method returns an error if the answer contradicts
+// itself, or if it shows an older version of a user than seen has.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -141,9 +142,9 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	return c.notBack(got, seen)
 }
 
-// notBack returns an error if got shows an older version of a user than seen. It also
-// returns an error if got shows a pair at two versions that its users never had at the
-// same moment.
+// notBack returns an error if an answer shows an older version of a user than seen has. It
+// also returns an error if the answer shows the users of a pair at two versions that they
+// never had at the same moment.
 func (c *crowd) notBack(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
 	version := map[leaderboard.UserID]uint64{}
 	for i := range got {
@@ -250,7 +251,7 @@ func (c *crowd) finish(versions ...map[int]uint64) {
 		}
 		c.f.model.update(c.f.now, c.entry(i, v))
 	}
-	c.f.agrees()
+	c.f.compareAll()
 }
 
 var concurrencyTests = []test{
@@ -348,6 +349,6 @@ var concurrencyTests = []test{
 		}
 		all.Wait()
 		f.five()
-		f.agrees()
+		f.compareAll()
 	}},
 }

@@ -48,8 +48,8 @@ func newFixture(t *testing.T, index leaderboard.Index, limits Limits, sizes Size
 	}
 }
 
-// with returns a copy of f for another board or season of the same index.
-func (f *fixture) with(b *leaderboard.Board, key leaderboard.SeasonKey) *fixture {
+// forSeason returns a copy of f for another board or season of the same index.
+func (f *fixture) forSeason(b *leaderboard.Board, key leaderboard.SeasonKey) *fixture {
 	g := *f
 	g.board, g.key, g.model = b, key, newModel()
 	return &g
@@ -63,8 +63,8 @@ func (f *fixture) ok(what string, err error) {
 	}
 }
 
-// is fails the test unless err wraps want.
-func (f *fixture) is(what string, err, want error) {
+// wantError fails the test unless err wraps the error want.
+func (f *fixture) wantError(what string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
 		f.Errorf("%s: error %v, want %v", what, err, want)
@@ -103,8 +103,8 @@ func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboar
 	return e
 }
 
-// none returns the entry of a user without a result that counts.
-func (f *fixture) none(user leaderboard.UserID, version uint64) leaderboard.Entry {
+// unranked returns the entry of a user without a result that counts.
+func (f *fixture) unranked(user leaderboard.UserID, version uint64) leaderboard.Entry {
 	return f.entryOf(user, version, &leaderboard.MatchResult{Retracted: true})
 }
 
@@ -157,7 +157,7 @@ func shuffled[T any](rng *rand.Rand, in []T) []T {
 	return out
 }
 
-// five loads five users. Two users tie at the top, one follows, and two tie at the end.
+// five loads five users: two tie at the top, one follows, and two tie at the end.
 func (f *fixture) five() {
 	f.Helper()
 	f.rebuild(
@@ -169,8 +169,8 @@ func (f *fixture) five() {
 	)
 }
 
-// many returns the entries of n users, some of them not ranked.
-func (f *fixture) many(rng *rand.Rand, n int) []leaderboard.Entry {
+// manyEntries returns the entries of n users, some of them not ranked.
+func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	var entries []leaderboard.Entry
 	for i := range n {
 		e := f.entry(leaderboard.UserID(fmt.Sprint("user ", i)), uint64(1+rng.IntN(5)), leaderboard.Score(rng.IntN(30)), rng.IntN(5),
@@ -179,7 +179,7 @@ func (f *fixture) many(rng *rand.Rand, n int) []leaderboard.Entry {
 		case 0:
 			e.Hidden = true
 		case 1:
-			e = f.none(e.User, e.Version)
+			e = f.unranked(e.User, e.Version)
 		}
 		entries = append(entries, e)
 	}
@@ -197,15 +197,15 @@ func (f *fixture) unavailable() {
 	_, _, errs["Around"] = f.Around(ctx, l, "ann", 1, 1)
 	_, _, errs["Count"] = f.Count(ctx, l, []leaderboard.RankKey{"\x00"})
 	for method, err := range errs {
-		f.is(method, err, leaderboard.ErrRankUnavailable)
+		f.wantError(method, err, leaderboard.ErrRankUnavailable)
 	}
 	if loaded, err := f.Loaded(ctx, f.key); loaded || err != nil {
 		f.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
 	}
 }
 
-// hostile returns ids that a faulty index could confuse with each other.
-func hostile() []leaderboard.UserID {
+// hostileIDs returns ids that a faulty index could confuse with each other.
+func hostileIDs() []leaderboard.UserID {
 	ids := []leaderboard.UserID{
 		"a", "aa", "aaa", "aab", "a ", "a!", "a:", "a;", "a/", "a0", "a|", "a~", "A", " a", " ",
 		"1", "10", "2", "-1", "0", "00", "1e3", "NaN", "nil", "null", "user", "{a}", "{", "}", "{}a", "*", "?", "[a-z]", "\\", "\"", "'", "%", "%00", "%s",

@@ -12,8 +12,8 @@ import (
 )
 
 // RunHistories applies random histories, on boards of every shape, to one index. It
-// compares the index with a naive model many times in each history. open must return an
-// empty index and close it when the test ends.
+// compares the index with a naive model many times in each history. The function open
+// must return an empty index, and close it when the test ends.
 //
 // A history is a sequence of versions of each user's entry. RunHistories delivers these
 // versions in batches, out of order, and some of them twice. Between batches it sometimes
@@ -24,7 +24,7 @@ func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes S
 	for n := range f.sizes.Histories {
 		h := newHistory(rng, n)
 		t.Run(h.name, func(t *testing.T) {
-			g := f.with(&h.board, leaderboard.SeasonKey{Board: h.board.ID, Season: leaderboard.SeasonAll})
+			g := f.forSeason(&h.board, leaderboard.SeasonKey{Board: h.board.ID, Season: leaderboard.SeasonAll})
 			g.T, g.ctx = t, t.Context()
 			h.play(g)
 		})
@@ -65,7 +65,7 @@ func newHistory(rng *rand.Rand, n int) *history {
 	}
 	h.board.Divisions = []string{"country", "gender", "age"}[:rng.IntN(4)]
 	users := 2 + rng.IntN(50)
-	h.users = shuffled(rng, hostile())[:min(users, 20)]
+	h.users = shuffled(rng, hostileIDs())[:min(users, 20)]
 	for i := range users {
 		h.users = append(h.users, leaderboard.UserID(fmt.Sprint("u", i)))
 	}
@@ -79,7 +79,7 @@ func (h *history) next(f *fixture, user leaderboard.UserID) leaderboard.Entry {
 	h.version[user] += 1 + uint64(rng.IntN(3))
 	version := h.version[user]
 	if rng.IntN(6) == 0 {
-		return f.none(user, version)
+		return f.unranked(user, version)
 	}
 	r := leaderboard.MatchResult{
 		Score:      leaderboard.Score(rng.Int64N(int64(h.scores)) - int64(h.scores/2)),
@@ -111,7 +111,7 @@ func (h *history) play(f *fixture) {
 		}
 	}
 	f.rebuild(shuffled(rng, initial)...)
-	f.agrees()
+	f.compareAll()
 	for made := 0; made < f.sizes.Changes; {
 		var batch []leaderboard.Entry
 		for range 1 + rng.IntN(20) {
@@ -139,11 +139,11 @@ func (h *history) play(f *fixture) {
 			f.rebuild(f.known()...)
 		}
 		if rng.IntN(3) == 0 {
-			f.agrees()
+			f.compareAll()
 		}
 	}
 	f.update(shuffled(rng, late)...)
-	f.agrees()
+	f.compareAll()
 }
 
 // known returns the model's entries, ordered by user.

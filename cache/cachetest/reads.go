@@ -51,15 +51,15 @@ var viewTests = []test{
 var readTests = []test{
 	{"the answer for a ladder without standings is empty, without an error", func(f *fixture) {
 		f.rebuild()
-		f.agrees()
+		f.compareAll()
 		f.five()
-		f.agreesIn(leaderboard.Division{Attribute: "gender", Value: "X"})
-		f.agreesIn(leaderboard.Division{Attribute: "no_such_attribute", Value: "X"})
+		f.compareLadder(leaderboard.Division{Attribute: "gender", Value: "X"})
+		f.compareLadder(leaderboard.Division{Attribute: "no_such_attribute", Value: "X"})
 	}},
 	{"methods return ErrRankUnavailable before the season is loaded", func(f *fixture) {
 		f.unavailable()
 		f.five()
-		f.with(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"}).unavailable()
+		f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"}).unavailable()
 	}},
 	{"Standings returns the standings of users in the order given", func(f *fixture) {
 		f.five()
@@ -121,7 +121,7 @@ var readTests = []test{
 			gotUsers = append(gotUsers, s.User)
 		}
 		f.equal("order", users, gotUsers)
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Page returns up to n standings, beginning at a position", func(f *fixture) {
 		f.five()
@@ -161,7 +161,7 @@ var readTests = []test{
 			return e.SortKey()
 		}
 		gone := all[2].SortKey()
-		f.update(f.none("cid", 2))
+		f.update(f.unranked("cid", 2))
 		all = f.model.standings(leaderboard.Division{})
 		for _, c := range []struct {
 			name  string
@@ -199,13 +199,13 @@ var readTests = []test{
 	}},
 	{"Around returns ErrEntryNotFound if the user has no standing", func(f *fixture) {
 		f.five()
-		f.update(f.none("eve", 2))
+		f.update(f.unranked("eve", 2))
 		for ladder, users := range map[string][]leaderboard.UserID{
 			"": {"nobody", "eve"}, "gender:F": {"bob", "eve"}, "gender:X": {"ann"}, "country:KEN": {"bob"},
 		} {
 			for _, user := range users {
 				_, _, err := f.Around(f.ctx, f.ladder(ladder), user, 1, 1)
-				f.is(fmt.Sprintf("Around %q in %q", user, ladder), err, leaderboard.ErrEntryNotFound)
+				f.wantError(fmt.Sprintf("Around %q in %q", user, ladder), err, leaderboard.ErrEntryNotFound)
 			}
 		}
 	}},
@@ -227,7 +227,7 @@ var readTests = []test{
 	}},
 	{"Count accepts a prefix of a rank key", func(f *fixture) {
 		b := &leaderboard.Board{ID: "ties", TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}}}
-		f = f.with(b, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll})
+		f = f.forSeason(b, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll})
 		entry := func(user leaderboard.UserID, score leaderboard.Score, wins int64) leaderboard.Entry {
 			return f.entryOf(user, 1, &leaderboard.MatchResult{Score: score, TieBreakers: []int64{wins}, AchievedAt: start})
 		}
@@ -238,7 +238,7 @@ var readTests = []test{
 		f.equal("counts", []leaderboard.Counts{{}, {Standings: 2, Distinct: 2}, {Standings: 2, Distinct: 2}, {Standings: 4, Distinct: 4}, {}, {Standings: 4, Distinct: 4}}, got)
 	}},
 	{"any printable ids are kept apart", func(f *fixture) {
-		ids := hostile()
+		ids := hostileIDs()
 		for i, id := range ids {
 			f.ok("Validate", id.Validate())
 			if slices.Index(ids, id) < i {
@@ -256,16 +256,16 @@ var readTests = []test{
 				entries = append(entries, f.entry(id, 1, score, 0, "country:"+string(ids[i%7]), "gender:"+string(ids[len(ids)-1-i%5])))
 			}
 			f.rebuild(entries...)
-			f.agrees()
+			f.compareAll()
 		}
 		for i, id := range ids {
 			switch i % 3 {
 			case 0:
-				f.update(f.none(id, 2))
+				f.update(f.unranked(id, 2))
 			case 1:
 				f.update(f.entry(id, 2, 7, 0, "country:"+string(ids[(i+1)%7])))
 			}
 		}
-		f.agrees()
+		f.compareAll()
 	}},
 }

@@ -14,16 +14,16 @@ import (
 var rebuildTests = []test{
 	{"Rebuild accepts entries in any order", func(f *fixture) {
 		rng := random(f.T)
-		entries := f.many(rng, 100)
+		entries := f.manyEntries(rng, 100)
 		bySortKey := func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) }
 		f.rebuild(entries...)
-		f.agrees()
+		f.compareAll()
 		slices.SortFunc(entries, bySortKey)
 		f.rebuild(entries...)
-		f.agrees()
+		f.compareAll()
 		slices.Reverse(entries)
 		f.rebuild(entries...)
-		f.agrees()
+		f.compareAll()
 		// Updates with older versions than Rebuild has read change nothing, even for
 		// users who are not ranked.
 		for _, e := range entries {
@@ -31,19 +31,19 @@ var rebuildTests = []test{
 				f.update(f.entry(e.User, e.Version-1, 99, 0))
 			}
 		}
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Rebuild replaces all standings of the season", func(f *fixture) {
 		f.five()
 		f.rebuild(f.entry("fay", 1, 5, 0, "gender:F"), f.entry("ann", 1, 4, 0))
-		f.agrees()
+		f.compareAll()
 		f.rebuild()
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Rebuild starts to record Updates before it reads entries", func(f *fixture) {
 		for _, loaded := range []bool{false, true} {
 			newer := f.entry("ann", 2, 50, 0, "gender:F")
-			gone := f.none("bob", 2)
+			gone := f.unranked("bob", 2)
 			fresh := f.entry("new", 1, 40, 0)
 			at := f.tick()
 			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
@@ -59,16 +59,16 @@ var rebuildTests = []test{
 			f.ok("Rebuild", err)
 			f.model = newModel()
 			f.model.update(f.now, newer, gone, fresh)
-			f.agrees()
+			f.compareAll()
 			f.update(f.entry("bob", 1, 20, 0)) // stale
-			f.agrees()
+			f.compareAll()
 			if !loaded {
 				f.five()
 			}
 		}
 	}},
 	{"reads see the old standings until Rebuild returns", func(f *fixture) {
-		before := f.with(f.board, f.key)
+		before := f.forSeason(f.board, f.key)
 		err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
 			before.unavailable()
 			yield(f.entry("zoe", 1, 1, 0), nil)
@@ -78,18 +78,18 @@ var rebuildTests = []test{
 		f.five()
 		at := f.tick()
 		err = f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
-			f.agrees()
+			f.compareAll()
 			yield(f.entry("fay", 1, 99, 0), nil)
-			f.agrees()
+			f.compareAll()
 			f.update(f.entry("ann", 2, 5, 0))
-			f.agrees()
+			f.compareAll()
 			yield(f.entry("gil", 1, 98, 0), nil)
-			f.agrees()
+			f.compareAll()
 		})
 		f.ok("Rebuild", err)
 		f.model = newModel()
 		f.model.update(f.now, f.entry("fay", 1, 99, 0), f.entry("gil", 1, 98, 0), f.entry("ann", 2, 5, 0))
-		f.agrees()
+		f.compareAll()
 	}},
 	{"the season stays as it was if entries yields an error", func(f *fixture) {
 		broken := errors.New("the store is gone")
@@ -109,11 +109,11 @@ var rebuildTests = []test{
 		f.unavailable()
 		f.five()
 		fails(func() { f.update(f.entry("ann", 2, 1, 0)) })
-		f.agrees()
+		f.compareAll()
 		f.update(f.entry("ann", 3, 50, 0))
-		f.agrees()
+		f.compareAll()
 		f.rebuild(f.entry("gil", 1, 1, 0))
-		f.agrees()
+		f.compareAll()
 	}},
 	{"the season stays as it was if ctx is done", func(f *fixture) {
 		f.five()
@@ -126,11 +126,11 @@ var rebuildTests = []test{
 				}
 			}
 		})
-		f.is("Rebuild", err, context.Canceled)
+		f.wantError("Rebuild", err, context.Canceled)
 		if yielded == 1_000_000 {
 			f.Error("Rebuild read all 1,000,000 entries, want it to stop because ctx is done")
 		}
-		f.agrees()
+		f.compareAll()
 	}},
 	{"concurrent Rebuilds of one season run one after another", func(f *fixture) {
 		var firstReturned atomic.Bool
@@ -145,7 +145,7 @@ var rebuildTests = []test{
 				yield(f.entry("second", 1, 1, 0), nil)
 			})
 		}()
-		other := f.with(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
+		other := f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
 		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			close(began)
 			// Rebuilds of another season do not wait for this Rebuild. They take so long
@@ -153,24 +153,24 @@ var rebuildTests = []test{
 			for range 20 {
 				other.rebuild(other.entry("ann", 1, 1, 0))
 			}
-			other.agrees()
+			other.compareAll()
 			yield(f.entry("first", 1, 1, 0), nil)
 			firstReturned.Store(true)
 		})
 		f.ok("Rebuild", err)
 		f.ok("the second Rebuild", <-second)
 		f.model.update(f.now, f.entry("second", 1, 1, 0))
-		f.agrees()
+		f.compareAll()
 
 		// A waiting Rebuild returns when its ctx is done.
 		err = f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			ctx, cancel := context.WithCancel(f.ctx)
 			cancel()
-			f.is("a waiting Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
+			f.wantError("a waiting Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
 			yield(f.entry("second", 1, 1, 0), nil)
 		})
 		f.ok("Rebuild", err)
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Loaded reports whether a Rebuild has loaded the season since it was dropped", func(f *fixture) {
 		loaded := func() bool {
@@ -180,20 +180,20 @@ var rebuildTests = []test{
 			return ok
 		}
 		if loaded() {
-			f.Error("Loaded reports true before any Rebuild")
+			f.Error("Loaded = true before any Rebuild, want false")
 		}
 		f.rebuild()
 		if !loaded() {
-			f.Error("Loaded reports false after a Rebuild without entries")
+			f.Error("Loaded = false after a Rebuild without entries, want true")
 		}
 		f.ok("Drop", f.Drop(f.ctx, f.key))
 		if loaded() {
-			f.Error("Loaded reports true after Drop")
+			f.Error("Loaded = true after Drop, want false")
 		}
 		f.ok("Drop", f.Drop(f.ctx, f.key))
 		f.five()
 		if !loaded() {
-			f.Error("Loaded reports false after a Rebuild that followed a Drop")
+			f.Error("Loaded = false after a Rebuild that followed a Drop, want true")
 		}
 	}},
 	{"Drop removes a season", func(f *fixture) {
@@ -202,9 +202,9 @@ var rebuildTests = []test{
 		f.ok("Drop", f.Drop(f.ctx, f.key))
 		f.unavailable()
 		f.rebuild(f.entry("ann", 1, 30, 1)) // with version 1, as after the board was deleted and created again
-		f.agrees()
+		f.compareAll()
 		f.update(f.entry("ann", 2, 31, 1))
-		f.agrees()
+		f.compareAll()
 	}},
 	{"if Drop is called while a Rebuild runs, the Rebuild loads nothing and returns ErrRankUnavailable", func(f *fixture) {
 		f.five()
@@ -213,9 +213,9 @@ var rebuildTests = []test{
 			f.ok("Update", f.Update(f.ctx, f.key, f.tick(), []leaderboard.Entry{f.entry("gil", 1, 1, 0)}))
 			yield(f.entry("fay", 1, 99, 0), nil)
 		})
-		f.is("Rebuild", err, leaderboard.ErrRankUnavailable)
+		f.wantError("Rebuild", err, leaderboard.ErrRankUnavailable)
 		f.unavailable()
 		f.five()
-		f.agrees()
+		f.compareAll()
 	}},
 }

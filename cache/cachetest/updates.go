@@ -11,52 +11,52 @@ var updateTests = []test{
 	{"Update moves users in the overall ladder and in the ladder of each division", func(f *fixture) {
 		f.five()
 		f.update(f.entry("cid", 2, 35, 9, "gender:M", "country:NOR"))
-		f.agrees()
+		f.compareAll()
 		f.update(f.entry("cid", 3, 35, 9, "gender:F"))
-		f.agrees()
+		f.compareAll()
 		f.update(f.entry("cid", 4, 5, 9))
-		f.agrees()
+		f.compareAll()
 		f.update(f.entry("fay", 1, 30, 2, "gender:F", "country:FIN")) // a new user, between two users who tie
-		f.agrees()
+		f.compareAll()
 	}},
 	{"an entry that is not ranked is in no ladder", func(f *fixture) {
 		f.five()
 		hidden := f.entry("ann", 2, 30, 1, "gender:F", "country:KEN")
 		hidden.Hidden = true
 		f.update(hidden)
-		f.agrees()
-		f.update(f.none("eve", 2))
-		f.agrees()
-		f.update(f.none("never seen", 5))
-		f.agrees()
+		f.compareAll()
+		f.update(f.unranked("eve", 2))
+		f.compareAll()
+		f.update(f.unranked("never seen", 5))
+		f.compareAll()
 		f.update(f.entry("ann", 3, 30, 1, "gender:F", "country:KEN"), f.entry("eve", 3, 50, 1, "gender:F"))
-		f.agrees()
+		f.compareAll()
 		for _, user := range []leaderboard.UserID{"ann", "bob", "cid", "dan", "eve"} {
-			f.update(f.none(user, 9))
-			f.agrees()
+			f.update(f.unranked(user, 9))
+			f.compareAll()
 		}
 	}},
 	{"an entry changes nothing unless its Version is greater", func(f *fixture) {
 		f.five()
 		f.update(f.entry("ann", 5, 15, 0))
-		for _, stale := range []leaderboard.Entry{f.entry("ann", 4, 99, 0), f.none("ann", 3), f.entry("ann", 5, 15, 0), f.entry("ann", 1, 30, 1, "gender:F")} {
+		for _, stale := range []leaderboard.Entry{f.entry("ann", 4, 99, 0), f.unranked("ann", 3), f.entry("ann", 5, 15, 0), f.entry("ann", 1, 30, 1, "gender:F")} {
 			f.update(stale)
-			f.agrees()
+			f.compareAll()
 		}
-		f.update(f.none("ann", 6)) // the user is no longer ranked, but the index still knows the version
+		f.update(f.unranked("ann", 6)) // the user is no longer ranked, but the index still knows the version
 		f.update(f.entry("ann", 5, 15, 0))
-		f.agrees()
-		f.update(f.none("new", 2))
+		f.compareAll()
+		f.update(f.unranked("new", 2))
 		f.update(f.entry("new", 1, 99, 0))
-		f.agrees()
+		f.compareAll()
 		f.update(f.entry("ann", 7, 12, 0), f.entry("new", 3, 99, 0))
-		f.agrees()
+		f.compareAll()
 		// A version is a sum of revisions. Revisions may be times in milliseconds, so
 		// versions may be large.
 		f.update(f.entry("ann", math.MaxUint64, 13, 0))
 		f.update(f.entry("ann", math.MaxUint64-1, 14, 0), f.entry("bob", 1<<53+1, 16, 0))
 		f.update(f.entry("bob", 1<<53, 17, 0))
-		f.agrees()
+		f.compareAll()
 	}},
 	{"updates may be repeated, and may arrive in any order", func(f *fixture) {
 		f.five()
@@ -71,13 +71,13 @@ var updateTests = []test{
 		for _, e := range shuffled(rng, updates) {
 			f.update(e)
 		}
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Update does nothing while the season is not loaded", func(f *fixture) {
 		f.ok("Update", f.Update(f.ctx, f.key, f.tick(), []leaderboard.Entry{f.entry("ann", 9, 1, 0)}))
 		f.unavailable()
 		f.rebuild(f.entry("bob", 1, 2, 0))
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Update applies many entries", func(f *fixture) {
 		f.five()
@@ -88,24 +88,24 @@ var updateTests = []test{
 		}
 		many = append(many, f.entry("user 3", 9, 100, 0), f.entry("user 3", 7, 50, 0), f.entry("ann", 2, 100, 0))
 		f.update(many...)
-		f.agrees()
+		f.compareAll()
 		f.update()
-		f.agrees()
+		f.compareAll()
 	}},
 	{"Synced reports true if every Update is in the index", func(f *fixture) {
 		f.five()
-		f.update(f.entry("ann", 2, 31, 1), f.none("bob", 2))
+		f.update(f.entry("ann", 2, 31, 1), f.unranked("bob", 2))
 		if !f.Synced() {
-			f.Error("Synced reports false after an Update that returned nil")
+			f.Error("Synced = false after an Update that returned nil, want true")
 		}
-		f.agrees()
+		f.compareAll()
 	}},
 	{"seasons are kept apart", func(f *fixture) {
 		seasons := []*fixture{f}
 		for _, key := range []leaderboard.SeasonKey{{Board: "board", Season: "al"}, {Board: "board", Season: "all:"}, {Board: "boar", Season: "dall"}, {Board: "board:all", Season: "all"}} {
 			b := *f.board
 			b.ID = key.Board
-			seasons = append(seasons, f.with(&b, key))
+			seasons = append(seasons, f.forSeason(&b, key))
 		}
 		for i, g := range seasons {
 			g.rebuild(g.entry("ann", 1, leaderboard.Score(i), 0, "gender:F"), g.entry(leaderboard.UserID(fmt.Sprint("user ", i)), 1, 3, 0))
@@ -114,13 +114,13 @@ var updateTests = []test{
 			g.update(g.entry("ann", uint64(i), leaderboard.Score(10*i), 0, "gender:F"))
 		}
 		for _, g := range seasons {
-			g.agrees()
+			g.compareAll()
 		}
 		f.ok("Drop", f.Drop(f.ctx, seasons[1].key))
 		seasons[1].unavailable()
 		for i, g := range seasons {
 			if i != 1 {
-				g.agrees()
+				g.compareAll()
 			}
 		}
 	}},

@@ -19,16 +19,16 @@ func (t *table) check() error {
 		}
 	}
 	if n := t.forest.leaves.used(); n != len(seenLeaves) {
-		return fmt.Errorf("%d leaves are allocated, %d are in trees", n, len(seenLeaves))
+		return fmt.Errorf("%d leaves are allocated and %d are in trees, want equal numbers", n, len(seenLeaves))
 	}
 	if n := t.forest.inners.used(); n != len(seenInners) {
-		return fmt.Errorf("%d inner nodes are allocated, %d are in trees", n, len(seenInners))
+		return fmt.Errorf("%d inner nodes are allocated and %d are in trees, want equal numbers", n, len(seenInners))
 	}
 	if n := t.ladders[0].sum.standings(); n != int64(t.standing) {
 		return fmt.Errorf("table.standing is %d, but the overall ladder has %d standings", t.standing, n)
 	}
 	if t.users.count != t.dict.count {
-		return fmt.Errorf("%d users have records, %d are in the dict", t.users.count, t.dict.count)
+		return fmt.Errorf("%d users have records and %d are in the dict, want equal numbers", t.users.count, t.dict.count)
 	}
 	return t.checkDict()
 }

@@ -26,7 +26,7 @@ func TestARemovedUsersRecordIsKeptForKeptRemovals(t *testing.T) {
 	}
 	put(entry("erased", 1, 0, 5))
 	if stands("erased") {
-		t.Fatal("a stale update restored a removed user")
+		t.Fatal("a stale update restored a removed user, want no effect")
 	}
 	if tb.users.count != keptRemovals {
 		t.Fatalf("%d users have records, want %d", tb.users.count, keptRemovals)

@@ -18,7 +18,7 @@ import (
 
 // Index is a [leaderboard.Index] in memory. [New] returns one.
 type Index struct {
-	mu sync.Mutex // held while seasons is replaced
+	mu sync.Mutex // held while the map of seasons is replaced
 	// seasons points to an immutable map, which a change replaces. So reads need no
 	// lock to find a season, and never wait for work on another season.
 	seasons atomic.Pointer[map[leaderboard.SeasonKey]*seasonIndex]
@@ -54,7 +54,7 @@ type pendingUpdates struct {
 
 func (n *pendingUpdates) add(at time.Time, entries []leaderboard.Entry) error {
 	for _, e := range entries {
-		if err := n.layout.accepts(&e); err != nil {
+		if err := n.layout.validate(&e); err != nil {
 			return err
 		}
 		if old, ok := n.entries[e.User]; !ok || e.Version > old.Version {

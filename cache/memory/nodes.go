@@ -44,10 +44,10 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	k := in.childAt(p.leaf)
 	if k+1 < int(in.n) {
 		right := in.child[k+1]
-		if n := int(f.leaf(right).n); n <= roomy {
+		if n := int(f.leaf(right).n); n <= maxRoomy {
 			keep := fan - (fan-n+1)/2
 			f.passRight(t, p.leaf, right, keep)
-			in.sums[k] -= f.leaf(right).within(fan - keep)
+			in.sums[k] -= f.leaf(right).countsBefore(fan - keep)
 			f.fixFirst(right)
 			if p.i > keep {
 				return place{right, p.i - keep}
@@ -57,9 +57,9 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	}
 	if k > 0 {
 		left := in.child[k-1]
-		if n := int(f.leaf(left).n); n <= roomy {
+		if n := int(f.leaf(left).n); n <= maxRoomy {
 			pass := (fan - n + 1) / 2
-			in.sums[k-1] += lf.within(pass)
+			in.sums[k-1] += lf.countsBefore(pass)
 			f.passLeft(t, p.leaf, left, pass)
 			f.fixFirst(p.leaf)
 			if p.i <= pass {
@@ -71,8 +71,8 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// passRight moves entries of a leaf to the front of the next leaf. The leaf keeps its
-// first keep entries.
+// passRight moves entries of a leaf to the front of the next leaf. Entries 0 to keep-1
+// stay in the leaf.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	pass, n := int(src.n)-keep, int(dst.n)
@@ -89,7 +89,7 @@ func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	}
 }
 
-// passLeft moves the first pass entries of a leaf to the end of the previous leaf.
+// passLeft moves entries 0 to pass-1 of a leaf to the end of the previous leaf.
 func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	n, have := int(dst.n), int(src.n)
@@ -106,8 +106,8 @@ func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
 	}
 }
 
-// splitLeaf splits the full leaf of place p and returns the place to which p moves. The
-// leaf keeps its first keep entries.
+// splitLeaf splits the full leaf of place p and returns the place to which p moves.
+// Entries 0 to keep-1 stay in the leaf.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)
@@ -120,7 +120,7 @@ func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 		t.last = right
 	}
 	f.passRight(t, p.leaf, right, keep)
-	f.addSibling(t, 0, p.leaf, right, r.within(int(r.n)))
+	f.addSibling(t, 0, p.leaf, right, r.countsBefore(int(r.n)))
 	if p.i > keep {
 		return place{right, p.i - keep}
 	}
@@ -151,8 +151,8 @@ func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	*f.parent(level, node) = parent
 }
 
-// addSibling inserts a new node into left's parent, directly after left. sum is the part
-// of left's sum that moved to the new node.
+// addSibling inserts a new node into left's parent, directly after left. Parameter sum is
+// the part of left's sum that moved to the new node.
 func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	parent := *f.parent(level, left)
 	if parent == 0 {
@@ -174,16 +174,16 @@ func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	f.setChild(parent, k+1, level, node)
 }
 
-// shift moves the children of a node, from child k on, to the right if by is 1, and to
-// the left if by is -1.
-func (f *forest) shift(node uint32, k, by int) {
+// shift moves the children of a node, from child k on: to the right if step is 1, to the
+// left if step is -1.
+func (f *forest) shift(node uint32, k, step int) {
 	in, rows := f.inner(node), f.innerRows(node)
 	n := int(in.n)
-	copy(in.child[k+by:], in.child[k:n])
-	copy(in.refs[k+by:], in.refs[k:n])
-	copy(in.sums[k+by:], in.sums[k:n])
-	rows.copy(k+by, rows, k, n-k)
-	in.n = uint32(n + by)
+	copy(in.child[k+step:], in.child[k:n])
+	copy(in.refs[k+step:], in.refs[k:n])
+	copy(in.sums[k+step:], in.sums[k:n])
+	rows.copy(k+step, rows, k, n-k)
+	in.n = uint32(n + step)
 }
 
 // splitInner splits a full inner node to make room for a sibling after child k.
@@ -202,18 +202,18 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 	f.addSibling(t, in.level, node, right, f.inner(right).sum())
 }
 
-// sum returns the counts of all children of in.
-func (in *inner) sum() counts { return in.before(int(in.n)) }
+// sum returns the counts of all children.
+func (in *inner) sum() counts { return in.countsBefore(int(in.n)) }
 
-// passChildren moves all children of from, except the first keep ones, to the end of
-// the node to.
+// passChildren moves children of one node to the end of another node. Children 0 to
+// keep-1 stay.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, have := int(dst.n), int(src.n)
 	copy(dst.child[n:], src.child[keep:have])
 	copy(dst.refs[n:], src.refs[keep:have])
 	for k, s := range src.sums[keep:have] {
-		dst.sums[n+k] = dst.sum() + s - src.before(keep)
+		dst.sums[n+k] = dst.sum() + s - src.countsBefore(keep)
 	}
 	f.innerRows(to).copy(n, f.innerRows(from), keep, have-keep)
 	src.n, dst.n = uint32(keep), uint32(n+have-keep)
@@ -223,7 +223,7 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 }
 
 // thinLeaf frees a leaf that has become empty. If the leaf still has entries, thinLeaf
-// joins it with a neighbor, provided that both together have at most joined entries.
+// joins it with a neighbor, provided that both together have at most maxJoined entries.
 func (f *forest) thinLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
@@ -241,9 +241,9 @@ func (f *forest) thinLeaf(t *tree, leaf uint32) {
 		f.removeChild(t, parent, k)
 		return
 	}
-	if k+1 < int(in.n) && lf.n+f.leaf(in.child[k+1]).n <= joined {
+	if k+1 < int(in.n) && lf.n+f.leaf(in.child[k+1]).n <= maxJoined {
 		f.joinLeaves(t, parent, k)
-	} else if k > 0 && lf.n+f.leaf(in.child[k-1]).n <= joined {
+	} else if k > 0 && lf.n+f.leaf(in.child[k-1]).n <= maxJoined {
 		f.joinLeaves(t, parent, k-1)
 	}
 }
@@ -259,8 +259,8 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 }
 
 // removeChild removes child k, which was freed, from an inner node. If the node is then
-// empty, removeChild frees the node. If the node has fewer than thin children,
-// removeChild joins it with a neighbor, provided that both together have at most joined
+// empty, removeChild frees the node. If the node has fewer than minFill children,
+// removeChild joins it with a neighbor, provided that both together have at most maxJoined
 // children.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
@@ -280,12 +280,12 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 	if k == 0 {
 		f.fixChildFirst(node)
 	}
-	if in.n >= thin {
+	if in.n >= minFill {
 		return
 	}
-	if at+1 < int(up.n) && in.n+f.inner(up.child[at+1]).n <= joined {
+	if at+1 < int(up.n) && in.n+f.inner(up.child[at+1]).n <= maxJoined {
 		f.joinInners(t, parent, at)
-	} else if at > 0 && in.n+f.inner(up.child[at-1]).n <= joined {
+	} else if at > 0 && in.n+f.inner(up.child[at-1]).n <= maxJoined {
 		f.joinInners(t, parent, at-1)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // rank returns the ranks of the standing at p.
 func (t *table) rank(tr *tree, p place) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
-	sum := t.forest.before(p.leaf) + lf.within(p.i+1)
+	sum := t.forest.countsBefore(p.leaf) + lf.countsBefore(p.i+1)
 	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
 	// A head is the first standing with its rank key. The head of this standing's rank
 	// key is the last head at or before p.
@@ -27,7 +27,7 @@ func (t *table) rank(tr *tree, p place) leaderboard.Ranks {
 // position returns the counts of the standings of tr before b.
 func (t *table) position(tr *tree, b bound) counts {
 	p, before := t.forest.find(tr, b)
-	return before + t.forest.leaf(p.leaf).within(p.i)
+	return before + t.forest.leaf(p.leaf).countsBefore(p.i)
 }
 
 // instant returns the time that an achieved_at word represents.

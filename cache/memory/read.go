@@ -102,12 +102,12 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
 }
 
-// page returns consecutive standings of l. The function where returns the position of the
-// first standing, from 0, and the greatest number of standings to return.
-func (x *Index) page(l leaderboard.Ladder, where func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
+// page returns consecutive standings of l. The function limits returns the position of
+// the first standing, from 0, and the greatest number of standings to return.
+func (x *Index) page(l leaderboard.Ladder, limits func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *page
 	v, err := x.read(l, func(t *table, tr *tree) error {
-		position, n, err := where(t, tr)
+		position, n, err := limits(t, tr)
 		if err == nil && tr != nil {
 			pg = t.page(tr, position, n)
 		}
@@ -146,7 +146,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr != nil {
 			if p := t.whereIs(tr, user); p.leaf != 0 {
-				position := (t.forest.before(p.leaf) + t.forest.leaf(p.leaf).within(p.i)).standings()
+				position := (t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i)).standings()
 				above := min(int64(max(above, 0)), position)
 				below := min(int64(max(below, 0)), tr.sum.standings())
 				return position - above, int(above + 1 + below), nil

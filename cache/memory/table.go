@@ -83,8 +83,8 @@ func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
 
-// accepts returns [leaderboard.ErrFormat] if e does not fit the layout.
-func (l *layout) accepts(e *leaderboard.Entry) error {
+// validate returns [leaderboard.ErrFormat] if e does not fit the layout.
+func (l *layout) validate(e *leaderboard.Entry) error {
 	if len(e.User) == 0 || len(e.User) > maxID {
 		return fmt.Errorf("memory: entry: user id of %d bytes: %w", len(e.User), leaderboard.ErrFormat)
 	}
@@ -117,7 +117,7 @@ func (t *table) applySome(entries []leaderboard.Entry) error {
 // apply moves a user to the standing of e, unless the table holds e's version or a
 // greater one. If it returns an error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
-	if err := t.accepts(e); err != nil {
+	if err := t.validate(e); err != nil {
 		return err
 	}
 	hash := t.dict.hash(string(e.User))

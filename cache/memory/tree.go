@@ -18,22 +18,23 @@ import (
 const (
 	fan = 64 // the capacity of a leaf in entries and of an inner node in children
 
-	// A node with fewer than thin elements is joined with a neighbor if both
-	// together have at most joined elements. The number joined is far below fan, so
+	// A node with fewer than minFill elements is joined with a neighbor if both
+	// together have at most maxJoined elements. The number maxJoined is far below fan, so
 	// that the joined node does not split soon.
-	thin   = fan * 3 / 8
-	joined = fan * 3 / 4
-	// A full leaf moves entries to a neighbor that has at most roomy entries. It splits
+	minFill   = fan * 3 / 8
+	maxJoined = fan * 3 / 4
+	// A full leaf moves entries to a neighbor that has at most maxRoomy entries. The leaf splits
 	// only if there is no such neighbor. So fewer leaves split, and leaves stay fuller.
-	roomy = fan - 8
+	maxRoomy = fan - 8
 	// When the first or last leaf of a ladder is full, only endSplit entries move to the
 	// new leaf. So standings that arrive in order leave nearly full leaves behind.
 	endSplit = 8
 )
 
-// counts is the number of standings, in its upper half, and of the heads among them, in
-// its lower half. A head is a standing whose rank key differs from the rank key of the
-// standing before it. So the heads count the distinct rank keys.
+// counts holds two numbers: the number of standings in its upper half, and the number of
+// heads among these standings in its lower half. A head is a standing whose rank key
+// differs from the rank key of the standing before it. So the number of heads is the
+// number of distinct rank keys.
 type counts uint64
 
 const oneStanding counts = 1 << 32
@@ -145,7 +146,7 @@ func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 // empty.
 func (f *forest) find(t *tree, b bound) (place, counts) {
 	leaf, before := f.descend(t, b)
-	return f.within(leaf, b), before
+	return f.placeIn(leaf, b), before
 }
 
 // descend returns the leaf of the place that find returns, and the counts of all leaves
@@ -155,14 +156,14 @@ func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
 		k := f.lower(f.innerRows(node), &in.refs, 1, int(in.n), b) - 1
-		before += in.before(k)
+		before += in.countsBefore(k)
 		node = in.child[k]
 	}
 	return node, before
 }
 
-// within returns the place of b in a leaf, or the place at which b would be inserted.
-func (f *forest) within(leaf uint32, b bound) place {
+// placeIn returns the place of b in a leaf, or the place at which b would be inserted.
+func (f *forest) placeIn(leaf uint32, b bound) place {
 	lf := f.leaf(leaf)
 	return place{leaf, f.lower(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
@@ -178,8 +179,8 @@ func (f *forest) end(t *tree, b bound) (place, bool) {
 	return place{t.last, n}, f.lower(f.leafRows(t.last), &lf.refs, n-1, n, b) == n
 }
 
-// within returns the counts of entries 0 to i-1 of lf.
-func (lf *leaf) within(i int) counts {
+// countsBefore returns the counts of entries 0 to i-1.
+func (lf *leaf) countsBefore(i int) counts {
 	return counts(i)<<32 + counts(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
@@ -192,7 +193,7 @@ func (f *forest) at(t *tree, position int64) place {
 		for in.sums[k].standings() <= position {
 			k++
 		}
-		position -= in.before(k).standings()
+		position -= in.countsBefore(k).standings()
 		node = in.child[k]
 	}
 	return place{node, int(position)}
@@ -207,8 +208,8 @@ func (f *forest) head(t *tree, nth int64) int64 {
 		for in.sums[k].heads() < nth {
 			k++
 		}
-		before += in.before(k).standings()
-		nth -= in.before(k).heads()
+		before += in.countsBefore(k).standings()
+		nth -= in.countsBefore(k).heads()
 		node = in.child[k]
 	}
 	heads := f.leaf(node).heads
@@ -218,15 +219,15 @@ func (f *forest) head(t *tree, nth int64) int64 {
 	return before + int64(bits.TrailingZeros64(heads))
 }
 
-// before returns the counts of children 0 to k-1 of in.
-func (in *inner) before(k int) counts {
+// countsBefore returns the counts of children 0 to k-1.
+func (in *inner) countsBefore(k int) counts {
 	if k == 0 {
 		return 0
 	}
 	return in.sums[k-1]
 }
 
-// childAt returns the index of node among the children of in.
+// childAt returns the index of the given node among the children.
 func (in *inner) childAt(node uint32) int {
 	if in.child[in.n-1] == node {
 		return int(in.n) - 1
@@ -249,12 +250,12 @@ func (lf *leaf) index(ref uint32) int {
 	panic("memory: user is not in the leaf")
 }
 
-// before returns the counts of all leaves to the left of a leaf.
-func (f *forest) before(leaf uint32) counts {
+// countsBefore returns the counts of all leaves to the left of a leaf.
+func (f *forest) countsBefore(leaf uint32) counts {
 	var before counts
 	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
 		in := f.inner(parent)
-		before += in.before(in.childAt(node))
+		before += in.countsBefore(in.childAt(node))
 		node, parent = parent, in.parent
 	}
 	return before
@@ -397,7 +398,7 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 	if p.i == 0 && lf.n > 0 {
 		f.fixFirst(p.leaf)
 	}
-	if lf.n < thin {
+	if lf.n < minFill {
 		f.thinLeaf(t, p.leaf)
 	}
 }

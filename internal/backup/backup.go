@@ -113,13 +113,13 @@ type Outcome struct {
 // retryDelay is the longest time until a failed backup is retried.
 const retryDelay = 10 * time.Minute
 
-// Run makes a backup whenever the newest scheduled backup is older than every, until
-// ctx is done. It checks the new backup, and then deletes the oldest scheduled backups,
-// so that keep are left. If the check fails, it deletes no other backup. Run calls
-// report after each attempt. It must not be called more than once.
-func (f *Folder) Run(ctx context.Context, every time.Duration, keep int, report func(Outcome)) {
+// Run makes a backup whenever the age of the newest scheduled backup reaches interval,
+// until ctx is done. It checks the new backup, and then deletes the oldest scheduled
+// backups, so that n are left. If the check fails, it deletes no other backup. After each
+// attempt, Run calls the function report. Run must not be called more than once.
+func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
-	wait := f.untilNext(every)
+	wait := f.untilNext(interval)
 	for {
 		timer := time.NewTimer(wait)
 		select {
@@ -128,39 +128,40 @@ func (f *Folder) Run(ctx context.Context, every time.Duration, keep int, report 
 			return
 		case <-timer.C:
 		}
-		o := f.once(ctx, keep)
+		o := f.once(ctx, n)
 		if ctx.Err() != nil {
 			return // the server is stopping: do not report a canceled backup
 		}
 		report(o)
-		if wait = every; o.Err != nil {
-			wait = min(every, retryDelay)
+		if wait = interval; o.Err != nil {
+			wait = min(interval, retryDelay)
 		}
 	}
 }
 
 // untilNext returns the time until the next scheduled backup.
-func (f *Folder) untilNext(every time.Duration) time.Duration {
+func (f *Folder) untilNext(interval time.Duration) time.Duration {
 	times, err := f.Scheduled()
 	if err != nil || len(times) == 0 {
 		return 0
 	}
 	age := f.Now().Sub(times[len(times)-1])
-	return min(max(0, every-age), every) // the age is negative if the clock was moved back
+	return min(max(0, interval-age), interval) // the age is negative if the clock was moved back
 }
 
-func (f *Folder) once(ctx context.Context, keep int) Outcome {
+func (f *Folder) once(ctx context.Context, n int) Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := Outcome{Name: f.Now().UTC().Format(layout)}
 	if o.Err = f.make(ctx, o.Name, f.Check); o.Err == nil {
-		o.Pruned, o.PruneErr = f.prune(keep, o.Name)
+		o.Pruned, o.PruneErr = f.prune(n, o.Name)
 	}
 	return o
 }
 
-// prune deletes the oldest scheduled backups, so that newest and keep-1 others are left.
-func (f *Folder) prune(keep int, newest string) (pruned []string, err error) {
+// prune deletes the oldest scheduled backups, so that n are left. It never deletes the
+// backup with the name newest.
+func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	times, err := f.Scheduled()
 	if err != nil {
 		return nil, err
@@ -171,7 +172,7 @@ func (f *Folder) prune(keep int, newest string) (pruned []string, err error) {
 			others = append(others, name)
 		}
 	}
-	for _, name := range others[:max(0, len(others)-keep+1)] {
+	for _, name := range others[:max(0, len(others)-n+1)] {
 		// Rename the backup first: a partly deleted backup must not look complete.
 		path := filepath.Join(f.Path, name)
 		if err := os.Rename(path, path+partial); err != nil {

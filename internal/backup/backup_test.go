@@ -84,13 +84,13 @@ func TestMakeLeavesWholeBackupsOnly(t *testing.T) {
 	}
 }
 
-// run runs a schedule for the duration during, and returns the reported outcomes.
-func run(t *testing.T, f *Folder, every time.Duration, keep int, during time.Duration) []Outcome {
+// run runs a schedule until timeout has passed, and returns the reported outcomes.
+func run(t *testing.T, f *Folder, interval time.Duration, n int, timeout time.Duration) []Outcome {
 	t.Helper()
 	var outcomes []Outcome
-	ctx, cancel := context.WithTimeout(t.Context(), during)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	f.Run(ctx, every, keep, func(o Outcome) { outcomes = append(outcomes, o) })
+	f.Run(ctx, interval, n, func(o Outcome) { outcomes = append(outcomes, o) })
 	return outcomes
 }
 
@@ -300,7 +300,7 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 			}
 			before := fmt.Sprint(tree(t, filepath.Dir(r.Data)))
 			if _, err := r.Restore(t.Context()); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("Restore = %v, want an error (%v if not nil)", err, tt.want)
+				t.Errorf("Restore = %v, want the error %v, or any error if that is nil", err, tt.want)
 			}
 			if after := fmt.Sprint(tree(t, filepath.Dir(r.Data))); after != before {
 				t.Errorf("the folders have %s, want %s", after, before)

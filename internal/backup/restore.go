@@ -18,11 +18,11 @@ type Restoration struct {
 	// Replace allows Data to have content. Restore moves the content to a folder beside
 	// Data.
 	Replace bool
-	// Carry names files and folders in Data that are not part of the store. They stay
-	// in Data.
+	// Carry lists the names of files and folders in Data that are not part of the store.
+	// They stay in Data.
 	Carry []string
-	// Drop names files of the backup that are not part of the store. They are not
-	// restored.
+	// Drop lists the names of files in the backup that are not part of the store. They
+	// are not restored.
 	Drop []string
 	// Check reads a whole store. It returns an error if the store is damaged.
 	Check func(ctx context.Context, dir string) error

@@ -70,7 +70,7 @@ func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stamps := f.stat() // taken before the content is read: the next call sees a change in between
+	stamps := f.stat() // before the content is read: if a file changes in between, the next call reads it again
 	for i := range stamps {
 		if stamps[i] != f.stamps[i] {
 			if value, err := f.parse(); err == nil {

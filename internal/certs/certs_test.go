@@ -31,18 +31,18 @@ func issue(t *testing.T, a *authority.Authority, name string, hosts ...string) a
 	return p
 }
 
-// replace writes the content of file from to file to, with a later modification time.
-func replace(t *testing.T, from, to string) {
+// replace copies the file src to the file dst, with a later modification time.
+func replace(t *testing.T, src, dst string) {
 	t.Helper()
-	text, err := os.ReadFile(from)
+	text, err := os.ReadFile(src)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(to, text, 0o600); err != nil {
+	if err := os.WriteFile(dst, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	later := time.Now().Add(time.Minute)
-	if err := os.Chtimes(to, later, later); err != nil {
+	if err := os.Chtimes(dst, later, later); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,8 +114,8 @@ func handshake(t *testing.T, c certs.Client) certs.Handshake {
 	return h
 }
 
-// A client accepts only a certificate of the set authority with the server's name. Each
-// error is one line and names the setting to correct.
+// A client accepts only a certificate that has the server's name and is signed by the
+// configured authority. Each error is one line and names the setting to correct.
 func TestClientVerifiesTheServer(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	server, client, stranger := issue(t, ca, "server", "127.0.0.1", "db.example"), issue(t, ca, "client"), issue(t, other, "stranger")

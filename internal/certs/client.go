@@ -81,7 +81,7 @@ func (c Client) Handshake() (Handshake, error) {
 	}, nil
 }
 
-// advise adds to a TLS error which setting can correct it.
+// advise adds to a TLS error the name of the setting that can correct it.
 func (c Client) advise(addr string, err error) error {
 	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
 	verification := (*tls.CertificateVerificationError)(nil)

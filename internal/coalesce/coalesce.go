@@ -22,7 +22,7 @@ type Group[K comparable, T any] struct {
 	// Call handles a batch of requests for one key. If it returns an error other than
 	// [leaderboard.ErrUnavailable], each request of the batch is retried alone. One
 	// faulty request therefore does not fail the others. The context has the values of the
-	// first request of the batch, and is not done when that of the request is.
+	// context of the batch's first request, but it is never done.
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch is the largest number of requests in one call. Zero means no limit.
 	MaxBatch int
@@ -32,14 +32,14 @@ type Group[K comparable, T any] struct {
 }
 
 type request[T any] struct {
-	ctx   context.Context // the caller's
+	ctx   context.Context // the caller's context
 	value T
 	done  chan error
 }
 
-// Do adds value to the next call for key and waits. It returns the error of that call,
-// or of the retry of value alone. If ctx is done before the call ends, Do returns the
-// error of ctx, but the call still takes place.
+// Do adds a value to the next call for a key, and waits. It returns the error of that
+// call or, if the value is retried alone, the error of the retry. If ctx is done before
+// the call ends, Do returns the error of ctx, but the call still takes place.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recorder records batches. Its method call takes a second and returns the error of
-// fail.
+// recorder records batches. Its method call takes a second. It returns what the function
+// fail returns, or nil if fail is nil.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -33,8 +33,8 @@ func (r *recorder) call(_ context.Context, _ string, batch []int) error {
 	return r.fail(batch)
 }
 
-// run requests the values 0 to 4 of one key. 1 to 4 arrive while the call for 0 is
-// running. It returns the errors of the five requests.
+// run makes five requests for one key, with the values 0 to 4. Requests 1 to 4 arrive
+// while the call for request 0 is running. It returns the errors of the five requests.
 func (r *recorder) run(t *testing.T, g *Group[string, int]) []error {
 	errs := make([]error, 5)
 	var wg sync.WaitGroup
@@ -81,7 +81,7 @@ func TestFaultyRequestDoesNotFailTheOthers(t *testing.T) {
 		}}
 		for i, err := range r.run(t, &Group[string, int]{Call: r.call}) {
 			if errors.Is(err, errFaulty) != (i == 3) {
-				t.Errorf("request %d: %v, want the error of the faulty request for 3 only", i, err)
+				t.Errorf("request %d: %v, want the error of the faulty request for request 3 only", i, err)
 			}
 		}
 	})
@@ -101,8 +101,8 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 	})
 }
 
-// A trace is a value of the context. It must be that of a request of the batch, not of the
-// request that found the key idle.
+// A trace is a value of the context. The context of a call must be that of a request in
+// its batch, not that of the request that found the key idle.
 func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type caller struct{}
@@ -122,7 +122,7 @@ func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
 		}
 		wg.Wait()
 		if diff := gocmp.Diff([]any{0, 1, 1, 2}, callers); diff != "" {
-			t.Errorf("callers (-want +got), with two calls alone after a batch fails:\n%s", diff)
+			t.Errorf("callers, with two retries after the second call fails (-want +got):\n%s", diff)
 		}
 	})
 }

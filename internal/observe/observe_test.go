@@ -61,8 +61,9 @@ func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]flo
 	return values
 }
 
-// check fails if the suite made no successful call of a method of the contract that is
-// measured under its name, or if a call is still counted as running.
+// check fails the test unless the suite made a successful call of each method of the
+// contract, measured under the name of the method. It also fails the test if a call is
+// still counted as running.
 func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string, unmeasured ...string) {
 	t.Helper()
 	measured := map[string]bool{}
@@ -72,13 +73,13 @@ func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string
 		}
 		for method, n := range series(t, reg, "leaderboard_"+subsystem+"_running_calls") {
 			if n != 0 {
-				t.Errorf("%v calls of %s are running after the suite", n, method)
+				t.Errorf("%v calls of %s are counted as running after the suite, want none", n, method)
 			}
 		}
 	}
 	for method := range contract.Methods() {
 		if !measured[method.Name+" ok"] && !slices.Contains(unmeasured, method.Name) {
-			t.Errorf("%s has no series with the outcome ok", method.Name)
+			t.Errorf("%s has no series with the outcome ok, want one", method.Name)
 		}
 	}
 }
@@ -157,9 +158,9 @@ func TestOutcomes(t *testing.T) {
 		if _, err := s.Apply(t.Context(), &leaderboard.Board{}, nil); err != nil {
 			t.Errorf("Apply returned %v, want no error: only one of its results failed", err)
 		}
-		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // to its error
+		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // reads to the error
 		}
-		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // not as far as its error
+		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // stops before the error
 			if got := series(t, reg, "leaderboard_store_running_calls")["Scan"]; got != 1 {
 				t.Errorf("%v running calls while a sequence is read, want 1", got)
 			}

@@ -46,9 +46,9 @@ func TestCallsAreTraced(t *testing.T) {
 			store := observe.Store(broken{err: err}, prometheus.NewRegistry())
 			_, _ = store.Board(ctx, "cup")
 			_, _ = store.Apply(ctx, &leaderboard.Board{ID: "cup"}, nil)
-			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) { // to its error
+			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) { // reads to the error
 			}
-			store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) // is not read, so it is no call
+			store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) // not read, so no call is traced
 		}
 	}) {
 		line := s.Name
@@ -79,7 +79,7 @@ func TestUnsampledCallsAreNotTraced(t *testing.T) {
 	index := observe.Index(memory.New(), prometheus.NewRegistry())
 	for _, ctx := range []context.Context{t.Context(), unsampled} {
 		if observe.Tracer(ctx) != nil {
-			t.Error("Tracer is not nil outside a sampled span")
+			t.Error("Tracer is not nil outside a sampled span, want nil")
 		}
 		if _, err := index.Loaded(ctx, leaderboard.SeasonKey{Board: "cup"}); err != nil {
 			t.Fatal(err)

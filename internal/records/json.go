@@ -46,9 +46,9 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	return func(name string) (Value, bool) { return jsonField(object, name, raw) }, nil
 }
 
-// jsonField returns the field name of object. If object has no such field, and name
-// contains a dot, jsonField looks up the part after the dot in the nested object with
-// the name before the dot. raw is the whole record.
+// jsonField returns the field of object with the given name. If object has no such field,
+// and the name contains a dot, jsonField looks up the part after the dot in the nested
+// object that the part before the dot names. Parameter raw is the whole record.
 func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Value, bool) {
 	value, ok := object[name]
 	if !ok {

@@ -168,7 +168,7 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 }
 
-// endless reads as copies of line, n bytes in total.
+// endless is an input of n bytes that consists of copies of line.
 type endless struct {
 	line string
 	at   int
@@ -250,12 +250,12 @@ func FuzzCSV(f *testing.F) {
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
 			if whole && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
-				t.Fatalf("record %d is %q, %v; encoding/csv has %q", n, rec.fields, rec.Err, all)
+				t.Fatalf("record %d is %q, %v, want the record with that number of encoding/csv: %q", n, rec.fields, rec.Err, all)
 			}
 			n++
 		}
 		if whole && n != len(all) {
-			t.Fatalf("%d records, encoding/csv has %d: %q", n, len(all), all)
+			t.Fatalf("%d records were read, want %d as encoding/csv reads: %q", n, len(all), all)
 		}
 	})
 }
@@ -293,7 +293,7 @@ func FuzzJSON(f *testing.F) {
 			}
 			for _, name := range []string{"a", "b", "a.b", "a.b.c", ""} {
 				if c, ok := rec.Column(name); ok && !utf8.ValidString(c.Text) {
-					t.Fatalf("field %q of %q is %q, which is not valid UTF-8", name, rec.Raw, c.Text)
+					t.Fatalf("field %q of %q is %q, want valid UTF-8", name, rec.Raw, c.Text)
 				}
 			}
 		}

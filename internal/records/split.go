@@ -65,7 +65,7 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	for i := 0; ; i++ {
 		for s.start+i == len(s.buf) {
 			if !s.fill() {
-				return s.last(line, state == inQuotes, firstLine)
+				return s.lastRecord(line, state == inQuotes, firstLine)
 			}
 		}
 		if i >= MaxBytes {
@@ -98,9 +98,9 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	}
 }
 
-// last returns the last record, whose line end may be missing. open reports whether the
-// input ends inside quotes.
-func (s *splitter) last(line int64, open bool, firstLine int) ([]byte, int64, error) {
+// lastRecord returns the last record, whose line end may be missing. Parameter open is
+// true if the input ends inside quotes.
+func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int64, error) {
 	switch {
 	case !errors.Is(s.err, io.EOF):
 		return nil, line, &BrokenError{s.err}

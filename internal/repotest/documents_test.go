@@ -44,7 +44,7 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(named) == 0 {
-		t.Fatal("no document names a test")
+		t.Fatal("no document names a test, want some: the pattern may be wrong")
 	}
 	for test, documents := range named {
 		if !declared[test] {

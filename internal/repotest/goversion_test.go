@@ -35,7 +35,7 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 	}
 	fixed := regexp.MustCompile(`go-version:`)
 	for _, name := range tracked(t, ".yml") {
-		if under(name, ".github") && fixed.MatchString(read(name)) {
+		if isUnder(name, ".github") && fixed.MatchString(read(name)) {
 			t.Errorf("%s sets go-version: use go-version-file: go.mod", name)
 		}
 	}

@@ -48,26 +48,26 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// inside reports whether path is a package of this module.
-func inside(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+// isInside reports whether path is a package of this module.
+func isInside(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
-// standard reports whether path is in the standard library: its first element contains
+// isStandard reports whether path is in the standard library: its first element contains
 // no dot.
-func standard(path string) bool {
+func isStandard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
 }
 
-// under reports whether p is one of dirs, or inside one of them.
-func under(p string, dirs ...string) bool {
+// isUnder reports whether p is one of dirs, or inside one of them.
+func isUnder(p string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") })
 }
 
 // Imports must point inward, toward the root package. The root package imports the
 // standard library only.
 func TestImportsPointInward(t *testing.T) {
-	// allowed lists, for each part of the module, the packages of the module that the
-	// part may import. A package belongs to the part with the longest matching path.
+	// The map allowed has, for each part of the module, the packages of the module that
+	// the part may import. A package belongs to the part with the longest matching path.
 	// The packages cmd/leaderboard and test may import everything. The packages inside
 	// cmd/leaderboard are clients and import no code of the server.
 	allowed := map[string][]string{
@@ -115,7 +115,7 @@ func TestImportsPointInward(t *testing.T) {
 	}
 	for path, p := range packages(t) {
 		from := short(path)
-		if from == "cmd/leaderboard" || under(from, "test") {
+		if from == "cmd/leaderboard" || isUnder(from, "test") {
 			continue
 		}
 		name, ok := part(from)
@@ -126,10 +126,10 @@ func TestImportsPointInward(t *testing.T) {
 		for _, imp := range p.Imports {
 			to := short(imp)
 			switch {
-			case !inside(imp):
-			case under(to, "cmd") && !under(from, "cmd"), under(to, "test"):
+			case !isInside(imp):
+			case isUnder(to, "cmd") && !isUnder(from, "cmd"), isUnder(to, "test"):
 				t.Errorf("%s imports %s, which only commands and tests may import", from, to)
-			case !slices.Contains(allowed[name], to) && !under(to, name) || name == "." && to != ".":
+			case !slices.Contains(allowed[name], to) && !isUnder(to, name) || name == "." && to != ".":
 				t.Errorf("%s imports %s, but may import %v only", from, to, allowed[name])
 			}
 		}
@@ -156,7 +156,7 @@ func TestForbiddenImports(t *testing.T) {
 		from := short(path)
 		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			for _, r := range rules {
-				if inside(imp) && under(from, r.from...) && under(short(imp), r.to...) {
+				if isInside(imp) && isUnder(from, r.from...) && isUnder(short(imp), r.to...) {
 					t.Errorf("%s: but %s imports %s", r.rule, from, short(imp))
 				}
 			}
@@ -177,11 +177,11 @@ func TestDriversHaveOnePlace(t *testing.T) {
 	for path, p := range packages(t) {
 		from := short(path)
 		for _, imp := range p.Imports {
-			if from == "." && !standard(imp) {
+			if from == "." && !isStandard(imp) {
 				t.Errorf("the root imports %s, which is not in the standard library", imp)
 			}
 			for driver, dirs := range places {
-				if (imp == driver || strings.HasPrefix(imp, driver+"/")) && !under(from, dirs...) {
+				if (imp == driver || strings.HasPrefix(imp, driver+"/")) && !isUnder(from, dirs...) {
 					t.Errorf("%s imports %s, which only %v may import", from, imp, dirs)
 				}
 			}

@@ -31,7 +31,7 @@ func tracked(t *testing.T, endings ...string) []string {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 			continue // deleted, and not committed yet
 		}
-		if slices.Contains(endings, filepath.Ext(name)) && !under(name, "api/leaderboardpb", "api/third_party") {
+		if slices.Contains(endings, filepath.Ext(name)) && !isUnder(name, "api/leaderboardpb", "api/third_party") {
 			files = append(files, name)
 		}
 	}
@@ -41,8 +41,8 @@ func tracked(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// retired maps each retired word to its replacement. allow lists the folders in which
-// the word has another meaning and is allowed.
+// retired is a map from each retired word to its replacement. The field allow contains the
+// folders in which the word has another meaning and is allowed.
 var retired = map[string]struct {
 	now   string
 	allow []string
@@ -71,8 +71,8 @@ var retired = map[string]struct {
 	"world":      {"app", nil},
 }
 
-// retiredWhole maps retired names to their replacements. Longer names may contain these
-// names.
+// retiredWhole is a map from retired names to their replacements. Longer names may contain
+// these names.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang",
@@ -114,14 +114,14 @@ func TestRetiredNames(t *testing.T) {
 				t.Errorf("%s:%d: %s is a retired name; use %s", name, fset.Position(id.Pos()).Line, id.Name, now)
 			}
 			for _, w := range words(id.Name) {
-				if r, ok := retired[w]; ok && !under(name, r.allow...) {
+				if r, ok := retired[w]; ok && !isUnder(name, r.allow...) {
 					t.Errorf("%s:%d: %s has the retired word %q; use %s", name, fset.Position(id.Pos()).Line, id.Name, w, r.now)
 				}
 			}
 		}
 		stem, _, _ := strings.Cut(filepath.Base(name), ".")
 		for _, w := range append(words(stem), strings.ToLower(file.Name.Name)) {
-			if r, ok := retired[w]; ok && !under(name, r.allow...) {
+			if r, ok := retired[w]; ok && !isUnder(name, r.allow...) {
 				t.Errorf("%s has the retired word %q in its name; use %s", name, w, r.now)
 			}
 		}
@@ -161,8 +161,8 @@ func TestRetiredNames(t *testing.T) {
 	}
 }
 
-// phrases maps each phrase that comments and documents must not contain to its
-// replacement.
+// phrases is a map from the phrases that comments and documents must not contain to their
+// replacements.
 var phrases = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\bsays\s+whether\b`):                 "reports whether",
 	regexp.MustCompile(`(?i)\b(is|are|was|were|been) told\b`):    "is notified, or names who reports what",

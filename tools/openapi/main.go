@@ -63,7 +63,7 @@ var errorSchema = map[string]any{
 	"type": "object",
 	"properties": map[string]any{
 		"code":    map[string]any{"type": "integer", "format": "int32", "description": "A code of google.rpc.Code, such as 5."},
-		"status":  map[string]any{"type": "string", "description": "Its name, such as NOT_FOUND."},
+		"status":  map[string]any{"type": "string", "description": "The name of the code, such as NOT_FOUND."},
 		"message": map[string]any{"type": "string", "description": "For people."},
 		"details": map[string]any{
 			"type":        "array",
@@ -127,7 +127,7 @@ func describe(operation map[string]any) {
 	ok["description"] = "A stream of messages, one per line."
 	operation["produces"] = []any{"application/x-ndjson", "application/json"} // JSON for errors
 	if operation["operationId"] == "WatchScores" {
-		ok["description"] = "Server-sent events. The data of each is the list."
+		ok["description"] = "Server-sent events. The data of each event is the whole list."
 		ok["schema"] = map[string]any{"$ref": "#/definitions/Leaderboard"}
 		operation["produces"] = []any{"text/event-stream", "application/json"}
 	}
