@@ -42,8 +42,8 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// amends calls Amend, as the service does after it has changed entries.
-func (w *writers) amends(ctx context.Context, s *Store) error {
+// amendSeason calls Amend, as the service does after it has changed entries.
+func (w *writers) amendSeason(ctx context.Context, s *Store) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"})
 	if errors.Is(err, leaderboard.ErrNotSealed) {
 		return nil
@@ -105,7 +105,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						turns[1], _ = w.conns[1].walk(func() {
 							errs[1] = change(ctx, w, w.stores[1])
 							if errs[1] == nil {
-								errs[1] = w.amends(ctx, w.stores[1])
+								errs[1] = w.amendSeason(ctx, w.stores[1])
 							}
 						})
 						order.run(turns[first], turns[1-first])
@@ -130,7 +130,7 @@ func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
 		die()
 		err := ban(ctx, w, w.stores[1])
 		if err == nil {
-			err = w.amends(ctx, w.stores[1])
+			err = w.amendSeason(ctx, w.stores[1])
 		}
 		if err == nil {
 			err = w.seal(ctx, w.third)

@@ -38,7 +38,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 		of[w].at = append(of[w].at, i)
 	}
 	report := leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}
-	err := s.each(ctx, len(tasks), func(ctx context.Context, i int) error {
+	err := s.forEach(ctx, len(tasks), func(ctx context.Context, i int) error {
 		tasks[i].err = tasks[i].run(ctx)
 		if errors.Is(tasks[i].err, leaderboard.ErrBoardNotFound) {
 			return tasks[i].err
@@ -72,7 +72,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return report, nil
 }
 
-// task is the part of an Apply that concerns one user in one season. It applies its
+// A task is the part of an Apply that concerns one user in one season. It applies its
 // results in the order of the Apply.
 type task struct {
 	s         *Store
@@ -95,7 +95,7 @@ func (t *task) run(ctx context.Context) error {
 	}
 	defer unlock()
 	for range maxTries {
-		inc, err := t.s.opened(ctx, t.b, t.seasonKey.Season)
+		inc, err := t.s.openIncarnation(ctx, t.b, t.seasonKey.Season)
 		if err != nil {
 			return err
 		}
@@ -103,19 +103,19 @@ func (t *task) run(ctx context.Context) error {
 		key := &userKey{t.seasonKey, inc.number, t.user}
 		done, err := t.attempt(ctx, key, inc)
 		if err != nil {
-			t.s.drop(key) // the outcome of the writes is unknown
+			t.s.dropSummary(key) // the outcome of the writes is unknown
 			return err
 		}
 		if done {
 			return nil
 		}
-		t.s.drop(key)
+		t.s.dropSummary(key)
 	}
 	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
-// drop removes a user's summary from the cache.
-func (s *Store) drop(key *userKey) {
+// dropSummary removes a user's summary from the cache.
+func (s *Store) dropSummary(key *userKey) {
 	if s.cache != nil {
 		s.cache.Remove(*key)
 	}
@@ -134,10 +134,10 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 			if ok {
 				return t.finishLight(ctx, key, inc, sum, st, changed)
 			}
-			t.s.drop(key)
+			t.s.dropSummary(key)
 		}
 	}
-	st, err := t.s.begin(ctx, t.b, key)
+	st, err := t.s.readUser(ctx, t.b, key)
 	if err != nil {
 		return false, err
 	}
@@ -148,47 +148,47 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	return t.finish(ctx, key, inc, st, changed)
 }
 
-// begin reads a user's whole state. If the user is not registered in the season, the
-// season has no copy of the user's account; begin then uses the account in table
+// readUser reads a user's whole state. If the user is not registered in the season, the
+// season has no copy of the user's account; readUser then uses the account in table
 // accounts.
-func (s *Store) begin(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
+func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
 	var acc userAccount
-	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			st, err = s.whole(ctx, b, key)
+			st, err = s.readWhole(ctx, b, key)
 		} else {
 			acc, err = s.readAccount(ctx, key.user)
 		}
 		return err
 	})
 	if err == nil && !st.known {
-		st.account = acc.on(key.Board)
+		st.account = acc.accountOn(key.Board)
 	}
 	return st, err
 }
 
 // merge merges the results one after another into st, and returns the matches that must
-// be written. have is the size of the user's whole state. whole reports whether st
-// contains the whole state. If st contains only a part and merge needs the whole state,
-// merge returns false.
-func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.MatchID, ok bool, err error) {
+// be written. The size oldSize is that of the user's whole state. If isWhole is false, st
+// contains only a part of the state. If merge then needs the whole state, it returns
+// false.
+func (t *task) merge(st *state, oldSize size, isWhole bool) (changed []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
 		m := st.match(r.Match)
-		if !whole && m.result != nil && !m.counted {
-			// The table has a result of the match. The summary may not include that
-			// result.
+		if !isWhole && m.result != nil && !m.counted {
+			// The table has a result of the match, but the summary possibly does not
+			// include it.
 			return nil, false, nil
 		}
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, *r)
-		before, next := t.b.RankKey(&st.tally), have
+		before, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
-			next.version += m.versionWith(d.Put) - m.version()
+			newSize.version += m.versionWith(d.Put) - m.version()
 			if m.result == nil {
-				next.matches++
+				newSize.matches++
 			}
-			if refused := t.full(d.Put, have, next); refused != nil {
+			if refused := t.checkSize(d.Put, oldSize, newSize); refused != nil {
 				d = *refused
 			}
 		}
@@ -198,13 +198,13 @@ func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.Ma
 			m.refusals = append(m.refusals, *d.Refuse)
 		case d.Put == nil:
 			continue
-		case d.Recount && !whole:
+		case d.Recount && !isWhole:
 			return nil, false, nil
 		default:
 			m.put(d.Put)
-			st.tally, have = d.Tally, next
+			st.tally, oldSize = d.Tally, newSize
 			if d.Recount {
-				if err := st.count(t.b); err != nil {
+				if err := st.setTally(t.b); err != nil {
 					return nil, false, err
 				}
 			}
@@ -218,31 +218,31 @@ func (t *task) merge(st *state, have size, whole bool) (changed []leaderboard.Ma
 	return changed, true, nil
 }
 
-// size is the size of a user's state in a season.
+// A size is the size of a user's state in a season.
 type size struct {
 	version uint64
 	matches int64
 }
 
-// full returns nil if the store may accept the result r, which changes the size of the
-// state from have to next. If the state would become too large, full returns the decision
-// to refuse r.
+// checkSize checks the size that the user's state would have with the result r. It returns
+// nil if the store may accept r. If the state would become too large, it returns the
+// decision to refuse r.
 //
 // The version is bounded because erasures and bans must still be able to raise it. The
 // number of matches is bounded because the store must be able to read them all in one
-// call. If full refuses a result because the user has too many matches, it does not
-// store the refusal: the store would have to read it together with the matches.
-func (t *task) full(r *leaderboard.MatchResult, have, next size) *leaderboard.Decision {
+// call. If a user has too many matches, the store does not store the refusal: it would
+// have to read the refusal together with the matches.
+func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
 	if r.Retracted {
 		bound += versionRoom / 2
 	}
 	switch {
-	case next.version > bound && next.version > have.version:
+	case newSize.version > bound && newSize.version > oldSize.version:
 		d.Refuse = &leaderboard.Refusal{Revision: r.Revision, Reason: d.Reason, Content: r.ContentID(), ReceivedAt: leaderboard.Truncate(r.ReceivedAt)}
 		return d
-	case next.matches > t.s.maxMatches && next.matches > have.matches:
+	case newSize.matches > t.s.maxMatches && newSize.matches > oldSize.matches:
 		return d
 	}
 	return nil
@@ -270,7 +270,7 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
 	var reads []func(context.Context) error
 	for _, r := range t.results {
-		if stands, unseen := sum.set.knows(r); stands {
+		if stands, unseen := sum.set.lookUp(r); stands {
 			have := r.Normalize()
 			st.matches[r.Match] = &match{result: &have, counted: true}
 		} else if !unseen {
@@ -287,7 +287,7 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 			return err
 		})
 	}
-	err = t.s.each(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) })
+	err = t.s.forEach(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) })
 	if err != nil || !now.same(&sum.statics) {
 		return nil, nil, false, err
 	}
@@ -299,10 +299,10 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	return st, changed, !beyond || t.b.Floor != nil, nil
 }
 
-// writes returns the statements that write the changed matches. If these matches name
+// writeOps returns the statements that write the changed matches. If these matches name
 // divisions that are new for the user, a statement also adds the names of these divisions
 // to the user's partition.
-func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []op {
+func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) []op {
 	var ops []op
 	var fresh []string
 	for _, id := range changed {
@@ -342,14 +342,14 @@ func (t *task) writes(key *userKey, st *state, changed []leaderboard.MatchID) []
 // the summary.
 func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
 	// Step 1.
-	if ops := t.writes(key, st, changed); len(ops) > 0 {
+	if ops := t.writeOps(key, st, changed); len(ops) > 0 {
 		if err := t.s.writeUser(ctx, ops...); err != nil {
 			return false, err
 		}
 	}
 	// Step 2.
 	var now statics
-	live, err := t.s.still(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
+	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
 		now, err = t.s.readStatics(ctx, key)
 		return err
 	})
@@ -360,14 +360,14 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 		// Another store claimed the user, or the account changed. The other store may
 		// have cached a summary without the results that step 1 wrote. A new claim makes
 		// the other store read the whole state.
-		t.s.drop(key)
-		if err := t.s.writeUser(ctx, t.s.claim(key, &now)); err != nil {
+		t.s.dropSummary(key)
+		if err := t.s.writeUser(ctx, t.s.newClaim(key, &now)); err != nil {
 			return false, err
 		}
 		return t.conclude(ctx, key, inc, &now, claim{})
 	}
 	// Step 3.
-	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.with(changed, st.matches)
+	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changed, st.matches)
 	for _, id := range changed {
 		sum.version += st.matches[id].version()
 		sum.size.matches++
@@ -390,7 +390,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changed) > 0:
-	case st.known && t.s.mine(st.claim):
+	case st.known && t.s.ownsClaim(st.claim):
 		return t.conclude(ctx, key, inc, &st.statics, claim{})
 	case !st.known && st.version() == st.account.version(): // the user has no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
@@ -402,37 +402,37 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		// could write different entries with the same version. A new claim makes the
 		// other store read the whole state.
 	default:
-		// begin read results of the user, but no account. Either another writer
+		// readUser read results of the user, but no account. Either another writer
 		// registered the user between the two reads, or the results arrived from another
 		// data center before the account. In both cases, register the user and write the
 		// account, as for a user's first result.
 	}
-	ops := t.writes(key, st, changed)
+	ops := t.writeOps(key, st, changed)
 	if !st.known {
 		if err := t.s.register(ctx, key, inc, &st.statics); err != nil {
 			return false, err
 		}
 		if !st.known {
-			return false, nil // the user was erased after begin, so Merge may now decide differently
+			return false, nil // the user was erased after readUser, so Merge may now decide differently
 		}
-		ops = append(ops, op{setAccount, key.args(st.account.time(), st.account.append(nil))})
+		ops = append(ops, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))})
 	}
-	if err := t.s.writeUser(ctx, append(ops, t.s.claim(key, &st.statics))...); err != nil {
+	if err := t.s.writeUser(ctx, append(ops, t.s.newClaim(key, &st.statics))...); err != nil {
 		return false, err
 	}
 	return t.conclude(ctx, key, inc, &st.statics, st.claim)
 }
 
-// conclude does steps 2 and 3 of a writer (see state.go) with the whole state. based
-// contains the static cells that the caller read before step 1. wrote is the claim that
-// step 1 wrote, or zero if it wrote none.
-func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, based *statics, wrote claim) (bool, error) {
-	st, change, live, err := t.s.derive(ctx, t.b, key, inc, wrote)
-	if err != nil || !live || !st.known || st.account.Epoch != based.account.Epoch {
+// conclude does steps 2 and 3 of a writer (see state.go) with the whole state. The
+// argument oldStatics contains the static cells that the caller read before step 1. The
+// argument ownClaim is the claim that step 1 wrote, or zero if step 1 wrote no claim.
+func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldStatics *statics, ownClaim claim) (bool, error) {
+	st, change, live, err := t.s.derive(ctx, t.b, key, inc, ownClaim)
+	if err != nil || !live || !st.known || st.account.Epoch != oldStatics.account.Epoch {
 		return false, err
 	}
 	t.change = change
-	if t.s.cache != nil && st.claim == based.claim && t.s.mine(st.claim) {
+	if t.s.cache != nil && st.claim == oldStatics.claim && t.s.ownsClaim(st.claim) {
 		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: change.After, set: st.matchSet()})
 	}
 	return true, nil
@@ -444,7 +444,7 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, base
 func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
 	before := st.account
 	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, before.Epoch<<epochShift | 1}}
-	err := s.each(ctx, 2, func(ctx context.Context, i int) error {
+	err := s.forEach(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return s.conn.write(ctx, addSeason)
 		}
@@ -458,20 +458,20 @@ func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st 
 	// If that list does not yet contain this season, the account was written before the
 	// read below, and the read finds it.
 	acc, err := s.readAccount(ctx, key.user)
-	st.account = acc.on(key.Board)
+	st.account = acc.accountOn(key.Board)
 	st.known = st.account.Epoch == before.Epoch
 	return err
 }
 
-// still runs f, and concurrently reads the season's incarnation from the table. It
+// whileOpen runs f, and concurrently reads the season's incarnation from the table. It
 // reports whether inc was still the season's open incarnation at that read.
-func (s *Store) still(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
+func (s *Store) whileOpen(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
 	var now incarnation
-	err := s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			return f(ctx)
 		}
-		now, err = s.incarnations.fresh(ctx, seasonKey)
+		now, err = s.incarnations.readAgain(ctx, seasonKey)
 		return err
 	})
 	return now.open && now.same(&inc), err

@@ -34,7 +34,7 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	}
 	public := a
 	public.ActDetail = leaderboard.ActDetail{}
-	public.Erased = a.Erased || a.User != "" // decodeAct clears it while the act has its detail
+	public.Erased = a.Erased || a.User != "" // decodeAct sets it to false if the act still has its detail
 	body, err := json.Marshal(&public)
 	if err != nil {
 		return fmt.Errorf("cql: encode an act: %w", err)
@@ -58,7 +58,8 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 }
 
 // eraseAct removes the detail of an act, and removes the act from the user's list of
-// acts. newest is the act's clustering key: its time in negated microseconds.
+// acts. The argument newest is the act's clustering key: the act's time in negated
+// microseconds.
 func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id string) error {
 	day := dayOf(time.UnixMicro(-newest))
 	if err := s.conn.write(ctx, op{eraseActDetail, []any{day, newest, id}}); err != nil {
@@ -78,7 +79,7 @@ func (s *Store) eraseActs(ctx context.Context, user leaderboard.UserID) error {
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, len(acts), func(ctx context.Context, i int) error {
+	return s.forEach(ctx, len(acts), func(ctx context.Context, i int) error {
 		return s.eraseAct(ctx, userHash(user), acts[i].newest, acts[i].id)
 	})
 }
@@ -128,7 +129,7 @@ func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.
 	return more, err
 }
 
-// decodeAct decodes an act. detail is empty if the act's user was erased.
+// decodeAct decodes an act. The text detail is empty if the act's user was erased.
 func decodeAct(body, detail string, a *leaderboard.Act) error {
 	err := json.Unmarshal([]byte(body), a)
 	if err == nil && detail != "" {

@@ -29,9 +29,9 @@ type userBan struct {
 	serial uint64
 }
 
-// on returns the account that a season of the board stores. The Serial of this account
-// grows with every change of a ban on the board and of the ban on every board.
-func (a *userAccount) on(board leaderboard.BoardID) account {
+// accountOn returns the account that a season of the board stores. The Serial of this
+// account grows with every change of a ban on the board and of the ban on every board.
+func (a *userAccount) accountOn(board leaderboard.BoardID) account {
 	acc := a.account
 	for i := range a.bans {
 		if b := &a.bans[i]; b.Board != "" && b.Board == board {
@@ -42,9 +42,9 @@ func (a *userAccount) on(board leaderboard.BoardID) account {
 	return acc
 }
 
-// highest returns an upper bound of what the account adds to the version of any entry of
+// versionBound returns an upper bound of the version that the account adds to any entry of
 // the user.
-func (a *userAccount) highest() uint64 {
+func (a *userAccount) versionBound() uint64 {
 	v := a.version()
 	for i := range a.bans {
 		if a.bans[i].Board != "" {
@@ -54,8 +54,8 @@ func (a *userAccount) highest() uint64 {
 	return v
 }
 
-// set merges next, a state of a ban, into the account. It reports whether next stands.
-func (a *userAccount) set(next leaderboard.Ban) bool {
+// setBan merges a state of a ban into the account. It reports whether this state stands.
+func (a *userAccount) setBan(next leaderboard.Ban) bool {
 	i, found := slices.BinarySearchFunc(a.bans, next.Board, func(b userBan, board leaderboard.BoardID) int {
 		return strings.Compare(string(b.Board), string(board))
 	})
@@ -154,7 +154,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	var before *leaderboard.Ban
 	acc, err := s.changeAccount(ctx, ban.User, func(ctx context.Context, a *userAccount) (bool, error) {
 		before = banOf(a, ban.Board)
-		if !a.set(ban) {
+		if !a.setBan(ban) {
 			return false, nil
 		}
 		// The row of table ban_ends is written before the ban, so that every ban with an
@@ -173,12 +173,12 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	}
 	keys = slices.DeleteFunc(keys, func(k userKey) bool { return ban.Board != "" && k.Board != ban.Board })
 	changes := make([]leaderboard.Change, len(keys))
-	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		own := acc.on(keys[i].Board)
-		changes[i], err = s.hide(ctx, &keys[i], &own)
+	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+		own := acc.accountOn(keys[i].Board)
+		changes[i], err = s.updateSeason(ctx, &keys[i], &own)
 		return err
 	})
-	return changed(changes), err
+	return withNewVersion(changes), err
 }
 
 // banOf returns the ban on a board, or nil. The empty board means every board.
@@ -256,8 +256,8 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// dropBanEnd removes the row of table ban_ends for b, which next has replaced. If both
-// have the same end, the row belongs to next and stays.
+// dropBanEnd removes the row of table ban_ends for the ban b, after the ban next has
+// replaced b. If both bans have the same end, the row belongs to next and stays.
 func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban) error {
 	if !hasEnd(b) || hasEnd(next) && next.Until.Equal(b.Until) {
 		return nil

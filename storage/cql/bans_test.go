@@ -19,7 +19,7 @@ func TestUserAccountRoundTrip(t *testing.T) {
 		{User: "ü", Revision: 1 << 50, Banned: true, At: stepsEpoch.Add(1e9)},
 		{User: "ü", Board: "c", Revision: 9, At: stepsEpoch.Add(1e9)},
 	} {
-		if !acc.set(b) {
+		if !acc.setBan(b) {
 			t.Fatalf("the ban %+v has no effect, want it to be set", b)
 		}
 	}
@@ -55,11 +55,11 @@ func TestAPlainBanStaysABanOnEveryBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
-	if d := cmp.Diff(want, acc.bans[0].Ban); d != "" || acc.on("b") != old {
-		t.Errorf("account %+v (-want +got):\n%s", acc.on("b"), d)
+	if d := cmp.Diff(want, acc.bans[0].Ban); d != "" || acc.accountOn("b") != old {
+		t.Errorf("account %+v (-want +got):\n%s", acc.accountOn("b"), d)
 	}
-	if !acc.set(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.on("b") != (account{Serial: 6}) {
-		t.Errorf("after lifting the ban, the account is %+v, want Serial 6 and not hidden", acc.on("b"))
+	if !acc.setBan(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.accountOn("b") != (account{Serial: 6}) {
+		t.Errorf("after lifting the ban, the account is %+v, want Serial 6 and not hidden", acc.accountOn("b"))
 	}
 }
 
@@ -78,9 +78,9 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 		{"b", false, account{Serial: 3, Hidden: true}, account{Serial: 1, Hidden: true}},
 		{"", false, account{Serial: 4}, account{Serial: 2}},
 	} {
-		acc.set(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: stepsEpoch})
-		if acc.on("b") != step.onB || acc.on("c") != step.other {
-			t.Errorf("after step %+v: the accounts on boards b and c are %+v and %+v, want %+v and %+v", step, acc.on("b"), acc.on("c"), step.onB, step.other)
+		acc.setBan(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: stepsEpoch})
+		if acc.accountOn("b") != step.onB || acc.accountOn("c") != step.other {
+			t.Errorf("after step %+v: the accounts on boards b and c are %+v and %+v, want %+v and %+v", step, acc.accountOn("b"), acc.accountOn("c"), step.onB, step.other)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type storedBoard struct {
 }
 
 // readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is being
-// deleted, it returns that error together with a value in which only buckets is set.
+// deleted, it returns that error and a value in which only the field buckets is set.
 func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
 	var k storedBoard
 	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&k.body, &k.buckets}, func() bool { return true })
@@ -168,7 +168,7 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 		return err
 	}
 	// A concurrent writer may still open an incarnation after this call. No call uses
-	// such an incarnation: see opened.
+	// such an incarnation: see openIncarnation.
 	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}

@@ -8,25 +8,25 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// bounded is a store with one board, to which a test applies results of user u.
-type bounded struct {
+// A boundedStore is a store with one board, to which a test applies results of user u.
+type boundedStore struct {
 	*Store
 	t     *testing.T
 	board leaderboard.Board
 	key   leaderboard.SeasonKey
 }
 
-func newBounded(t *testing.T, cacheUsers int) *bounded {
+func newBounded(t *testing.T, cacheUsers int) *boundedStore {
 	t.Helper()
-	b := &bounded{open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: cacheUsers}), t, stepsBoard(leaderboard.Sum), leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
+	b := &boundedStore{open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: cacheUsers}), t, stepsBoard(leaderboard.Sum), leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	if err := b.CreateBoard(t.Context(), b.board); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// want applies a result of one point, or a retraction, and checks its outcome.
-func (b *bounded) want(match leaderboard.MatchID, revision int64, retracted bool, want string) {
+// applyOne applies a result of one point, or a retraction, and checks the outcome.
+func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retracted bool, want string) {
 	b.t.Helper()
 	r := leaderboard.MatchResult{Score: 1, AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch, Revision: revision, Retracted: retracted}
 	r.SeasonKey, r.User, r.Match = b.key, "u", match
@@ -48,29 +48,29 @@ func TestVersionsNearTheirBound(t *testing.T) {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			millis := stepsEpoch.UnixMilli()
-			b.want("m0", millis, false, "APPLIED ")
+			b.applyOne("m0", millis, false, "APPLIED ")
 			// Set the version that 1.1 million results with such revisions would lead to.
-			inc, err := b.incarnations.fresh(t.Context(), b.key)
+			inc, err := b.incarnations.readAgain(t.Context(), b.key)
 			if err != nil {
 				t.Fatal(err)
 			}
 			key := &userKey{b.key, inc.number, "u"}
-			st, err := b.whole(t.Context(), &b.board, key)
+			st, err := b.readWhole(t.Context(), &b.board, key)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if n := maxResultVersion / uint64(millis); n < 1_100_000 {
-				t.Errorf("the bound allows only %d results whose revisions are Unix milliseconds", n)
+				t.Errorf("the bound allows %d results with Unix milliseconds as revisions, want at least 1,100,000", n)
 			}
-			if err := b.raise(t.Context(), key, st, maxResultVersion-st.version()-uint64(millis)-1000); err != nil {
+			if err := b.raiseVersion(t.Context(), key, st, maxResultVersion-st.version()-uint64(millis)-1000); err != nil {
 				t.Fatal(err)
 			}
-			b.want("m1", millis, false, "APPLIED ")
-			b.want("m2", millis, false, "REJECTED OUT_OF_RANGE")
-			b.want("m2", millis, false, "REJECTED OUT_OF_RANGE")
-			b.want("m3", 5, false, "APPLIED ")
-			b.want("m1", millis, false, "DUPLICATE ")
-			b.want("m1", millis+10_000, true, "APPLIED ")
+			b.applyOne("m1", millis, false, "APPLIED ")
+			b.applyOne("m2", millis, false, "REJECTED OUT_OF_RANGE")
+			b.applyOne("m2", millis, false, "REJECTED OUT_OF_RANGE")
+			b.applyOne("m3", 5, false, "APPLIED ")
+			b.applyOne("m1", millis, false, "DUPLICATE ")
+			b.applyOne("m1", millis+10_000, true, "APPLIED ")
 			e, err := b.Entry(t.Context(), b.key, "u")
 			if err != nil || b.board.ScoreOf(e.Key, stepsEpoch) != 2 {
 				t.Errorf("entry is %+v, error %v; want 2 points", e, err)
@@ -86,7 +86,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 				}
 			}
 			for r, err := range b.Results(t.Context(), b.key, "u") {
-				t.Errorf("after the erasures, Result returns %v, error %v", r, err)
+				t.Errorf("after the erasures, Results yields %v, error %v; want no results", r, err)
 			}
 		})
 	}
@@ -101,15 +101,15 @@ func TestTooManyMatchesAreRefused(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			b.maxMatches = 3
 			for n := range 3 {
-				b.want(leaderboard.MatchID(fmt.Sprint("m", n)), 0, false, "APPLIED ")
+				b.applyOne(leaderboard.MatchID(fmt.Sprint("m", n)), 0, false, "APPLIED ")
 			}
-			b.want("m3", 0, false, "REJECTED OUT_OF_RANGE")
-			b.want("m3", 0, false, "REJECTED OUT_OF_RANGE")
-			b.want("m2", 1, false, "APPLIED ")
-			b.want("m2", 2, true, "APPLIED ")
-			b.want("m4", 0, false, "REJECTED OUT_OF_RANGE")
-			b.want("m2", 3, false, "APPLIED ")
-			b.want("m1", 0, false, "DUPLICATE ")
+			b.applyOne("m3", 0, false, "REJECTED OUT_OF_RANGE")
+			b.applyOne("m3", 0, false, "REJECTED OUT_OF_RANGE")
+			b.applyOne("m2", 1, false, "APPLIED ")
+			b.applyOne("m2", 2, true, "APPLIED ")
+			b.applyOne("m4", 0, false, "REJECTED OUT_OF_RANGE")
+			b.applyOne("m2", 3, false, "APPLIED ")
+			b.applyOne("m1", 0, false, "DUPLICATE ")
 		})
 	}
 }

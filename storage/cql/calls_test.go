@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this package")
 
-// recorder is a session that records the statements it runs, and their cost.
+// A recorder is a session that records the statements that it runs, and their cost.
 type recorder struct {
 	conn
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ type recorder struct {
 	cost cost
 }
 
-// cost is the work that a call causes on the servers.
+// A cost is the work that a call causes on the servers.
 type cost struct{ statements, rows, bytes int }
 
 func (r *recorder) note(verb string, ops ...op) {
@@ -288,7 +288,7 @@ func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	}
 	for i, o := range report.Outcomes {
 		if o.Status != leaderboard.Duplicate || o.Entry.Results != int64(len(results)) {
-			t.Errorf("the duplicate of result %d has status %v and an entry of %d results", i, o.Status, o.Entry.Results)
+			t.Errorf("the duplicate of result %d has status %v and an entry of %d results, want %v and %d results", i, o.Status, o.Entry.Results, leaderboard.Duplicate, len(results))
 		}
 	}
 	if rec.cost.statements > 2 || rec.cost.rows > 2 {

@@ -68,7 +68,7 @@ const (
 	// the timestamp of every other write.
 	sweepTime = int64(1)<<62 + 1
 	// erasureStep is the difference between the version that an erasure sets and the
-	// highest version that it has read. Concurrent writers may raise the read version.
+	// highest version that it has read. Concurrent writers may raise that version.
 	// Even with 4,096 results of the greatest revision, they do not reach the version of
 	// the erasure.
 	erasureStep = 1 << 54
@@ -94,8 +94,8 @@ type account struct {
 	ErasedAt time.Time
 }
 
-// time returns the write timestamp of a copy of the account.
-func (a *account) time() int64 { return a.Epoch<<epochShift | int64(a.Serial+1) }
+// writeTime returns the write timestamp of a copy of the account.
+func (a *account) writeTime() int64 { return a.Epoch<<epochShift | int64(a.Serial+1) }
 
 // version returns the part of each entry's version that comes from the account.
 func (a *account) version() uint64 { return a.Base + a.Serial }
@@ -105,8 +105,8 @@ const (
 	flagErased
 )
 
-// erasedBase returns the version with which entries start after an erasure. highest is
-// the highest version that the erasure has read. The result is higher.
+// erasedBase returns the version with which entries start after an erasure. It is higher
+// than highest, the highest version that the erasure has read.
 func erasedBase(highest uint64) uint64 {
 	if base := highest + erasureStep; base <= maxResultVersion {
 		return base
@@ -220,11 +220,12 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 }
 
 // fingerprint returns two cells that show whether several payloads of one revision were
-// written. high is the first 8 bytes of the payload's SHA-256, and low is the complement
-// of high. All payloads of a revision have the same timestamp, so Cassandra keeps the
-// greatest high and the greatest low. If only one payload was written, the kept low is
-// the complement of the kept high. If several were written, the kept high and the kept
-// low come from different payloads, and low is not the complement of high.
+// written. The cell high contains the first 8 bytes of the payload's SHA-256. The cell low
+// contains the complement of these bytes. All payloads of a revision have the same
+// timestamp, so Cassandra keeps the greatest value of each cell. If only one payload was
+// written, the value in low is the complement of the value in high. If several payloads
+// were written, the two values come from different payloads, so low is not the complement
+// of high.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)
@@ -257,7 +258,7 @@ func appendString[S ~string](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decoder reads the fields of a blob. If a read fails, the decoder sets bad, and every
+// A decoder reads the fields of a blob. If a read fails, it sets the field bad, and every
 // later read returns a zero value.
 type decoder struct {
 	b   []byte

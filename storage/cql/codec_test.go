@@ -90,7 +90,7 @@ func FuzzMatchRow(f *testing.F) {
 		key := &userKey{codecSeasonKey, 0, "u"}
 		err := s.eachMatch(t.Context(), key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
 			if m != nil {
-				m.contested()
+				m.needsContender()
 				m.version()
 			}
 			return true
@@ -133,7 +133,7 @@ func TestTimestamps(t *testing.T) {
 			t.Errorf("version %d: the deletion at timestamp %[3]d removes the insertion at timestamp %[2]d, want it kept", version, insertTime(version), deleteTime(version))
 		}
 		if deleteTime(version+1) <= insertTime(version) {
-			t.Errorf("version %d: the deletion of the next version does not remove the insertion", version)
+			t.Errorf("version %d: the deletion of the next version does not remove the insertion, want it removed", version)
 		}
 		for _, at := range []int64{insertTime(version), deleteTime(version)} {
 			if c := versionCovering(at); deleteTime(c) < at || c > 0 && deleteTime(c-1) >= at {
@@ -142,7 +142,7 @@ func TestTimestamps(t *testing.T) {
 		}
 	}
 	if insertTime(maxVersion) > sweepTime {
-		t.Error("deletions at sweepTime do not remove the insertion of every version")
+		t.Error("a deletion at sweepTime does not remove the insertion of the highest version, want it removed")
 	}
 	for _, x := range [][2]int64{{0, 0}, {0, 5}, {3, 1<<epochShift - 2}} {
 		if got := revisionOf(resultTime(x[0], x[1])); got != x[1] {
@@ -150,7 +150,7 @@ func TestTimestamps(t *testing.T) {
 		}
 	}
 	if resultTime(1, 0) <= resultTime(0, 1<<epochShift-2) {
-		t.Error("the deletions of an erasure do not remove every revision of the earlier epoch")
+		t.Error("the deletions of an erasure do not remove the highest revision of the earlier epoch, want it removed")
 	}
 }
 
@@ -161,7 +161,7 @@ func TestOpenTime(t *testing.T) {
 	order := []int64{openTime(0, -5), openTime(0, now), openTime(0, now+1000), openTime(1, 0), openTime(1, now), openTime(2, 1<<62), openTime(3, 0)}
 	for i := 1; i < len(order); i++ {
 		if order[i] <= order[i-1] {
-			t.Errorf("timestamp %d is not after %d", order[i], order[i-1])
+			t.Errorf("timestamp %d comes after timestamp %d, want increasing timestamps", order[i], order[i-1])
 		}
 	}
 }

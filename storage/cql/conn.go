@@ -13,18 +13,18 @@ import (
 // pageRows is the number of rows that the driver fetches per page.
 const pageRows = 1000
 
-// op is a statement with its arguments.
+// An op is a statement with its arguments.
 type op struct {
 	stmt string
 	args []any
 }
 
-// conn is the part of a session that the store uses. Tests wrap a conn to inject faults,
+// A conn is the part of a session that the store uses. Tests wrap a conn to inject faults,
 // and to stop the store between two statements.
 type conn interface {
-	// read scans each row into dest and then calls row. It stops when row
-	// returns false.
-	read(ctx context.Context, q op, dest []any, row func() bool) error
+	// read scans each row into dest and then calls visit. It stops when visit returns
+	// false.
+	read(ctx context.Context, q op, dest []any, visit func() bool) error
 	// write runs statements on one partition atomically. It returns nil once a quorum of
 	// the replicas has stored the changes.
 	write(ctx context.Context, ops ...op) error

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// damage is a fault that a test writes into the tables. It also lists, sorted, the
-// differences that the store's reading methods then show.
+// A damage is a fault that a test writes into the tables. The field kinds contains, sorted,
+// the kinds of the differences that the store's reading methods then show.
 type damage struct {
 	name  string
 	plant func(p *planter)
@@ -29,13 +29,13 @@ const (
 	rowMissing differenceKind = "ROW_MISSING" // a ladder lacks an entry that is ranked in it
 )
 
-// planter writes damage: rows that the store itself would not write.
+// A planter writes damage: rows that the store itself would not write.
 type planter struct {
 	t     *testing.T
 	c     conn
 	key   userKey
 	inc   incarnation
-	entry leaderboard.Entry // of the user
+	entry leaderboard.Entry // the user's entry
 }
 
 func (p *planter) write(ops ...op) {
@@ -49,7 +49,7 @@ func (p *planter) row(division string, score leaderboard.Score, timestamp int64)
 	b := stepsBoard(leaderboard.Best)
 	orphan := p.entry
 	orphan.Key = b.ScorePrefix(score, stepsEpoch)
-	return op{insertRow, append(p.key.ladder(p.inc, division), standingOf(&orphan), string(p.key.user), int64(1), timestamp)}
+	return op{insertRow, append(p.key.ladderArgs(p.inc, division), standingOf(&orphan), string(p.key.user), int64(1), timestamp)}
 }
 
 func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
@@ -64,7 +64,7 @@ func (p *planter) deleteUser() op {
 
 // deleteLadderRow deletes the row of the user's entry in a division.
 func (p *planter) deleteLadderRow(division string) op {
-	return op{deleteRow, append(p.key.ladder(p.inc, division, clock()), standingOf(&p.entry), string(p.key.user))}
+	return op{deleteRow, append(p.key.ladderArgs(p.inc, division, clock()), standingOf(&p.entry), string(p.key.user))}
 }
 
 // clock returns the timestamp of a statement that an operator runs by hand.
@@ -164,7 +164,7 @@ func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	return found, nil
 }
 
-// inLadder reports whether a ladder yields an entry where the entry stands.
+// inLadder reports whether a ladder contains a row with the sort key of the entry.
 func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderboard.Entry) (bool, error) {
 	for row, err := range w.third.Entries(ctx, l, "") {
 		if err != nil {
@@ -256,7 +256,7 @@ func TestModelOfDamage(t *testing.T) {
 
 func TestRecountRepairsDamage(t *testing.T) {
 	t.Parallel()
-	k := shared.on(t)
+	k := shared.createOnce(t)
 	testDamages(t, func(t *testing.T) conn {
 		t.Parallel()
 		return k.tenant()
@@ -300,7 +300,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left := orphans(); left > 0 {
-			t.Errorf("the writer waited before statement %d: the erased user has %d rows, and %d after Recount; want 0 after Recount", at, n, left)
+			t.Errorf("the writer waited before statement %d: the erased user has %d orphan rows before Recount and %d after it, want 0 after it", at, n, left)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 		err := whileBusy(t.Context(), func() error { return session{unfiltered}.write(t.Context(), write) })
 		t.Logf("%s down: a driver without the filter answers %v", down[0].Name, err)
 		if err != nil {
-			t.Errorf("the driver without the filter did not ask the other data center, so this test proves nothing: %v", err)
+			t.Errorf("the driver without the filter returns the error %v, want an answer of the other data center; without it, this test proves nothing", err)
 		}
 		begun := time.Now()
 		if err := apply(1 + i); !errors.Is(err, leaderboard.ErrUnavailable) {
@@ -100,6 +100,6 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.ScoreOf(e.Key, stepsEpoch); got != 3 {
-		t.Errorf("the entry has score %d after three results of 1 point", got)
+		t.Errorf("the entry has score %d after three results of 1 point, want 3", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// deletion is a test of a writer and a deletion of the writer's board, which run in
+// A deletion is a test of a writer and a deletion of the writer's board, which run in
 // turns. Another writer runs between two of the turns.
 type deletion struct {
 	*writers
@@ -74,18 +74,18 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	d.board = &again
 	for i, s := range []*Store{d.third, d.stores[0]} {
 		if seasons, err := s.Seasons(ctx, again.ID); err != nil || len(seasons) > 0 {
-			return fmt.Errorf("store %d: seasons of the new board: %v, error %v", i, seasons, err)
+			return fmt.Errorf("store %d: the new board has the seasons %v, error %v; want none", i, seasons, err)
 		}
 		for user, err := range s.Users(ctx, seasonKey) {
-			return fmt.Errorf("store %d: user %q of the new board, error %v", i, user, err)
+			return fmt.Errorf("store %d: the new board has user %q, error %v; want no users", i, user, err)
 		}
 		for e, err := range s.Scan(ctx, seasonKey) {
-			return fmt.Errorf("store %d: entry of the new board: %v, error %v", i, e, err)
+			return fmt.Errorf("store %d: the new board has the entry %v, error %v; want no entries", i, e, err)
 		}
 	}
 	r := d.result("x 1")
 	if report, err := d.stores[1].Apply(ctx, old, []leaderboard.MatchResult{r}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return fmt.Errorf("Apply to the old board: %+v, error %v", report, err)
+		return fmt.Errorf("Apply to the old board returned %+v, error %v; want ErrBoardNotFound", report, err)
 	}
 	for i, s := range []*Store{d.stores[0], d.third, d.stores[1]} {
 		if err := d.apply(ctx, s, fmt.Sprintf("new%d %d red", i, 10+i)); err != nil {
@@ -93,7 +93,7 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 		}
 	}
 	if e, err := d.third.Entry(ctx, seasonKey, d.user); err != nil || e.Results != 3 {
-		return fmt.Errorf("the entry of the new board has %d results, error %v", e.Results, err)
+		return fmt.Errorf("the entry of the new board has %d results, error %v; want 3", e.Results, err)
 	}
 	return d.check(ctx)
 }
@@ -120,16 +120,15 @@ func TestModelOfADeletion(t *testing.T) {
 	}
 }
 
-// readGate is a session that calls the function before in front of each read of final
-// standings.
+// A readGate is a session that calls beforeRead before each read of final standings.
 type readGate struct {
 	conn
-	before func()
+	beforeRead func()
 }
 
 func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	if slices.Contains([]string{selectFinalLadder, selectFinalPage, selectFinalPosition}, q.stmt) {
-		g.before()
+		g.beforeRead()
 	}
 	return g.conn.read(ctx, q, dest, row)
 }
@@ -177,8 +176,8 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	gate := &readGate{conn: w.third.conn}
 	reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	done := 0
-	gate.before = func() {
-		synctest.Wait() // until all statements that run concurrently with this read have ended
+	gate.beforeRead = func() {
+		synctest.Wait() // wait until all statements that run concurrently with this read have ended
 		if done++; done == at+1 {
 			deleter(statements)
 		}
@@ -251,7 +250,7 @@ func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) e
 		w.user = "again"
 		errs[1] = errors.Join(w.stores[1].DeleteSeason(ctx, seasonKey, time.Time{}), w.apply(ctx, w.stores[1], "x 9 red"))
 		if errs[1] == nil {
-			errs[1] = w.amends(ctx, w.stores[1])
+			errs[1] = w.amendSeason(ctx, w.stores[1])
 		}
 	})
 	order.run(turns[first], turns[1-first])
@@ -267,7 +266,7 @@ func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) e
 	if record.SealedAt.IsZero() {
 		// Seal ended before the deletion, which removed the seal.
 		if len(rows) > 0 || seals > 0 {
-			return fmt.Errorf("the season is not sealed, but has rows of generations %v and %d seals", rows, seals)
+			return fmt.Errorf("the season is not sealed, but has rows of generations %v and %d seals; want neither", rows, seals)
 		}
 		return nil
 	}

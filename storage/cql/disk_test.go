@@ -146,7 +146,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 				t.Fatal(err)
 			}
 			seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
-			inc, err := s.opened(t.Context(), &b, seasonKey.Season)
+			inc, err := s.openIncarnation(t.Context(), &b, seasonKey.Season)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			// and then a better result. The test calls place to write the entries that
 			// follow from these results.
 			place := func(better bool) {
-				err := s.each(t.Context(), measured, func(ctx context.Context, user int) error {
+				err := s.forEach(t.Context(), measured, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
 					var version uint64
 					key := userKey{SeasonKey: seasonKey, incarnation: inc.number}
@@ -187,7 +187,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			t.Logf("%d users: %.1f bytes per row of leaderboard, %.1f per row of user_entries; partitions of 25 million users in %d buckets: %.0f MB and %.0f MB",
 				measured, row, entry, defaultBuckets, row*users/defaultBuckets/1e6, entry*users/defaultBuckets/1e6)
 			if size := max(row, entry) * users / defaultBuckets; size > largest != kind.exceeds {
-				t.Errorf("the larger partition has %.0f MB, above the limit: %v, want %v", size/1e6, size > largest, kind.exceeds)
+				t.Errorf("the larger partition has %.0f MB, so it exceeds the limit: %v, want %v", size/1e6, size > largest, kind.exceeds)
 			}
 			place(true)
 			after := d.sizes(t)
@@ -203,14 +203,14 @@ func uuidOf(n int) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// traced is a session that makes Cassandra trace each of its reads.
-type traced struct {
+// A tracedSession makes Cassandra trace each of its reads.
+type tracedSession struct {
 	session
 	mu    sync.Mutex
 	reads [][]byte
 }
 
-func (s *traced) read(ctx context.Context, q op, dest []any, row func() bool) error {
+func (s *tracedSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	iter := s.Query(q.stmt, q.args...).WithContext(ctx).Trace(s).Iter()
 	for iter.Scan(dest...) {
 		if !row() {
@@ -221,7 +221,7 @@ func (s *traced) read(ctx context.Context, q op, dest []any, row func() bool) er
 }
 
 // Trace records the id of a trace. The driver calls it after each read.
-func (s *traced) Trace(id []byte) {
+func (s *tracedSession) Trace(id []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads = append(s.reads, bytes.Clone(id))
@@ -231,7 +231,7 @@ var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone
 
 // tombstones returns the number of tombstones that Cassandra scanned in the reads since
 // the last call of tombstones.
-func (s *traced) tombstones(t *testing.T) (all int) {
+func (s *tracedSession) tombstones(t *testing.T) (all int) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +272,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	ctx := t.Context()
 	b := stepsBoard(leaderboard.Best)
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
-	writer, reader := open(session{d.session}, d.options), &traced{session: session{d.session}}
+	writer, reader := open(session{d.session}, d.options), &tracedSession{session: session{d.session}}
 	if err := writer.CreateBoard(ctx, b); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	}
 	// The writes are those of the store. They can run concurrently, because their
 	// timestamps order them.
-	inc, err := writer.incarnations.fresh(ctx, seasonKey)
+	inc, err := writer.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,15 +297,15 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	best := func(n int) *leaderboard.Entry {
 		return &leaderboard.Entry{SeasonKey: seasonKey, User: key.user, Key: b.ScorePrefix(leaderboard.Score(users+n), stepsEpoch), AchievedAt: stepsEpoch, Version: uint64(n + 1)}
 	}
-	err = writer.each(ctx, improvements, func(ctx context.Context, i int) error {
+	err = writer.forEach(ctx, improvements, func(ctx context.Context, i int) error {
 		return writer.place(ctx, key, inc, best(i+1), best(i), nil)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	// top reads the top 100, and returns the number of tombstones that Cassandra scanned
-	// for it.
+	// top reads the top 100. It returns the number of tombstones that Cassandra scanned
+	// for this read.
 	top := func() int {
 		t.Helper()
 		s := open(reader, d.options)

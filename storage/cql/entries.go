@@ -10,25 +10,25 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// stored is the result of reading a user's row of table user_entries.
-type stored struct {
+// A storedEntry is the content of a user's row of table user_entries.
+type storedEntry struct {
 	entry   *leaderboard.Entry // nil if there is no row, or if the row has no entry
 	written int64              // the write timestamp of entry
 	listed  bool               // the table has the row, with or without an entry
 }
 
-func (st *stored) is(e *leaderboard.Entry) bool {
+func (st *storedEntry) is(e *leaderboard.Entry) bool {
 	return st.entry != nil && bytes.Equal(appendEntry(nil, st.entry), appendEntry(nil, e))
 }
 
-func (st *stored) entryOr(e leaderboard.Entry) leaderboard.Entry {
+func (st *storedEntry) entryOr(e leaderboard.Entry) leaderboard.Entry {
 	if st.entry == nil {
 		return e
 	}
 	return *st.entry
 }
 
-func (s *Store) readEntry(ctx context.Context, key *userKey, inc incarnation) (stored, error) {
+func (s *Store) readEntry(ctx context.Context, key *userKey, inc incarnation) (storedEntry, error) {
 	var blob []byte
 	var written *int64
 	q := op{selectEntry, []any{string(key.Board), string(key.Season), key.incarnation, bucketOf(key.user, inc.buckets), string(key.user)}}
@@ -38,16 +38,16 @@ func (s *Store) readEntry(ctx context.Context, key *userKey, inc incarnation) (s
 		return true
 	})
 	if err != nil || blob == nil {
-		return stored{listed: listed}, err
+		return storedEntry{listed: listed}, err
 	}
 	entry, err := decodeEntry(key.SeasonKey, key.user, blob)
-	return stored{&entry, orZero(written), listed}, err
+	return storedEntry{&entry, orZero(written), listed}, err
 }
 
 // Entry returns a user's entry.
 func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
-	var have stored
-	err := s.within(ctx, seasonKey, func(ctx context.Context, inc incarnation) (err error) {
+	var have storedEntry
+	err := s.withIncarnation(ctx, seasonKey, func(ctx context.Context, inc incarnation) (err error) {
 		have, err = s.readEntry(ctx, &userKey{seasonKey, inc.number, user}, inc)
 		return err
 	})
@@ -67,7 +67,7 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
-		inc, err := s.incarnations.fresh(ctx, seasonKey)
+		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		for bucket := 0; err == nil && inc.open && bucket < inc.buckets; bucket++ {
 			stopped := false
 			var bad error
@@ -163,7 +163,7 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 // maxListed bounds the number of users that one call of [listing.flush] looks up.
 const maxListed = 500
 
-// listing collects users with results, looks them up in table user_entries, and yields
+// A listing collects users with results, looks them up in table user_entries, and yields
 // the users who have no row there.
 type listing struct {
 	s            *Store
@@ -180,7 +180,7 @@ func (l *listing) flush(ctx context.Context) error {
 		inc, ok := l.incarnations[k.SeasonKey]
 		if !ok {
 			var err error
-			if inc, err = l.s.incarnations.fresh(ctx, k.SeasonKey); err != nil {
+			if inc, err = l.s.incarnations.readAgain(ctx, k.SeasonKey); err != nil {
 				return err
 			}
 			l.incarnations[k.SeasonKey] = inc

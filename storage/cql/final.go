@@ -12,19 +12,20 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// final is a generation: one complete set of the final standings of all ladders of a
+// A finalSet is a generation: one complete set of the final standings of all ladders of a
 // season. Each Seal writes a new generation. Only the generation that the season's seal
 // names is valid.
-type final struct {
+type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey
 	generation string
 }
 
-func (f final) is(l pendingGeneration) bool { return l.Generation == f.generation }
+func (f finalSet) is(l pendingGeneration) bool { return l.Generation == f.generation }
 
-// args returns statement arguments: the partition key of the generation, then others.
-func (f final) args(others ...any) []any {
+// args returns the arguments of a statement: the partition key of the generation, then the
+// other arguments.
+func (f finalSet) args(others ...any) []any {
 	return append([]any{string(f.seasonKey.Board), string(f.seasonKey.Season), f.generation}, others...)
 }
 
@@ -36,15 +37,15 @@ func pageOf(position int64) int { return int((position - 1) / finalPage) }
 // errEnded means that the incarnation ended while its final standings were written.
 var errEnded = errors.New("cql: the season was deleted while it was sealed")
 
-// make writes the generation. If the incarnation inc ends while make runs, make removes
-// the rows of the generation and returns errEnded.
+// writeAll writes the generation. If the incarnation inc ends while writeAll runs, writeAll
+// removes the rows of the generation and returns errEnded.
 //
-// After each page that it writes, make reads the season's row. If inc is still open, a
+// After each page that it writes, writeAll reads the season's row. If inc is still open, a
 // later deletion of the season finds and removes this page. If inc has ended, the
-// deletion may have missed this page. The method remove may miss it too, because it finds
-// pages by their count, and the deletion may have removed the count. So make calls
-// remove, and then removePage for this page.
-func (f final) make(ctx context.Context, inc incarnation) error {
+// deletion may have missed this page. The method removeAll may miss it too, because it
+// finds pages by their count, and the deletion may have removed the count. So writeAll
+// calls removeAll, and then removePage for this page.
+func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey) {
 		if err != nil {
@@ -59,32 +60,33 @@ func (f final) make(ctx context.Context, inc incarnation) error {
 	for _, d := range slices.SortedFunc(maps.Keys(divisions), func(x, y leaderboard.Division) int {
 		return cmp.Compare(x.String(), y.String())
 	}) {
-		if err := f.makeLadder(ctx, inc, leaderboard.Ladder{SeasonKey: f.seasonKey, Division: d}); err != nil {
+		if err := f.writeLadder(ctx, inc, leaderboard.Ladder{SeasonKey: f.seasonKey, Division: d}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f final) makeLadder(ctx context.Context, inc incarnation, l leaderboard.Ladder) error {
+func (f finalSet) writeLadder(ctx context.Context, inc incarnation, l leaderboard.Ladder) error {
 	var page []leaderboard.Standing
 	count := int64(0)
 	flush := func() error {
-		// The count is written before the standings, so that remove finds all of them.
+		// The count is written before the standings, so that removeAll finds all of
+		// them.
 		// All counts have the same timestamp, so Cassandra keeps the greatest.
 		if err := f.s.conn.write(ctx, op{insertFinalLadder, f.args(l.Division.String(), count)}); err != nil {
 			return err
 		}
 		done := page
 		page = page[:0]
-		if err := f.write(ctx, l.Division, done); err != nil {
+		if err := f.writePage(ctx, l.Division, done); err != nil {
 			return err
 		}
-		live, err := f.s.still(ctx, f.seasonKey, inc, func(context.Context) error { return nil })
+		live, err := f.s.whileOpen(ctx, f.seasonKey, inc, func(context.Context) error { return nil })
 		if err != nil || live {
 			return err
 		}
-		return cmp.Or(f.remove(ctx), f.removePage(ctx, l.Division, done), errEnded)
+		return cmp.Or(f.removeAll(ctx), f.removePage(ctx, l.Division, done), errEnded)
 	}
 	for st, err := range leaderboard.AssignRanks(f.s.Entries(ctx, l, "")) {
 		if err != nil {
@@ -100,9 +102,9 @@ func (f final) makeLadder(ctx context.Context, inc incarnation, l leaderboard.La
 	return flush()
 }
 
-// removePage deletes all rows that makeLadder has written for a page.
-func (f final) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
-	err := f.s.each(ctx, len(page), func(ctx context.Context, i int) error {
+// removePage deletes all rows that writeLadder has written for a page.
+func (f finalSet) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
+	err := f.s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
 		return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(page[i].User))})
 	})
 	if err == nil && len(page) > 0 {
@@ -114,8 +116,8 @@ func (f final) removePage(ctx context.Context, d leaderboard.Division, page []le
 	return err
 }
 
-// write writes a page of standings, by position and by user.
-func (f final) write(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
+// writePage writes a page of standings, by position and by user.
+func (f finalSet) writePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
 	rows := make([]op, len(page))
 	for i, st := range page {
 		rows[i] = op{insertFinalStanding, f.args(d.String(), pageOf(st.Ranks.Ordinal), st.Ranks.Ordinal, string(st.User), []byte(st.Key),
@@ -127,13 +129,13 @@ func (f final) write(ctx context.Context, d leaderboard.Division, page []leaderb
 			return err
 		}
 	}
-	return f.s.each(ctx, len(page), func(ctx context.Context, i int) error {
+	return f.s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
 		return f.s.conn.write(ctx, op{insertFinalPosition, f.args(string(page[i].User), d.String(), page[i].Ranks.Ordinal)})
 	})
 }
 
-// remove deletes all rows of the generation.
-func (f final) remove(ctx context.Context) error {
+// removeAll deletes all rows of the generation.
+func (f finalSet) removeAll(ctx context.Context) error {
 	type ladder struct {
 		division string
 		count    int64
@@ -153,7 +155,7 @@ func (f final) remove(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				err = f.s.each(ctx, len(users), func(ctx context.Context, i int) error {
+				err = f.s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 					return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(users[i])})
 				})
 				if err != nil {
@@ -170,7 +172,7 @@ func (f final) remove(ctx context.Context) error {
 
 // sweepFinal removes all final standings of an ended incarnation. The seal lists every
 // generation that may have rows. If a Seal still writes a generation, it removes the rows
-// that sweepFinal does not find: see make.
+// that sweepFinal does not find: see writeAll.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		x, err := s.readSeal(ctx, seasonKey, inc)
@@ -178,7 +180,7 @@ func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 			return err
 		}
 		for _, g := range x.generations() {
-			if err := (final{s, seasonKey, g}).remove(ctx); err != nil {
+			if err := (finalSet{s, seasonKey, g}).removeAll(ctx); err != nil {
 				return err
 			}
 		}
@@ -195,13 +197,13 @@ func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	_, next, _, err := s.changeSeal(ctx, key.SeasonKey, inc, func(x *seal) bool { x.Overtaken++; return true })
 	for _, g := range next.generations() {
 		if err == nil {
-			err = final{s, key.SeasonKey, g}.erase(ctx, key.user)
+			err = finalSet{s, key.SeasonKey, g}.erase(ctx, key.user)
 		}
 	}
 	return err
 }
 
-func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
+func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	type place struct {
 		division string
 		position int64
@@ -227,8 +229,8 @@ func (f final) erase(ctx context.Context, user leaderboard.UserID) error {
 // replaces the generation in the seal, and a deletion ends the incarnation. So inFinal
 // reads the season's row and the seal again after f. If both are unchanged, f has read
 // complete standings. Otherwise inFinal runs f again with the new generation.
-func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, final) error) error {
-	inc, err := s.incarnations.last(ctx, seasonKey)
+func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, finalSet) error) error {
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for err == nil && inc.open {
 		tried := inc
 		have, err := s.readSeal(ctx, seasonKey, tried)
@@ -238,11 +240,11 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 		var next seal
 		failed := notSealed(seasonKey)
 		if have.sealed() {
-			failed = f(ctx, final{s, seasonKey, have.Generation})
+			failed = f(ctx, finalSet{s, seasonKey, have.Generation})
 		}
-		err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+		err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 			if i == 0 {
-				inc, err = s.incarnations.fresh(ctx, seasonKey)
+				inc, err = s.incarnations.readAgain(ctx, seasonKey)
 			} else if have.sealed() {
 				next, err = s.readSeal(ctx, seasonKey, tried)
 			}
@@ -260,7 +262,7 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 
 // FinalStandings returns up to n final standings, starting at a position.
 func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
-	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, f final) (err error) {
+	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, f finalSet) (err error) {
 		page, total, err = f.page(ctx, l.Division.String(), max(position, 1), n)
 		return err
 	})
@@ -270,7 +272,7 @@ func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, positi
 	return page, total, nil
 }
 
-func (f final) page(ctx context.Context, division string, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
+func (f finalSet) page(ctx context.Context, division string, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
 	var last int64
 	var erased []int64
 	err = f.s.conn.read(ctx, op{selectFinalLadder, f.args(division)}, []any{&last, &erased}, func() bool { return true })
@@ -295,7 +297,7 @@ func (f final) page(ctx context.Context, division string, position int64, n int)
 // FinalStanding returns a user's final standing.
 func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
 	var out leaderboard.Standing
-	err := s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, f final) error {
+	err := s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, f finalSet) error {
 		var position int64
 		q := op{selectFinalPosition, f.args(string(user), l.Division.String())}
 		if err := s.conn.read(ctx, q, []any{&position}, func() bool { return true }); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
-// incarnation is one life of a season, as the season's row in table seasons describes it.
+// An incarnation is one life of a season, as the season's row in table seasons describes it.
 // The keys of all data of the season contain the number of the incarnation. Deleting the
 // season ends the incarnation, and the next result opens another one. So new data and old
 // data, and the deletions of old data, never concern the same cells.
@@ -20,12 +20,12 @@ type incarnation struct {
 	made    int64 // CreatedAt of the board for which it was opened, in Unix microseconds
 	buckets int   // the number of partitions of each ladder
 	swept   int   // the data of incarnations below this number has been removed
-	// lived means that this store first read the incarnation as open, and then found that
-	// its board existed. Therefore every later deletion of the board also ends this
-	// incarnation: see opened. lived is not stored in the table.
-	lived bool
+	// boardSeen means that this store first read the incarnation as open, and then found
+	// that its board existed. Therefore every later deletion of the board also ends this
+	// incarnation: see openIncarnation. The table does not contain boardSeen.
+	boardSeen bool
 	// deletedAt is the time of the last deletion of the season, or of a board with the
-	// board's id, before this incarnation. It is set only if lived is true. It comes from
+	// board's id, before this incarnation. It is set only if boardSeen is true. It comes from
 	// the rows of deletionRow.
 	deletedAt time.Time
 }
@@ -35,8 +35,8 @@ func (inc *incarnation) same(o *incarnation) bool {
 	return inc.number == o.number && inc.open == o.open && inc.made == o.made
 }
 
-// of reports whether inc is open and was opened for board b.
-func (inc *incarnation) of(b *leaderboard.Board) bool {
+// openFor reports whether inc is open and was opened for board b.
+func (inc *incarnation) openFor(b *leaderboard.Board) bool {
 	return inc.open && inc.made == b.CreatedAt.UnixMicro()
 }
 
@@ -72,15 +72,15 @@ func orZero[T any](p *T) T {
 // incarnations caches the latest incarnation that the store has read of each open season.
 //
 // Another process may delete a season at any time, so a cached incarnation may have
-// ended. Apply, inFinal and within start from a cached incarnation. They later read the
-// season's row again. If the incarnation has changed, they repeat their work. If it has
-// not changed, it was open at that read. Then only a deletion after that read can affect
-// their work:
+// ended. Apply, inFinal and withIncarnation start from a cached incarnation. They later
+// read the season's row again. If the incarnation has changed, they repeat their work. If
+// it has not changed, it was open at that read. Then only a deletion after that read
+// can affect their work:
 //
 //   - Apply may write data into the incarnation after its end. The outcome is then that
 //     of an Apply before the deletion.
-//   - The callers of within read data with one statement. The statement returns either
-//     the data from before the deletion, or none, as after the deletion.
+//   - The callers of withIncarnation read data with one statement. The statement
+//     returns either the data from before the deletion, or none, as after the deletion.
 //   - Reads of final standings need several statements. inFinal reads the row after these
 //     statements, so a later deletion cannot affect them.
 //
@@ -94,19 +94,20 @@ type incarnations struct {
 	cached map[leaderboard.SeasonKey]incarnation
 }
 
-// last returns the cached incarnation of a season. If none is cached, last reads it.
-func (ins *incarnations) last(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
+// cachedOrRead returns the cached incarnation of a season. If none is cached, it reads the
+// incarnation.
+func (ins *incarnations) cachedOrRead(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	ins.mu.Lock()
 	inc, ok := ins.cached[s]
 	ins.mu.Unlock()
 	if ok {
 		return inc, nil
 	}
-	return ins.fresh(ctx, s)
+	return ins.readAgain(ctx, s)
 }
 
-// fresh returns the incarnation from a read that starts after the call of fresh.
-func (ins *incarnations) fresh(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
+// readAgain reads the incarnation of a season. The read starts after the call of readAgain.
+func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	var inc incarnation
 	if err := ins.reads.Do(ctx, s, &inc); err != nil {
 		return incarnation{}, fmt.Errorf("season %q of board %q: %w", s.Season, s.Board, err)
@@ -115,13 +116,13 @@ func (ins *incarnations) fresh(ctx context.Context, s leaderboard.SeasonKey) (in
 }
 
 // update caches an incarnation that was just read. If the cached one is the same, update
-// copies its flag lived. It returns the incarnation.
+// copies its flag boardSeen. It returns the incarnation.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
 	was := ins.cached[s]
-	if was.lived && was.same(&inc) {
-		inc.lived, inc.deletedAt = true, was.deletedAt
+	if was.boardSeen && was.same(&inc) {
+		inc.boardSeen, inc.deletedAt = true, was.deletedAt
 	}
 	delete(ins.cached, s)
 	// Only open seasons are cached. Otherwise requests with unknown season ids could fill
@@ -148,36 +149,37 @@ func (s *Store) readIncarnations(ctx context.Context, seasonKey leaderboard.Seas
 	return nil
 }
 
-// lived records that the board of inc existed after inc was read. It returns inc with the
-// flag lived.
-func (ins *incarnations) lived(s leaderboard.SeasonKey, inc incarnation) incarnation {
+// setBoardSeen records that the board of inc existed after inc was read. It returns inc
+// with the flag boardSeen.
+func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
-	inc.lived = true
+	inc.boardSeen = true
 	if k, ok := ins.cached[s]; ok && k.same(&inc) {
-		k.lived, k.deletedAt = true, inc.deletedAt
+		k.boardSeen, k.deletedAt = true, inc.deletedAt
 		ins.cached[s] = k
 	}
 	return inc
 }
 
-// opened returns the open incarnation of a season of b. If there is none, it opens one.
+// openIncarnation returns the open incarnation of a season of b. If none is open, it opens
+// one.
 // It returns [leaderboard.ErrBoardNotFound] if b was deleted.
 //
 // DeleteBoard first marks b as deleted, and then ends the open incarnations. A writer
 // that read b before may still open an incarnation after both steps. So an open
-// incarnation does not prove that its board exists. Therefore opened first reads that the
-// incarnation is open, and then reads the board. If the board still exists, every
+// incarnation does not prove that its board exists. Therefore openIncarnation first reads
+// that the incarnation is open, and then reads the board. If the board still exists, every
 // deletion of the board marks it later. That deletion then finds the open incarnation and
 // ends it.
-func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
+func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.last(ctx, seasonKey)
-	if err != nil || inc.lived && inc.of(b) {
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
+	if err != nil || inc.boardSeen && inc.openFor(b) {
 		return inc, err
 	}
 	for {
-		if inc, err = s.incarnations.fresh(ctx, seasonKey); err != nil {
+		if inc, err = s.incarnations.readAgain(ctx, seasonKey); err != nil {
 			return incarnation{}, err
 		}
 		k, err := s.readBoard(ctx, b.ID)
@@ -188,13 +190,13 @@ func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderb
 		switch {
 		case !sameBoard(&k.board, b), inc.open && inc.made > made:
 			return incarnation{}, notFound(b.ID)
-		case inc.of(b):
+		case inc.openFor(b):
 			// A deletion writes its time before it ends the incarnation. So this read
 			// finds the times of all deletions that ended earlier incarnations.
 			if inc.deletedAt, err = s.deletedAt(ctx, seasonKey); err != nil {
 				return incarnation{}, err
 			}
-			return s.incarnations.lived(seasonKey, inc), nil
+			return s.incarnations.setBoardSeen(seasonKey, inc), nil
 		case inc.open:
 			// This incarnation was opened for an old board with the same id, after the
 			// deletion of the old board had ended the old board's open incarnations. No
@@ -221,7 +223,7 @@ func (s *Store) opened(ctx context.Context, b *leaderboard.Board, season leaderb
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
 // setDeleted records the time of the deletion of a season, or of a board if the season is
-// empty. If at is zero, setDeleted does nothing.
+// empty. If the time is zero, setDeleted does nothing.
 func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	micros := at.UnixMicro()
 	if micros <= 0 {
@@ -245,24 +247,25 @@ func notFound(id leaderboard.BoardID) error {
 	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
 }
 
-// within runs f, which reads the data of an incarnation, and concurrently reads the
-// season's row. If the row contains another incarnation, within runs f again with that
-// incarnation. If no incarnation is open, the season has no data, and within does not
-// call f. A deletion that begins after the read of the row may remove data while f still
-// reads. So f must read with one statement: see incarnations.
-func (s *Store) within(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
-	inc, err := s.incarnations.last(ctx, seasonKey)
+// withIncarnation runs f, and concurrently reads the season's row. The function f reads
+// the data of the incarnation that it gets. If the row contains another incarnation,
+// withIncarnation runs f again with that incarnation. If no incarnation is open, the
+// season has no data, and withIncarnation does not call f. A deletion that begins after the
+// read of the row may remove data while f still reads. So f must read with one statement:
+// see incarnations.
+func (s *Store) withIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for {
 		if err != nil {
 			return err
 		}
 		tried := inc
 		var failed error
-		err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+		err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 			if i == 0 && tried.open {
 				failed = f(ctx, tried)
 			} else if i == 1 {
-				inc, err = s.incarnations.fresh(ctx, seasonKey)
+				inc, err = s.incarnations.readAgain(ctx, seasonKey)
 			}
 			return err
 		})

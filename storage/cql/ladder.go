@@ -19,7 +19,7 @@ import (
 // from the entry's key and divisions.
 func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
-		inc, err := s.incarnations.fresh(ctx, l.SeasonKey)
+		inc, err := s.incarnations.readAgain(ctx, l.SeasonKey)
 		var h readerHeap
 		if err == nil && inc.open {
 			h, err = s.openLadder(ctx, l, inc, after)
@@ -28,7 +28,7 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 			if !yield(h[0].page[0], nil) {
 				return
 			}
-			err = h.next(ctx)
+			err = h.removeFirst(ctx)
 		}
 		if err != nil {
 			yield(leaderboard.Entry{}, err)
@@ -43,7 +43,7 @@ const (
 	lastLadderPage  = 500
 )
 
-// bucketReader reads one bucket of a ladder, page by page.
+// A bucketReader reads one bucket of a ladder, page by page.
 type bucketReader struct {
 	s      *Store
 	ladder leaderboard.Ladder
@@ -51,13 +51,13 @@ type bucketReader struct {
 	bucket int
 
 	after *cursor // the next page begins after this row; nil means the top
-	size  int     // of the next page, in rows
+	size  int     // the number of rows of the next page
 	page  []leaderboard.Entry
 	keys  []leaderboard.SortKey // the sort keys of page
 	end   bool                  // the bucket has no more pages
 }
 
-// cursor is the place of a row in a bucket.
+// A cursor is the place of a row in a bucket.
 type cursor struct {
 	standing []byte
 	user     string
@@ -71,7 +71,7 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 		return nil, err
 	}
 	h := make(readerHeap, inc.buckets)
-	err = s.each(ctx, inc.buckets, func(ctx context.Context, i int) error {
+	err = s.forEach(ctx, inc.buckets, func(ctx context.Context, i int) error {
 		h[i] = &bucketReader{s: s, ladder: l, e: inc, bucket: i, after: start, size: firstLadderPage}
 		return h[i].fill(ctx)
 	})
@@ -82,8 +82,8 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 
 type readerHeap []*bucketReader
 
-// next removes the best entry from the heap.
-func (h *readerHeap) next(ctx context.Context) error {
+// removeFirst removes the best entry from the heap.
+func (h *readerHeap) removeFirst(ctx context.Context) error {
 	r := (*h)[0]
 	r.page, r.keys = r.page[1:], r.keys[1:]
 	if len(r.page) == 0 {
@@ -142,31 +142,31 @@ func (r *bucketReader) fill(ctx context.Context) error {
 // fetch fetches a page of rows. It appends to r.page the entry of each row, except for
 // orphan rows.
 func (r *bucketReader) fetch(ctx context.Context) error {
-	rows, err := r.rows(ctx)
+	rows, err := r.fetchRows(ctx)
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	entries, err := r.entries(ctx, rows)
+	entries, err := r.readEntries(ctx, rows)
 	if err != nil {
 		return err
 	}
 	for i := range rows {
-		if entry, ok := r.standing(entries, &rows[i]); ok {
+		if entry, ok := r.entryOf(entries, &rows[i]); ok {
 			r.page, r.keys = append(r.page, entry), append(r.keys, entry.SortKey())
 		}
 	}
 	return nil
 }
 
-// standing returns the entry of a row's user. It reports whether the row follows from the
+// entryOf returns the entry of a row's user. It reports whether the row follows from the
 // entry.
-func (r *bucketReader) standing(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
+func (r *bucketReader) entryOf(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
 	entry, ok := entries[leaderboard.UserID(c.user)]
 	return entry, ok && slices.Contains(rowKeys(&entry), rowKey{r.ladder.Division.String(), string(c.standing)})
 }
 
-// rows fetches the next page of rows, including orphan rows.
-func (r *bucketReader) rows(ctx context.Context) ([]cursor, error) {
+// fetchRows fetches the next page of rows, including orphan rows.
+func (r *bucketReader) fetchRows(ctx context.Context) ([]cursor, error) {
 	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.ladder.Division.String(), r.bucket}
 	q := op{selectTop, append(args, r.size)}
 	if r.after != nil {
@@ -186,8 +186,8 @@ func (r *bucketReader) rows(ctx context.Context) ([]cursor, error) {
 	return rows, nil
 }
 
-// entries returns the entries of the users of rows.
-func (r *bucketReader) entries(ctx context.Context, rows []cursor) (map[leaderboard.UserID]leaderboard.Entry, error) {
+// readEntries returns the entries of the users of the rows.
+func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[leaderboard.UserID]leaderboard.Entry, error) {
 	users := map[string]bool{}
 	for _, c := range rows {
 		users[c.user] = true
@@ -212,7 +212,7 @@ func (r *bucketReader) entries(ctx context.Context, rows []cursor) (map[leaderbo
 // overall ladder and every division that a result of the season has ever named.
 func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	return func(yield func(leaderboard.OrphanRow, error) bool) {
-		inc, err := s.incarnations.fresh(ctx, seasonKey)
+		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		var divisions []string
 		if err == nil && inc.open {
 			divisions, err = s.divisionsOf(ctx, seasonKey, inc)
@@ -236,16 +236,16 @@ func (s *Store) orphanRowsIn(ctx context.Context, seasonKey leaderboard.SeasonKe
 	}
 	r := &bucketReader{s: s, ladder: leaderboard.Ladder{SeasonKey: seasonKey, Division: d}, e: inc, bucket: bucket, size: lastLadderPage}
 	for !r.end {
-		rows, err := r.rows(ctx)
+		rows, err := r.fetchRows(ctx)
 		if err != nil || len(rows) == 0 {
 			return false, err
 		}
-		entries, err := r.entries(ctx, rows)
+		entries, err := r.readEntries(ctx, rows)
 		if err != nil {
 			return false, err
 		}
 		for i := range rows {
-			if _, ok := r.standing(entries, &rows[i]); ok {
+			if _, ok := r.entryOf(entries, &rows[i]); ok {
 				continue
 			}
 			key := leaderboard.SortKey(rows[i].standing) + leaderboard.SortKey(rows[i].user)
@@ -279,7 +279,7 @@ func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey
 func (s *Store) divisionsBy(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
 	var mu sync.Mutex
 	all := map[string]bool{}
-	err := s.each(ctx, len(users), func(ctx context.Context, i int) error {
+	err := s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 		fixed, err := s.readStatics(ctx, &userKey{seasonKey, inc.number, users[i]})
 		mu.Lock()
 		defer mu.Unlock()

@@ -28,7 +28,7 @@ const (
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {
-	l := &benchLadder{conn: shared.on(b).tenant(), scores: make([]uint64, benchUsers), versions: make([]uint64, benchUsers)}
+	l := &benchLadder{conn: shared.createOnce(b).tenant(), scores: make([]uint64, benchUsers), versions: make([]uint64, benchUsers)}
 	inParallel(b, benchUsers, func(i int) error { return l.place(b.Context(), i, 0, 0, 0) })
 	const best = uint64(1 << 40)
 	if err := l.place(b.Context(), benchUsers, best, best, 0); err != nil {
@@ -60,7 +60,7 @@ func BenchmarkLadder(b *testing.B) {
 // benchLadder is the ladder bucket that the benchmark changes.
 type benchLadder struct {
 	conn
-	scores, versions []uint64 // by user
+	scores, versions []uint64 // the score and the version of each user
 }
 
 func (l *benchLadder) key(args ...any) []any {
@@ -71,14 +71,14 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// place moves a user's row from one score to another. The timestamps of its statements
-// are those of a version of the user's entry. If from equals to, place only inserts the
-// row.
-func (l *benchLadder) place(ctx context.Context, user int, from, to, version uint64) error {
+// place moves a user's row from the old score to the new score. The timestamps of its
+// statements are those of a version of the user's entry. If the two scores are equal, place
+// only inserts the row.
+func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
-	ops := []op{{insertRow, l.key(benchStanding(to), id, int64(version), insertTime(version))}}
-	if from != to {
-		ops = append(ops, op{deleteRow, append([]any{deleteTime(version)}, l.key(benchStanding(from), id)...)})
+	ops := []op{{insertRow, l.key(benchStanding(newScore), id, int64(version), insertTime(version))}}
+	if oldScore != newScore {
+		ops = append(ops, op{deleteRow, append([]any{deleteTime(version)}, l.key(benchStanding(oldScore), id)...)})
 	}
 	return l.write(ctx, ops...)
 }

@@ -54,19 +54,19 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	}
 }
 
-// cut is a session whose first read of a user's results has two pages. After the first
-// page, it waits until the store has read the user's entry, and then calls the function
-// between. Before the second read of the user's results, the process dies.
-type cut struct {
+// A twoPageSession is a session. Its first read of a user's results has two pages. After
+// the first page, it waits until the store has read the user's entry, and then calls
+// betweenPages. Before the second read of the user's results, the process dies.
+type twoPageSession struct {
 	conn
-	at      string // the first match of the second page
-	entry   chan struct{}
-	between func()
-	once    sync.Once
-	reads   int
+	at           string // the first match of the second page
+	entry        chan struct{}
+	betweenPages func()
+	once         sync.Once
+	reads        int
 }
 
-func (c *cut) read(ctx context.Context, q op, dest []any, row func() bool) error {
+func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	page := func(second bool) error {
 		return c.conn.read(ctx, q, dest, func() bool { return (*dest[0].(*string) >= c.at) != second || row() })
 	}
@@ -83,7 +83,7 @@ func (c *cut) read(ctx context.Context, q op, dest []any, row func() bool) error
 		return err
 	}
 	<-c.entry
-	c.between()
+	c.betweenPages()
 	return page(true)
 }
 
@@ -97,9 +97,9 @@ func TestModelOfARowThatStays(t *testing.T) {
 	if err := w.apply(ctx, w.stores[0], "b 5"); err != nil {
 		t.Fatal(err)
 	}
-	c := &cut{conn: m, at: "m", entry: make(chan struct{})}
+	c := &twoPageSession{conn: m, at: "m", entry: make(chan struct{})}
 	s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
-	c.between = func() {
+	c.betweenPages = func() {
 		for _, r := range []string{"a 100", "x 1", "y 1", "z 1"} {
 			if err := w.apply(ctx, w.stores[0], r); err != nil {
 				t.Error(err)

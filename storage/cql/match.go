@@ -18,7 +18,7 @@ const (
 	kindRepair    = 3 // a number that Recount adds to the version, so that its repair prevails
 )
 
-// match is the state of one match of a user.
+// A match is the state of one match of a user.
 type match struct {
 	result   *leaderboard.MatchResult // the result that stands
 	refusals []leaderboard.Refusal
@@ -30,7 +30,7 @@ type match struct {
 	row        contender // the row of kindResult
 }
 
-// contender is a payload with its revision.
+// A contender is a payload with its revision.
 type contender struct {
 	revision int64
 	payload  []byte
@@ -63,7 +63,7 @@ func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m 
 		}
 		done := m
 		m = nil
-		if bad = done.stand(key.result(current)); bad != nil {
+		if bad = done.setStanding(key.result(current)); bad != nil {
 			return false
 		}
 		return visit(done, current, 0)
@@ -126,8 +126,8 @@ func (m *match) add(kind int8, item, payload, high, low []byte, written int64) e
 	return nil
 }
 
-// stand sets m.result to the result that stands: the greatest of m.row and m.contenders.
-func (m *match) stand(key leaderboard.ResultKey) error {
+// setStanding sets m.result to the result that stands: the greatest of m.row and m.contenders.
+func (m *match) setStanding(key leaderboard.ResultKey) error {
 	best := m.row
 	for _, c := range m.contenders {
 		if c.compare(&best) > 0 {
@@ -164,15 +164,15 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	return uint64(r.Revision) + 1 + uint64(len(m.contenders))
 }
 
-// contested reports whether the result that stands needs a contender row: two payloads of
-// its revision were written, and no contender row records this yet.
+// needsContender reports whether the result that stands needs a contender row: two
+// payloads of the result's revision were written, and no contender row records this yet.
 //
 // Two stores may concurrently write different payloads of one revision. Each store then
 // writes the entry that follows from its payload, and both entries have the same version.
 // Cassandra keeps only the greater payload, but the fingerprint of the row shows that two
 // payloads were written. A contender row adds one to the version. So the entry that
 // follows from the kept payload gets a higher version than the two earlier entries.
-func (m *match) contested() bool {
+func (m *match) needsContender() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
 		return false
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the metrics of the driver. They are of one session, because the driver's
-// policies are.
+// metrics contains the metrics of the driver for one session. The driver's policies count
+// some of them, and each session has its own policies.
 type metrics struct {
 	open     prometheus.Gauge
 	connects *prometheus.CounterVec
@@ -42,8 +42,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe makes the session of cfg report to m. It must be called after cfg has its
-// policies.
+// observe makes the session of cfg report to m. The caller must set the policies of cfg
+// first.
 func (m *metrics) observe(cfg *gocql.ClusterConfig) {
 	cfg.RetryPolicy = countedRetries{cfg.RetryPolicy, m.retries}
 	cfg.PoolConfig.HostSelectionPolicy = observedPolicy{cfg.PoolConfig.HostSelectionPolicy, m.nodes}
@@ -67,7 +67,7 @@ func (o observers) ObserveConnect(c gocql.ObservedConnect) {
 	}
 }
 
-// countedRetries is a retry policy that counts the retries.
+// A countedRetries is a retry policy that counts the retries.
 type countedRetries struct {
 	gocql.RetryPolicy
 	retries prometheus.Counter
@@ -99,15 +99,15 @@ func (n *nodeStates) count(up bool) float64 {
 	return float64(count)
 }
 
-// observedPolicy is a token-aware policy that tells nodes which nodes the driver adds and
+// observedPolicy is a token-aware policy. It records the nodes that the driver adds and
 // removes.
 type observedPolicy struct {
 	gocql.HostSelectionPolicy
 	nodes *nodeStates
 }
 
-// AddHosts adds many nodes at once, as the policy that it wraps does: the driver asks for
-// this method, because adding one node after another costs more.
+// AddHosts adds many nodes at once. The driver calls this method if a policy has it,
+// because adding one node after another costs more.
 func (p observedPolicy) AddHosts(hosts []*gocql.HostInfo) {
 	p.nodes.mu.Lock()
 	for _, host := range hosts {
@@ -142,8 +142,8 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 	return &countedConn{TCPConn: tcp, closed: sync.OnceFunc(o.metrics.open.Dec)}, nil
 }
 
-// countedConn embeds the TCP connection, not the interface, because the driver needs its
-// vectored writes.
+// countedConn embeds *net.TCPConn and not the interface net.Conn, because the driver needs
+// the vectored writes of a TCP connection.
 type countedConn struct {
 	*net.TCPConn
 	closed func()

@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// model is a model of Cassandra for the statements of this package. It has three
+// A model is a model of Cassandra for the statements of this package. It has three
 // replicas. Of two writes of a cell, a replica keeps the write with the greater
 // timestamp. At equal timestamps, it keeps the deletion; of two insertions, it keeps the
 // one with the greater bytes. A write reaches two random replicas before it returns, and
@@ -85,8 +85,8 @@ var (
 	collectionColumns = []string{"owners", "divisions", "erased"}
 )
 
-// parsed is a parsed statement. Each argument is a "?".
-type parsed struct {
+// A parsedStatement is a statement in parts. Each argument is a "?".
+type parsedStatement struct {
 	verb, table string
 	columns     []string // selected, inserted or set
 	values      []string // inserted or set: ? or a literal; for collections element=value
@@ -118,8 +118,8 @@ func pairs(text string) (out [][2]string) {
 	return out
 }
 
-func parseStatement(stmt string) *parsed {
-	p := &parsed{verb: stmt[:strings.Index(stmt, " ")]}
+func parseStatement(stmt string) *parsedStatement {
+	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")]}
 	switch p.verb {
 	case "SELECT":
 		f := selectForm.FindStringSubmatch(stmt)
@@ -277,8 +277,8 @@ func (r replica) partition(table, key string) *partition {
 	return r[table][key]
 }
 
-// visible returns the cells of a row that no deletion covers, and reports whether
-// the row exists.
+// visible returns those cells of a row that no deletion covers. It reports whether the row
+// exists.
 func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	deleted = max(deleted, r.deleted)
 	out := map[string]any{}
@@ -290,9 +290,9 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	return out, len(out) > 0 || r.live > deleted
 }
 
-// change returns the partition that a statement writes, and a function that applies the
+// changeOf returns the partition that a statement writes, and a function that applies the
 // statement to a copy of this partition.
-func (m *model) change(q op, now int64) (table, key string, f func(*partition)) {
+func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
 	timestamp := now
@@ -373,16 +373,16 @@ const true2 = "in the set"
 
 var parsedStatements sync.Map // by text
 
-func parse(stmt string) *parsed {
+func parse(stmt string) *parsedStatement {
 	p, ok := parsedStatements.Load(stmt)
 	if !ok {
 		p, _ = parsedStatements.LoadOrStore(stmt, parseStatement(stmt))
 	}
-	return p.(*parsed)
+	return p.(*parsedStatement)
 }
 
-// two returns two random replicas, and the remaining one as the third.
-func (m *model) two() (a, b, c int) {
+// pickReplicas returns two random replicas, and the remaining one as the third.
+func (m *model) pickReplicas() (a, b, c int) {
 	if m.rng == nil {
 		return 0, 0, 0
 	}
@@ -403,10 +403,10 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 // apply writes to two replicas immediately and to the third replica later. A statement
 // without a timestamp gets the timestamp now.
 func (m *model) apply(ops []op, now int64) {
-	a, b, c := m.two()
+	a, b, c := m.pickReplicas()
 	var first string
 	for _, o := range ops {
-		table, key, f := m.change(o, now)
+		table, key, f := m.changeOf(o, now)
 		if first == "" {
 			first = key
 		} else if key != first {
@@ -427,9 +427,9 @@ func (m *model) apply(ops []op, now int64) {
 	}
 }
 
-// at returns a partition merged from two replicas, and repairs both.
-func (m *model) at(table, key string) *partition {
-	a, b, _ := m.two()
+// readPartition merges a partition from two replicas, and repairs both.
+func (m *model) readPartition(table, key string) *partition {
+	a, b, _ := m.pickReplicas()
 	if a == b {
 		return m.replicas[a].partition(table, key)
 	}
@@ -489,7 +489,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 		pk = append(pk, values[c])
 		delete(values, c)
 	}
-	part := m.at(p.table, text(pk...))
+	part := m.readPartition(p.table, text(pk...))
 	keys := map[string]any{}
 	for c, v := range values {
 		if name, _, _ := strings.Cut(c, " "); slices.Contains(clusteringColumns[p.table], name) {
@@ -539,7 +539,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 }
 
 // findPartitions returns the rows of a SELECT DISTINCT without conditions.
-func (m *model) findPartitions(p *parsed) (out [][]any) {
+func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
 		for key := range r[p.table] {
@@ -547,7 +547,7 @@ func (m *model) findPartitions(p *parsed) (out [][]any) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		part := m.at(p.table, key)
+		part := m.readPartition(p.table, key)
 		static, alive := part.static.visible(part.deleted)
 		for _, r := range part.rows {
 			_, ok := r.visible(part.deleted)
@@ -573,7 +573,7 @@ func (m *model) findPartitions(p *parsed) (out [][]any) {
 // condition on the token, it returns only rows whose token is at least that of the given
 // key. The table must have no clustering columns. In the model, the token of a key is the
 // key's text.
-func (m *model) findEvery(p *parsed, args []any) (out [][]any) {
+func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
 		for key := range r[p.table] {
@@ -581,7 +581,7 @@ func (m *model) findEvery(p *parsed, args []any) (out [][]any) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		part := m.at(p.table, key)
+		part := m.readPartition(p.table, key)
 		if len(args) > 0 && key < text(args[0]) || part.rows[""] == nil {
 			continue
 		}
@@ -714,7 +714,7 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	}
 	m.now++
 	p := parse(q.stmt)
-	table, key, f := m.change(q, m.now)
+	table, key, f := m.changeOf(q, m.now)
 	probe := newPartition()
 	f(probe)
 	part := newPartition()
@@ -749,7 +749,7 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	return true, nil
 }
 
-func conditionArgs(p *parsed) (n int) {
+func conditionArgs(p *parsedStatement) (n int) {
 	for _, c := range p.condition {
 		if c[1] == "?" {
 			n++

@@ -64,13 +64,14 @@ type Options struct {
 	// cached user, the cost of a new result does not depend on the number of earlier
 	// results. Default 100,000; a negative number disables the cache.
 	CacheUsers int
-	// Registerer receives the metrics of the driver. If it is nil, there are none.
+	// Registerer receives the metrics of the driver. If it is nil, the driver has no
+	// metrics.
 	Registerer prometheus.Registerer
 	// Traces makes the store record a span of each statement, below the span of the
-	// caller, if that one is sampled.
+	// caller, if the caller's span is sampled.
 	Traces bool
 
-	metrics *metrics // of the session of a Store
+	metrics *metrics // the metrics of a Store's session
 }
 
 func (o *Options) complete() error {
@@ -109,9 +110,9 @@ func (o *Options) complete() error {
 }
 
 // ApplySchema creates the keyspace and its tables, or applies the missing migrations to
-// an existing keyspace. replicas is the number of replicas in each data center.
-// ApplySchema calls progress after each migration; progress may be nil. Errors: those of
-// [schema.Apply].
+// an existing keyspace. The map replicas contains the number of replicas in each data
+// center. If progress is not nil, ApplySchema calls it after each migration. Errors: those
+// of [schema.Apply].
 func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progress func(schema.Migration)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -162,7 +163,7 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	}
 	gs, err := cfg.CreateSession()
 	if err != nil {
-		if rejected := o.rejected(attempts.last()); rejected != nil {
+		if rejected := o.explainRejection(attempts.last()); rejected != nil {
 			return nil, rejected
 		}
 		if missing := o.checkDataCenter(cfg.HostFilter.(*localNodes)); missing != nil {
@@ -252,9 +253,9 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ReconnectInterval = time.Second
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
-	cfg.Logger = quiet{}
+	cfg.Logger = quietLogger{}
 	cfg.Dialer = dialer{o}
-	o.secure(cfg)
+	o.setSecurity(cfg)
 	return cfg, nil
 }
 
@@ -314,9 +315,9 @@ func mayPass(code int) bool {
 	return false
 }
 
-// quiet discards the driver's messages, because stores do not log.
-type quiet struct{}
+// quietLogger discards the driver's messages, because stores do not log.
+type quietLogger struct{}
 
-func (quiet) Print(...any)          {}
-func (quiet) Printf(string, ...any) {}
-func (quiet) Println(...any)        {}
+func (quietLogger) Print(...any)          {}
+func (quietLogger) Printf(string, ...any) {}
+func (quietLogger) Println(...any)        {}

@@ -32,7 +32,7 @@ func TestDriverSettings(t *testing.T) {
 		t.Error("DefaultTimestamp is true, so the driver would use timestamps of this machine's clock; want false")
 	}
 	if !cfg.DefaultIdempotence {
-		t.Error("statements are not marked as idempotent, so the driver would not retry them")
+		t.Error("DefaultIdempotence is false, so the driver would not retry statements; want true")
 	}
 	if b := (session{&gocql.Session{}}).batch([]op{{insertRow, nil}, {deleteRow, nil}}); !b.IsIdempotent() || b.Type != gocql.UnloggedBatch {
 		t.Errorf("a batch has type %d and idempotent %v, want %d and true", b.Type, b.IsIdempotent(), gocql.UnloggedBatch)
@@ -51,14 +51,14 @@ func TestDriverSettings(t *testing.T) {
 	// export this setting.
 	next := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
 	if next.FieldByName("nonLocalReplicasFallback").Bool() || !next.FieldByName("shuffleReplicas").Bool() {
-		t.Error("the driver does not choose random replicas of the local data center only")
+		t.Error("the policy of the driver has other settings, want random replicas, and none of another data center")
 	}
 	if next = next.FieldByName("fallback").Elem().Elem(); next.Type().Name() != "dcAwareRR" || next.FieldByName("local").String() != "dc1" {
 		t.Errorf("if no replica is available, the driver chooses nodes by %v, want round robin in dc1", next)
 	}
 	// TestTheDriverNeverLeavesTheDataCenter shows what happens without the filter.
 	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" || nodes.Accept(&gocql.HostInfo{}) {
-		t.Errorf("the filter of nodes is %+v, so the driver would use nodes of other data centers", cfg.HostFilter)
+		t.Errorf("the filter of nodes is %+v, want one that accepts only nodes of dc1", cfg.HostFilter)
 	}
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
@@ -108,7 +108,7 @@ func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 			got = append(got, string(e.User))
 		}
 		if !slices.Equal(want, got) {
-			t.Errorf("a store with the setting %d buckets reads the ladder %q", s.buckets, got)
+			t.Errorf("a store with the setting %d buckets reads the ladder %q, want %q", s.buckets, got, want)
 		}
 		for orphan, err := range s.OrphanRows(t.Context(), seasonKey) {
 			t.Errorf("OrphanRows yields %v, error %v; want no rows", orphan, err)
@@ -121,7 +121,7 @@ func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rows += len(users); bucket >= 2 && len(users) > 0 {
-			t.Errorf("bucket %d has %d users, but the board has only 2 buckets", bucket, len(users))
+			t.Errorf("bucket %d has %d users, want 0, because the board has only 2 buckets", bucket, len(users))
 		}
 	}
 	if rows != users {

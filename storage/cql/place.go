@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// rowKey identifies one row of a given user in table leaderboard. The field standing
+// A rowKey identifies one row of a given user in table leaderboard. The field standing
 // contains the bytes of the sort key without the user id.
 type rowKey struct{ division, standing string }
 
@@ -34,16 +34,16 @@ func rowKeysOf(rows []row) []rowKey {
 	return out
 }
 
-// row is a row of table leaderboard. written is the row's write timestamp, or 0 if it is
-// unknown.
+// A row is a row of table leaderboard. The field written is the row's write timestamp, or
+// 0 if it is unknown.
 type row struct {
 	rowKey
 	written int64
 }
 
-// ladder returns the arguments of a statement: others, and then a partition key. The
-// partition is the user's bucket of the division's ladder.
-func (k *userKey) ladder(inc incarnation, division string, others ...any) []any {
+// ladderArgs returns the arguments of a statement: the other arguments, and then a
+// partition key. The partition is the user's bucket of the division's ladder.
+func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
@@ -63,28 +63,28 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
 
-// place writes a user's new entry and updates the user's rows in the ladders. before is
-// the old entry. rows contains the user's rows that the caller has read.
+// place writes a user's new entry and updates the user's rows in the ladders. The slice
+// rows contains the user's rows that the caller has read.
 //
 // place inserts the rows of divisions before it writes the entry, and deletes rows of
 // divisions after it has written the entry. So every row of the stored entry exists at
 // any time. If both entries have the same row, place writes that row again at the new
-// version. Without this write, a slow writer with an earlier version, whose entry does not
-// have this row, could delete it.
-func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry, before *leaderboard.Entry, rows []rowKey) error {
+// version. Without this write, a slow writer with an earlier version could delete the row,
+// if the slow writer's entry does not have it.
+func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
 			key.user, key.Season, key.Board, leaderboard.ErrInvalid)
 	}
 	want := rowKeys(entry)
 	var leave []rowKey
-	for _, rk := range append(rows, rowKeys(before)...) {
+	for _, rk := range append(rows, rowKeys(oldEntry)...) {
 		if !slices.Contains(want, rk) && !slices.Contains(leave, rk) {
 			leave = append(leave, rk)
 		}
 	}
 	insert := func(rk rowKey) op {
-		return op{insertRow, append(key.ladder(inc, rk.division), []byte(rk.standing), string(key.user), int64(entry.Version), insertTime(entry.Version))}
+		return op{insertRow, append(key.ladderArgs(inc, rk.division), []byte(rk.standing), string(key.user), int64(entry.Version), insertTime(entry.Version))}
 	}
 	var main []op
 	var others []op
@@ -98,9 +98,9 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry,
 	}
 	for _, rk := range leave {
 		gone[rk.division] = append(gone[rk.division], op{deleteRow,
-			append(key.ladder(inc, rk.division, deleteTime(entry.Version)), []byte(rk.standing), string(key.user))})
+			append(key.ladderArgs(inc, rk.division, deleteTime(entry.Version)), []byte(rk.standing), string(key.user))})
 	}
-	if err := s.each(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
+	if err := s.forEach(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
 		return err
 	}
 	main = append(main, gone[""]...)
@@ -111,21 +111,22 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry,
 		return err
 	}
 	divisions := slices.Sorted(maps.Keys(gone))
-	return s.each(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
+	return s.forEach(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
 }
 
 // derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole state,
-// and updates the entry and the rows of the ladders. The caller wrote the claim
-// wrote in step 1, or none if wrote is zero (see resolved). live is false if the incarnation ended before
-// derive had read the state.
-func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, change leaderboard.Change, live bool, err error) {
-	var have stored
+// and updates the entry and the rows of the ladders. The argument ownClaim is the claim
+// that the caller wrote in step 1, or zero if the caller wrote no claim (see
+// readResolved). derive returns live as false if the incarnation ended before derive had
+// read the state.
+func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, change leaderboard.Change, live bool, err error) {
+	var have storedEntry
 	var rows []row
-	live, err = s.still(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
+	live, err = s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
 		// If the entry is newer than the state, the entry's writer has read results that
 		// this read missed. A second read of the state finds these results.
 		for range 2 {
-			st, have, rows, err = s.inspect(ctx, b, key, inc, wrote)
+			st, have, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
 			if err != nil || have.entry == nil || have.entry.Version <= st.version() {
 				break
 			}
@@ -145,7 +146,7 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		// that entry. The index must not receive the stored entry. When all results have
 		// arrived, the correct entry may differ but have the same version, and the index
 		// would ignore it.
-	case have.is(&want) && !orphans(rows, &want), have.entry == nil && want.Version == none.Version:
+	case have.is(&want) && !rowsDiffer(rows, &want), have.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &want, &change.Before, rowKeysOf(rows))
 	}
@@ -159,8 +160,8 @@ func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderb
 		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())
 }
 
-// orphans reports whether rows differs from the rows that the entry should have.
-func orphans(rows []row, e *leaderboard.Entry) bool {
+// rowsDiffer reports whether the rows differ from the rows that the entry should have.
+func rowsDiffer(rows []row, e *leaderboard.Entry) bool {
 	want := rowKeys(e)
 	for _, r := range rows {
 		if !slices.Contains(want, r.rowKey) {
@@ -171,12 +172,12 @@ func orphans(rows []row, e *leaderboard.Entry) bool {
 }
 
 // inspect reads a user's whole state and the stored entry, and then the user's rows in
-// the ladders. The caller wrote the claim wrote in step 1, or none if wrote is
-// zero (see resolved).
-func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, wrote claim) (st *state, have stored, rows []row, err error) {
-	err = s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+// the ladders. The argument ownClaim is the claim that the caller wrote in step 1, or zero
+// if the caller wrote no claim (see readResolved).
+func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, have storedEntry, rows []row, err error) {
+	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			st, err = s.resolved(ctx, b, key, wrote)
+			st, err = s.readResolved(ctx, b, key, ownClaim)
 		} else {
 			have, err = s.readEntry(ctx, key, inc)
 		}
@@ -192,10 +193,10 @@ func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey,
 func (s *Store) userRows(ctx context.Context, key *userKey, inc incarnation, divisions []string) ([]row, error) {
 	divisions = append(divisions, "")
 	found := make([][]row, len(divisions))
-	err := s.each(ctx, len(divisions), func(ctx context.Context, i int) (err error) {
+	err := s.forEach(ctx, len(divisions), func(ctx context.Context, i int) (err error) {
 		var standing []byte
 		var written *int64
-		found[i], err = gather(ctx, s.conn, op{selectUserRows, append(key.ladder(inc, divisions[i]), string(key.user))}, []any{&standing, &written}, func() (row, error) {
+		found[i], err = gather(ctx, s.conn, op{selectUserRows, append(key.ladderArgs(inc, divisions[i]), string(key.user))}, []any{&standing, &written}, func() (row, error) {
 			return row{rowKey{divisions[i], string(standing)}, orZero(written)}, nil
 		})
 		return err

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.MainThen(m, shared.drop))
 }
 
-// shared is one keyspace on the shared cluster for all tests of this package,
-// because creating tables takes longer than most tests.
+// All tests of this package share one keyspace on the shared cluster, because creating
+// tables takes longer than most tests.
 var shared keyspace
 
 type keyspace struct {
@@ -55,8 +55,8 @@ func realOptions(addrs []string, keyspace string) Options {
 // nodes busy.
 const busyTime = 5 * time.Minute
 
-// on creates the keyspace in its first call.
-func (k *keyspace) on(t testing.TB) *keyspace {
+// createOnce creates the keyspace in its first call, and returns k.
+func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	t.Helper()
 	addrs := cluster.Cassandra(t, 3)
 	k.once.Do(func() {
@@ -103,10 +103,10 @@ func (k *keyspace) drop() {
 // tenant returns a session that reads only rows that it has written. So the keyspace
 // appears to be empty at first.
 func (k *keyspace) tenant() *tenant {
-	return &tenant{conn: retrying{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
+	return &tenant{conn: retryingConn{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// tenant is a session that changes the keys of its rows. So tests can share tables, and
+// A tenant is a session that changes the keys of its rows. So tests can share tables, and
 // no test reads the rows of another test:
 //
 //   - It puts a prefix before boards and the ids of API keys.
@@ -128,11 +128,11 @@ const tenantDays = 100_000
 
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 
-// rename returns q with the keys of the tenant's rows.
-func (t *tenant) rename(q op) op {
+// renameKeys returns q with the keys of the tenant's rows.
+func (t *tenant) renameKeys(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
-	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // its ids need no prefix, because its days are unique for the tenant
+	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // the ids of acts need no prefix, because each tenant has its own days
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
 		case column == "board", column == "id" && !audit:
@@ -214,7 +214,7 @@ func argumentColumns(stmt string) []string {
 
 func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	p := parse(q.stmt)
-	columns, renamed := p.columns, t.rename(q)
+	columns, renamed := p.columns, t.renameKeys(q)
 	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // these statements do not read the hash that restore needs
 		columns = append(slices.Clone(columns), "user_hash")
 		renamed.stmt = strings.Replace(renamed.stmt, " FROM", ", user_hash FROM", 1)
@@ -233,21 +233,21 @@ func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) er
 func (t *tenant) write(ctx context.Context, ops ...op) error {
 	renamed := make([]op, len(ops))
 	for i, o := range ops {
-		renamed[i] = t.rename(o)
+		renamed[i] = t.renameKeys(o)
 	}
 	return t.conn.write(ctx, renamed...)
 }
 
 func (t *tenant) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
-	return t.conn.swap(ctx, t.rename(q), have)
+	return t.conn.swap(ctx, t.renameKeys(q), have)
 }
 
 func (*tenant) close() {}
 
-// retrying is a connection that repeats the statements that busy nodes refuse.
-type retrying struct{ conn }
+// A retryingConn repeats the statements that busy nodes refuse.
+type retryingConn struct{ conn }
 
-func (r retrying) read(ctx context.Context, q op, dest []any, row func() bool) error {
+func (r retryingConn) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	begun := false
 	return whileBusy(ctx, func() error {
 		err := r.conn.read(ctx, q, dest, func() bool {
@@ -261,11 +261,11 @@ func (r retrying) read(ctx context.Context, q op, dest []any, row func() bool) e
 	})
 }
 
-func (r retrying) write(ctx context.Context, ops ...op) error {
+func (r retryingConn) write(ctx context.Context, ops ...op) error {
 	return whileBusy(ctx, func() error { return r.conn.write(ctx, ops...) })
 }
 
-func (r retrying) swap(ctx context.Context, q op, have map[string]any) (ok bool, err error) {
+func (r retryingConn) swap(ctx context.Context, q op, have map[string]any) (ok bool, err error) {
 	err = whileBusy(ctx, func() (err error) {
 		ok, err = r.conn.swap(ctx, q, have)
 		return err
@@ -297,7 +297,7 @@ var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 // same suite on the model, run without it.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	k := shared.on(t)
+	k := shared.createOnce(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has a tenant of its own
 		return observe.Store(k.store(), prometheus.NewRegistry())
@@ -306,7 +306,7 @@ func TestContract(t *testing.T) {
 
 func TestOpenRefusesWhatItCannotServe(t *testing.T) {
 	t.Parallel()
-	k := shared.on(t)
+	k := shared.createOnce(t)
 	for _, tt := range []struct {
 		name   string
 		change func(*Options)
@@ -332,7 +332,7 @@ func TestOpenRefusesWhatItCannotServe(t *testing.T) {
 
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	k := shared.on(t)
+	k := shared.createOnce(t)
 	one := sizes
 	one.Histories = 1
 	for i := range sizes.Histories {

@@ -24,18 +24,18 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	}
 	defer unlock()
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.fresh(ctx, seasonKey)
+	inc, err := s.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if !inc.of(b) || !inc.lived {
+	if !inc.openFor(b) || !inc.boardSeen {
 		none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
-		if err := s.live(ctx, b); err != nil || !inc.of(b) {
+		if err := s.checkBoard(ctx, b); err != nil || !inc.openFor(b) {
 			return leaderboard.Change{Before: none, After: none}, err
 		}
 	}
 	key := &userKey{seasonKey, inc.number, user}
-	s.drop(key)
+	s.dropSummary(key)
 	var change leaderboard.Change
 	var raised claim
 	placed := uint64(0)
@@ -45,7 +45,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			return leaderboard.Change{}, err
 		}
 		if !st.known {
-			change, ok, err := s.unknown(ctx, b, key, inc)
+			change, ok, err := s.removeUnregistered(ctx, b, key, inc)
 			if err != nil || ok {
 				return change, err
 			}
@@ -57,7 +57,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			change.Before = before
 		}
 		change.After = want
-		if have.is(&want) && !orphans(rows, &want) || have.entry == nil && have.listed && want.Version == none.Version {
+		if have.is(&want) && !rowsDiffer(rows, &want) || have.entry == nil && have.listed && want.Version == none.Version {
 			return change, nil
 		}
 		reach := have.written
@@ -76,7 +76,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			reach = time.Now().Add(time.Minute).UnixMicro()
 		}
 		if reach > deleteTime(want.Version) {
-			if err := s.raise(ctx, key, st, versionCovering(reach)-want.Version); err != nil {
+			if err := s.raiseVersion(ctx, key, st, versionCovering(reach)-want.Version); err != nil {
 				return leaderboard.Change{}, err
 			}
 			raised = st.claim
@@ -91,15 +91,16 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		user, season, b.ID, leaderboard.ErrUnavailable)
 }
 
-// unknown removes the entry and the rows of a user who is not registered in the season.
-// If an erasure overtook a slow writer, this writer may have written them after the
-// erasure. unknown returns false if another call has registered the user in the meantime.
-func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
+// removeUnregistered removes the entry and the rows of a user who is not registered in the
+// season. If an erasure overtook a slow writer, this writer may have written them after the
+// erasure. If another call has registered the user in the meantime, removeUnregistered
+// returns false.
+func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	whole, err := s.readAccount(ctx, key.user)
 	if err != nil {
 		return leaderboard.Change{}, false, err
 	}
-	acc := whole.on(key.Board)
+	acc := whole.accountOn(key.Board)
 	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
 	change := leaderboard.Change{Before: none, After: none}
 	have, err := s.readEntry(ctx, key, inc)
@@ -110,7 +111,7 @@ func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey,
 	if err != nil {
 		return change, false, err
 	}
-	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // without the first, the overall ladder, because userRows adds it
+	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // without the overall ladder, which is the first, because userRows adds it
 	if err != nil {
 		return change, false, err
 	}
@@ -125,16 +126,16 @@ func (s *Store) unknown(ctx context.Context, b *leaderboard.Board, key *userKey,
 	change.Before = have.entryOr(none)
 	var gone []op
 	for _, r := range rows {
-		gone = append(gone, op{deleteRow, append(key.ladder(inc, r.division, max(r.written, deleteTime(acc.Base))), []byte(r.standing), string(key.user))})
+		gone = append(gone, op{deleteRow, append(key.ladderArgs(inc, r.division, max(r.written, deleteTime(acc.Base))), []byte(r.standing), string(key.user))})
 	}
 	gone = append(gone, op{deleteEntry, []any{max(have.written, deleteTime(acc.Base)), string(key.Board), string(key.Season), key.incarnation,
 		bucketOf(key.user, inc.buckets), string(key.user)}})
-	return change, true, s.each(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
+	return change, true, s.forEach(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
 }
 
-// live returns nil if b exists. It returns [leaderboard.ErrBoardNotFound] if b was
+// checkBoard returns nil if b exists. It returns [leaderboard.ErrBoardNotFound] if b was
 // deleted.
-func (s *Store) live(ctx context.Context, b *leaderboard.Board) error {
+func (s *Store) checkBoard(ctx context.Context, b *leaderboard.Board) error {
 	k, err := s.readBoard(ctx, b.ID)
 	if err == nil && !sameBoard(&k.board, b) {
 		err = notFound(b.ID)
@@ -142,10 +143,10 @@ func (s *Store) live(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// raise writes a row of kindRepair that increases the version of a user's state.
-func (s *Store) raise(ctx context.Context, key *userKey, st *state, increment uint64) error {
+// raiseVersion writes a row of kindRepair that increases the version of a user's state.
+func (s *Store) raiseVersion(ctx context.Context, key *userKey, st *state, increment uint64) error {
 	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
 	return s.writeUser(ctx,
 		op{insertItem, append(key.args(), "", int8(kindRepair), item, binary.AppendUvarint(nil, increment), st.account.Epoch<<epochShift|1)},
-		s.claim(key, &st.statics))
+		s.newClaim(key, &st.statics))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// region is a session in one of two data centers. Its writes reach the other data
+// A region is a session in one of two data centers. Its writes reach the other data
 // center later, in any order.
 type region struct {
 	*model
@@ -19,7 +19,7 @@ type region struct {
 	far int // the index of the other data center
 }
 
-// sea is the network between two data centers.
+// A sea is the network between two data centers.
 type sea struct {
 	mu     sync.Mutex
 	rng    *rand.Rand

@@ -13,7 +13,7 @@ import (
 // Result returns the record of a match result.
 func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	var m *match
-	err := s.within(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) error {
+	err := s.withIncarnation(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) error {
 		st, err := s.readState(ctx, &userKey{key.SeasonKey, inc.number, key.User}, []leaderboard.MatchID{key.Match})
 		if err == nil {
 			m = st.matches[key.Match]
@@ -35,7 +35,7 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 // Results yields the results of a user in a season that stand or are retracted.
 func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
-		inc, err := s.incarnations.fresh(ctx, seasonKey)
+		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		more := true
 		if err == nil && inc.open {
 			key := &userKey{seasonKey, inc.number, user}

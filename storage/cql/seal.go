@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// seal is a row of table seals. It names the valid generation of final standings. A
+// A seal is a row of table seals. It names the valid generation of final standings. A
 // generation is one complete set of a season's final standings. Each Seal writes a new
 // one.
 type seal struct {
@@ -33,7 +33,7 @@ type seal struct {
 	body string // the stored text
 }
 
-// pendingGeneration is a generation that is not valid, but may have rows. Since is the
+// A pendingGeneration is a generation that is not valid, but may have rows. Since is the
 // time at which Seal started to write it. A zero Since means that any Seal may remove the
 // generation at once.
 type pendingGeneration struct {
@@ -91,8 +91,8 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 }
 
 // changeSeal applies the function change to a seal, and returns the seal before and
-// after. If another process changes the seal in between, changeSeal calls change
-// again with the newer seal. If change returns false, changeSeal writes nothing and
+// after. If another process changes the seal in between, changeSeal calls the function
+// again with the newer seal. If the function returns false, changeSeal writes nothing and
 // returns false as ok.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (have, next seal, ok bool, err error) {
 	for {
@@ -128,7 +128,7 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
 	for {
-		inc, err := s.opened(ctx, b, season)
+		inc, err := s.openIncarnation(ctx, b, season)
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
@@ -136,17 +136,17 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 		if err != nil {
 			return leaderboard.SeasonRecord{}, fmt.Errorf("cql: seal: %w", err)
 		}
-		f := final{s, seasonKey, generation.String()}
+		f := finalSet{s, seasonKey, generation.String()}
 		was, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
 			x.Pending = append(x.Pending, pendingGeneration{f.generation, s.now().UTC()})
 			return true
 		})
 		live := false
 		if err == nil {
-			live, err = s.still(ctx, seasonKey, inc, func(context.Context) error { return nil })
+			live, err = s.whileOpen(ctx, seasonKey, inc, func(context.Context) error { return nil })
 		}
 		if err == nil && live {
-			err = f.make(ctx, inc)
+			err = f.writeAll(ctx, inc)
 		}
 		if err == nil && !live || errors.Is(err, errEnded) {
 			if err := s.unlist(ctx, seasonKey, inc, f); err != nil {
@@ -214,8 +214,8 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 // then sends the change again, and the writer that receives it calls Amend.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.last(ctx, seasonKey) // the incarnation in which the caller changed entries
-	if err != nil || !inc.of(b) {
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey) // the incarnation in which the caller changed entries
+	if err != nil || !inc.openFor(b) {
 		return leaderboard.SeasonRecord{}, cmp.Or(err, notSealed(seasonKey))
 	}
 	have, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -237,8 +237,8 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 
 // removePending removes the rows of a generation, and then removes it from Pending.
 func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, generation string) error {
-	f := final{s, seasonKey, generation}
-	if err := f.remove(ctx); err != nil {
+	f := finalSet{s, seasonKey, generation}
+	if err := f.removeAll(ctx); err != nil {
 		return err
 	}
 	_, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -249,9 +249,10 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes f, a generation without rows, from the seal of an ended incarnation. If
-// the seal then has neither a valid nor a pending generation, unlist deletes the seal.
-func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f final) error {
+// unlist removes the generation f from the seal of an ended incarnation. The caller has
+// removed the rows of f. If the seal then has neither a valid nor a pending generation,
+// unlist deletes the seal.
+func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f finalSet) error {
 	for {
 		have, err := s.readSeal(ctx, seasonKey, inc)
 		if err != nil || !slices.ContainsFunc(have.Pending, f.is) {

@@ -87,7 +87,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			}
 			top, total, err := w.third.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, 1, 10)
 			if err != nil || total != 3 || top[0].User != w.user || w.board.ScoreOf(top[0].Key, w.clock) != 50 {
-				t.Errorf("FinalStandings returns %+v and the total %d, error %v", top, total, err)
+				t.Errorf("FinalStandings returns %+v and the total %d, error %v; want user %q first, with score 50, and the total 3", top, total, err, w.user)
 			}
 			if err := w.third.DeleteSeason(ctx, seasonKey, time.Time{}); err != nil {
 				t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// seasonOf is a season's id and its incarnation.
+// A seasonOf is a season's id and incarnation.
 type seasonOf struct {
 	season leaderboard.SeasonID
 	incarnation
@@ -34,7 +34,7 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	rows = slices.DeleteFunc(rows, func(r seasonOf) bool { return !r.open })
 	records := make([]leaderboard.SeasonRecord, len(rows))
 	found := make([]bool, len(rows))
-	err = s.each(ctx, len(rows), func(ctx context.Context, i int) error {
+	err = s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
 		seasonKey := leaderboard.SeasonKey{Board: id, Season: rows[i].season}
 		seal, err := s.readSeal(ctx, seasonKey, rows[i].incarnation)
 		if err != nil {
@@ -59,15 +59,15 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 // Season returns the record of a season.
 func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (leaderboard.SeasonRecord, error) {
 	var x seal
-	inc, err := s.incarnations.fresh(ctx, seasonKey)
+	inc, err := s.incarnations.readAgain(ctx, seasonKey)
 	if err == nil && inc.open {
 		x, err = s.readSeal(ctx, seasonKey, inc)
 	}
 	return x.record(seasonKey), err
 }
 
-// anyUser reports whether a season has a registered user. It has none before its first
-// result, or after the erasure of all its users.
+// anyUser reports whether a season has a registered user. Before its first result, and
+// after the erasure of all its users, a season has none.
 func (s *Store) anyUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	found := false
 	var user string
@@ -90,7 +90,7 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	} else if !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
-	inc, err := s.incarnations.fresh(ctx, seasonKey)
+	inc, err := s.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.Season
 	if err != nil {
 		return inc, err
 	}
-	return s.incarnations.fresh(ctx, seasonKey)
+	return s.incarnations.readAgain(ctx, seasonKey)
 }
 
 // endIncarnations ends the incarnations of all seasons of a board that is being deleted.
@@ -127,7 +127,7 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	if k, err := s.readBoard(ctx, id); k.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
-	return s.each(ctx, len(rows), func(ctx context.Context, i int) error {
+	return s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
 		_, err := s.endIncarnation(ctx, leaderboard.SeasonKey{Board: id, Season: rows[i].season}, rows[i].incarnation)
 		return err
 	})
@@ -175,13 +175,13 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 		// An interrupted sweep must find these names again. So sweep deletes the rows of
 		// the divisions before these partitions.
 		names := slices.Sorted(maps.Keys(divisions))
-		err = s.each(ctx, len(names), func(ctx context.Context, i int) error {
+		err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
 			return s.conn.write(ctx, op{deleteRows, partition(names[i], bucket)})
 		})
 		if err != nil {
 			return err
 		}
-		err = s.each(ctx, len(users), func(ctx context.Context, i int) error {
+		err = s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 			key := userKey{seasonKey, inc.number, users[i]}
 			if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
 				return err

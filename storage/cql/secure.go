@@ -13,8 +13,8 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// secure sets TLS and the credentials of the connections.
-func (o *Options) secure(cfg *gocql.ClusterConfig) {
+// setSecurity sets TLS and the credentials of the connections.
+func (o *Options) setSecurity(cfg *gocql.ClusterConfig) {
 	cfg.Authenticator = unauthenticated{}
 	if o.Username != "" {
 		cfg.Authenticator = gocql.PasswordAuthenticator{Username: o.Username, Password: o.Password}
@@ -44,8 +44,8 @@ func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.D
 
 var errCredentialsRequired = errors.New("the node requires credentials")
 
-// unauthenticated is the authenticator if no credentials are set. If a node asks for
-// credentials, it returns errCredentialsRequired.
+// unauthenticated is the authenticator if no credentials are set. It returns
+// errCredentialsRequired if a node asks for credentials.
 type unauthenticated struct{}
 
 func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
@@ -55,7 +55,7 @@ func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
 func (unauthenticated) Success([]byte) error { return nil }
 
 // attempts keeps the last error of a connection to a node, because CreateSession returns
-// the text of this error only.
+// only the text of this error.
 type attempts struct {
 	mu   sync.Mutex
 	addr string
@@ -77,10 +77,10 @@ func (a *attempts) last() (addr string, err error) {
 	return a.addr, a.err
 }
 
-// rejected examines err, the error of a connection to the node at addr. If the node has
-// refused the credentials or TLS, rejected returns an error that names the settings to
-// correct. Otherwise it returns nil.
-func (o *Options) rejected(addr string, err error) error {
+// explainRejection examines the error of a connection to the node at addr. If the node has
+// refused the credentials or TLS, it returns an error that names the settings to correct.
+// Otherwise it returns nil.
+func (o *Options) explainRejection(addr string, err error) error {
 	var request gocql.RequestError
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
 	switch {

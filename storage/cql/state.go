@@ -59,8 +59,8 @@ type userKey struct {
 	user        leaderboard.UserID
 }
 
-// args returns statement arguments: others, then the key of the user's partition in table
-// match_results.
+// args returns the arguments of a statement: the other arguments, then the key of the
+// user's partition in table match_results.
 func (k *userKey) args(others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, string(k.user))
 }
@@ -78,13 +78,13 @@ type statics struct {
 	divisions map[string]bool
 }
 
-// same reports whether x and o are equal except for the divisions. If so, a summary that
-// was computed with o is still valid for x.
+// same reports whether x and o are equal except for the divisions. If they are, a summary
+// that was computed with o is still valid for x.
 func (x *statics) same(o *statics) bool {
 	return x.known == o.known && x.claim == o.claim && x.account == o.account
 }
 
-// state is a user's state in a season: the whole state, or a part with some of the
+// A state is a user's state in a season: the whole state, or a part with some of the
 // matches.
 type state struct {
 	statics
@@ -119,16 +119,16 @@ func (s *Store) readStatics(ctx context.Context, key *userKey) (statics, error) 
 	return st, err
 }
 
-// readState reads a user's state without the static cells. If only is nil, it reads all
-// matches; otherwise it reads the matches in only. It does not set the tally: see
-// [state.count].
-func (s *Store) readState(ctx context.Context, key *userKey, only []leaderboard.MatchID) (*state, error) {
+// readState reads a user's state without the static cells. If matches is nil, it reads all
+// matches; otherwise it reads the given matches. It does not set the tally: see
+// [state.setTally].
+func (s *Store) readState(ctx context.Context, key *userKey, matches []leaderboard.MatchID) (*state, error) {
 	st := &state{matches: map[leaderboard.MatchID]*match{}}
 	const chunk = 100
 	queries := []op{{selectUser, key.args()}}
-	if only != nil {
+	if matches != nil {
 		queries = nil
-		for ids := range slices.Chunk(only, chunk) {
+		for ids := range slices.Chunk(matches, chunk) {
 			queries = append(queries, op{selectMatches, append(key.args(), textsOf(ids))})
 		}
 	}
@@ -181,8 +181,8 @@ func (st *state) match(id leaderboard.MatchID) *match {
 	return m
 }
 
-// count sets the tally to the tally of all results.
-func (st *state) count(b *leaderboard.Board) (err error) {
+// setTally sets the tally to the tally of all results.
+func (st *state) setTally(b *leaderboard.Board) (err error) {
 	st.tally, err = b.Count(st.results())
 	return err
 }
@@ -204,11 +204,11 @@ func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, 
 	return e
 }
 
-// whole reads a user's whole state and sets its tally.
-func (s *Store) whole(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
+// readWhole reads a user's whole state and sets its tally.
+func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
 	var st *state
 	var fixed statics
-	err := s.each(ctx, 2, func(ctx context.Context, i int) (err error) {
+	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			fixed, err = s.readStatics(ctx, key)
 		} else {
@@ -220,29 +220,30 @@ func (s *Store) whole(ctx context.Context, b *leaderboard.Board, key *userKey) (
 		return nil, err
 	}
 	st.statics = fixed
-	return st, st.count(b)
+	return st, st.setTally(b)
 }
 
-// resolved reads a user's whole state: step 2 of a writer. If a result in the state is
-// contested ([match.contested]), resolved writes a contender row and reads again. wrote
-// is the claim that the caller wrote in step 1, or zero if it wrote none.
+// readResolved reads a user's whole state: step 2 of a writer. If a result in the state
+// needs a contender row ([match.needsContender]), readResolved writes this row and reads
+// the state again. The argument ownClaim is the claim that the caller wrote in step 1, or
+// zero if the caller wrote no claim.
 //
-// If resolved reads another claim than wrote, the claim of another store X has prevailed.
-// X may not have read the results that the caller wrote. So resolved writes a claim with
-// a greater number, which makes X read the whole state again. Once is enough: if another
-// store claims the user after resolved began to read, that store also reads the caller's
-// results.
-func (s *Store) resolved(ctx context.Context, b *leaderboard.Board, key *userKey, wrote claim) (*state, error) {
+// If the state contains another claim than ownClaim, the claim of another store X has
+// prevailed. Possibly X has not read the results that the caller wrote. So readResolved
+// writes a claim with a greater number, which makes X read the whole state again. Once is
+// enough: if another store claims the user after readResolved began to read, that store
+// also reads the caller's results.
+func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *userKey, ownClaim claim) (*state, error) {
 	for {
-		st, err := s.whole(ctx, b, key)
+		st, err := s.readWhole(ctx, b, key)
 		if err != nil {
 			return nil, err
 		}
-		lost := wrote != claim{} && wrote != st.claim
-		wrote = claim{}
+		lost := ownClaim != claim{} && ownClaim != st.claim
+		ownClaim = claim{}
 		var ops []op
 		for _, id := range slices.Sorted(maps.Keys(st.matches)) {
-			if m := st.matches[id]; m.contested() {
+			if m := st.matches[id]; m.needsContender() {
 				ops = append(ops, op{insertItem, append(key.args(), string(id), int8(kindContender),
 					contenderItem(m.result.Revision, m.payload), m.payload, st.account.Epoch<<epochShift|1)})
 			}
@@ -250,11 +251,11 @@ func (s *Store) resolved(ctx context.Context, b *leaderboard.Board, key *userKey
 		if len(ops) == 0 && !lost {
 			return st, nil
 		}
-		if err := s.writeUser(ctx, append(ops, s.claim(key, &st.statics))...); err != nil {
+		if err := s.writeUser(ctx, append(ops, s.newClaim(key, &st.statics))...); err != nil {
 			return nil, err
 		}
 		if len(ops) > 0 {
-			wrote = st.claim
+			ownClaim = st.claim
 		}
 	}
 }
@@ -262,8 +263,8 @@ func (s *Store) resolved(ctx context.Context, b *leaderboard.Board, key *userKey
 // maxBatchBytes bounds the size of one batch of statements.
 const maxBatchBytes = 256 << 10
 
-// writeUser runs statements on a user's partition, in batches of up to maxBatchBytes. If
-// ops contains a claim, it must be the last statement. writeUser moves the last statement
+// writeUser runs statements on a user's partition, in batches of up to maxBatchBytes. A
+// statement that writes a claim must be the last one. writeUser moves the last statement
 // to the first batch, so that other stores can read the claim before all results are
 // written.
 func (s *Store) writeUser(ctx context.Context, ops ...op) error {

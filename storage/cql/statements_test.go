@@ -37,7 +37,7 @@ func statements(t *testing.T) map[string]string {
 		return true
 	})
 	if len(all) < 50 {
-		t.Fatalf("%d statements", len(all))
+		t.Fatalf("the package has %d statements, want at least 50", len(all))
 	}
 	return all
 }
@@ -50,13 +50,13 @@ func TestStatementsNamePartitions(t *testing.T) {
 		p := parse(stmt)
 		if name == "selectEveryUser" { // only verify and rebuild run it, page by page
 			if strings.Contains(stmt, "WHERE") || !p.distinct {
-				t.Errorf("%s: %s", name, stmt)
+				t.Errorf("%s must read distinct partitions without a condition: %s", name, stmt)
 			}
 			continue
 		}
 		if strings.HasPrefix(name, "selectAccounts") { // lists of bans read every account, page by page
 			if len(clusteringColumns[p.table]) > 0 {
-				t.Errorf("%s: %s", name, stmt)
+				t.Errorf("%s must read a table without clustering columns: %s", name, stmt)
 			}
 			continue
 		}
@@ -65,7 +65,7 @@ func TestStatementsNamePartitions(t *testing.T) {
 		}
 		for _, column := range partitionColumns[p.table] {
 			if !slices.ContainsFunc(p.where, func(w [2]string) bool { return w[0] == column }) {
-				t.Errorf("%s does not restrict %s: %s", name, column, stmt)
+				t.Errorf("%s must have a condition on the column %s: %s", name, column, stmt)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func TestTablesAreWrittenInOneWay(t *testing.T) {
 			t.Errorf("%s must have either a condition or a timestamp: %s", name, stmt)
 		}
 		if was, ok := conditional[p.table]; ok && was != swapped {
-			t.Errorf("%s is written both with and without conditions: %s", p.table, stmt)
+			t.Errorf("table %s is written both with and without conditions, want only one kind of statements: %s", p.table, stmt)
 		}
 		conditional[p.table] = swapped
 	}
@@ -99,18 +99,18 @@ func TestSchemaHasNoCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "CREATE TABLE leaderboard") || regexp.MustCompile(`(?i)\bcounter\b`).Match(text) {
-		t.Error("the schema has counters or no tables")
+		t.Error("the schema has counters or no tables, want tables and no counters")
 	}
 }
 
-// largest records the size of the largest write to a partition.
-type largest struct {
+// A sizeRecorder records the size of the largest write.
+type sizeRecorder struct {
 	conn
 	mu                sync.Mutex
 	bytes, statements int
 }
 
-func (l *largest) write(ctx context.Context, ops ...op) error {
+func (l *sizeRecorder) write(ctx context.Context, ops ...op) error {
 	size := 0
 	for i := range ops {
 		size += ops[i].size()
@@ -124,7 +124,7 @@ func (l *largest) write(ctx context.Context, ops ...op) error {
 // Nodes reject writes of many megabytes. So the store writes a large Apply of one user in
 // several batches. The entry is still correct.
 func TestLargeWritesAreSplit(t *testing.T) {
-	l := &largest{conn: newModel(nil)}
+	l := &sizeRecorder{conn: newModel(nil)}
 	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Sum)
 	if err := s.CreateBoard(t.Context(), b); err != nil {
@@ -145,6 +145,6 @@ func TestLargeWritesAreSplit(t *testing.T) {
 	}
 	e, err := s.Entry(t.Context(), leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, "u")
 	if err != nil || e.Results != results || b.ScoreOf(e.Key, stepsEpoch) != results {
-		t.Errorf("entry of %d results and score %d, %v", e.Results, b.ScoreOf(e.Key, stepsEpoch), err)
+		t.Errorf("entry of %d results and score %d, error %v; want %d results and the same score", e.Results, b.ScoreOf(e.Key, stepsEpoch), err, results)
 	}
 }

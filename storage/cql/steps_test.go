@@ -20,8 +20,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// steps is a session that stops before each statement until the test continues it.
-type steps struct {
+// A steppedSession stops before each statement and waits for the test.
+type steppedSession struct {
 	conn
 	mu      sync.Mutex
 	walking bool
@@ -31,12 +31,12 @@ type steps struct {
 
 var errDied = errors.New("the process died")
 
-func newSteps(c conn) *steps {
-	return &steps{conn: c, at: make(chan bool), turn: make(chan bool)}
+func newSteps(c conn) *steppedSession {
+	return &steppedSession{conn: c, at: make(chan bool), turn: make(chan bool)}
 }
 
 // step waits for the test before a statement.
-func (s *steps) step() error {
+func (s *steppedSession) step() error {
 	s.mu.Lock()
 	walking := s.walking
 	s.mu.Unlock()
@@ -50,31 +50,31 @@ func (s *steps) step() error {
 	return nil
 }
 
-func (s *steps) read(ctx context.Context, q op, dest []any, row func() bool) error {
+func (s *steppedSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	if err := s.step(); err != nil {
 		return err
 	}
 	return s.conn.read(ctx, q, dest, row)
 }
 
-func (s *steps) write(ctx context.Context, ops ...op) error {
+func (s *steppedSession) write(ctx context.Context, ops ...op) error {
 	if err := s.step(); err != nil {
 		return err
 	}
 	return s.conn.write(ctx, ops...)
 }
 
-func (s *steps) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+func (s *steppedSession) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
 	if err := s.step(); err != nil {
 		return false, err
 	}
 	return s.conn.swap(ctx, q, have)
 }
 
-// walk starts call, which then waits before each statement. next runs up to n statements
-// of call. It reports whether call has more statements. die makes all further statements
-// of call fail.
-func (s *steps) walk(call func()) (next func(n int) (more bool), die func()) {
+// walk starts a call. The call then waits before each statement. The returned function next
+// runs up to n statements of the call, and reports whether the call has more statements.
+// The returned function die makes all further statements of the call fail.
+func (s *steppedSession) walk(call func()) (next func(n int) (more bool), die func()) {
 	s.mu.Lock()
 	s.walking = true
 	s.mu.Unlock()
@@ -135,7 +135,7 @@ func schedules(turns, n int) []schedule {
 // writers contains two stores, each of which simulates a process, and a third store that
 // checks the outcome.
 type writers struct {
-	conns  [2]*steps
+	conns  [2]*steppedSession
 	stores [2]*Store
 	third  *Store
 	board  *leaderboard.Board
@@ -188,7 +188,7 @@ func (w *writers) checkIndex(ctx context.Context) error {
 		}
 	}
 	if have.Key != "" && !ranked {
-		return fmt.Errorf("the stored entry %+v was not sent to the index", have)
+		return fmt.Errorf("the stored entry %+v was not sent to the index, want it sent", have)
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func (w *writers) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hidden := acc.on(s.Board).Hidden
+	hidden := acc.accountOn(s.Board).Hidden
 	want.Version, want.Hidden = have.Version, hidden && want.Key != ""
 	if d := cmp.Diff(want, have, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("the entry does not follow from the results (-want +got):\n%s", d)
@@ -312,7 +312,7 @@ func (w *writers) check(ctx context.Context) error {
 	return nil
 }
 
-// encounter is a test of two concurrent calls.
+// An encounter is a test of two concurrent calls.
 type encounter struct {
 	name   string
 	policy leaderboard.Policy
@@ -416,7 +416,7 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 }
 
 // meet runs the calls of an encounter in the turns of a schedule, and checks the outcome.
-// first is the index of the call that begins.
+// The argument first is the index of the call that begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.before(ctx, w); err != nil {
 		return fmt.Errorf("before: %w", err)
@@ -604,7 +604,7 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 	w := newWriters(t, connect, stepsBoard(policy), "u")
 	ctx := t.Context()
 	type process struct {
-		conn *steps
+		conn *steppedSession
 		todo []leaderboard.MatchResult
 		done int // results acknowledged
 		next func(int) bool
@@ -676,7 +676,7 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 		delete(want, r.Match)
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("these results were lost: %v", want)
+		return fmt.Errorf("the store does not have the results %v, want all of them", want)
 	}
 	return nil
 }
@@ -700,7 +700,7 @@ func TestModelOfAFloor(t *testing.T) {
 		o := report.Outcomes[0]
 		switch refused := o.Status == leaderboard.Rejected; {
 		case refused != (sum+points < floor):
-			t.Errorf("store %[3]d applied %[1]d points to the sum %[2]d: status %[4]v, reason %[5]q", points, sum, i%2, o.Status, o.Reason)
+			t.Errorf("store %[3]d applied %[1]d points to the sum %[2]d: status %[4]v, reason %[5]q; want it rejected only if the new sum is below 0", points, sum, i%2, o.Status, o.Reason)
 		case !refused:
 			sum += points
 		}

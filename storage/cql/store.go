@@ -127,9 +127,9 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 	}
 }
 
-// each calls f with every index from 0 to n-1. Up to s.parallel calls run concurrently.
-// After the first error, each starts no more calls, and returns this error.
-func (s *Store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+// forEach calls f with every index from 0 to n-1. Up to s.parallel calls run concurrently.
+// After the first error, forEach starts no more calls, and returns this error.
+func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
 	}

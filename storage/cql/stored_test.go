@@ -175,7 +175,7 @@ func loadStoredKeyspace(t *testing.T, o Options) {
 	changeSchema(t, o, o.Keyspace, tables...)
 	gs := connect(t, o, o.Keyspace)
 	defer gs.Close()
-	c := retrying{session{gs}}
+	c := retryingConn{session{gs}}
 	for batch := range slices.Chunk(rows, 20) {
 		if err := c.write(t.Context(), batch...); err != nil {
 			t.Fatal(err)
@@ -262,6 +262,6 @@ func TestStoredKeyspaceIsServedUnchanged(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	store.conn = retrying{store.conn}
+	store.conn = retryingConn{store.conn}
 	storagetest.CheckSample(t, store, sampleAnswers(t))
 }

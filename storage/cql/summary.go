@@ -42,13 +42,13 @@ import (
 //
 // Two stores may concurrently write claims with the same number. Then the claim of the
 // store with the greater name prevails. The other store writes another claim with a
-// greater number ([Store.resolved]).
+// greater number ([Store.readResolved]).
 //
 // So if a summary does not include an acknowledged result, another store has read that
-// result and writes the correct entry. A summary may also not include a result whose
-// writer died between steps 1 and 2. Such a result was not acknowledged, so the sender
-// sends it again. The store that receives it looks up the match in the summary's list of
-// matches ([matchSet]):
+// result and writes the correct entry. A summary possibly lacks a result whose writer
+// died between steps 1 and 2. Such a result was not acknowledged, so the sender sends it
+// again. The store that receives it looks up the match in the summary's list of matches
+// ([matchSet]):
 //
 //   - If the list contains the match with the same result, the store has nothing to do.
 //   - If the list contains the match with a different result, the store reads the whole
@@ -59,7 +59,7 @@ import (
 //     match, the new result counts until the sender sends the other one again. The
 //     outcome is the same as if the new result had arrived first.
 
-// summary is the cached state of a user whose claim the store holds.
+// A summary is the cached state of a user whose claim the store holds.
 type summary struct {
 	statics
 	size
@@ -68,13 +68,13 @@ type summary struct {
 	set   matchSet
 }
 
-// matchSet is the set of the matches in a user's state, sorted by the hashes of the match
+// A matchSet is the set of the matches in a user's state, sorted by the hashes of the match
 // ids. A nil set means that the matches are unknown. The hashes of two ids may be equal.
-// So about one of eight million lookups in a full set finds an element although the set does not contain
-// the match. The store then reads the match from the table.
+// So about one of eight million lookups in a full set finds the element of another match.
+// The store then reads the match from the table.
 type matchSet []matchElement
 
-// matchElement is the element of a matchSet for one match.
+// A matchElement is the element of a matchSet for one match.
 type matchElement struct {
 	id uint32 // a hash of the match id
 	// standing identifies the match and the revision and content of the result that
@@ -82,7 +82,7 @@ type matchElement struct {
 	standing standingID
 }
 
-// standingID is the first 16 bytes of a SHA-256. This is long enough to regard results
+// A standingID is the first 16 bytes of a SHA-256. This is long enough to regard results
 // with equal ids as the same result. With a shorter hash, two different results might
 // have equal ids. The store would then ignore a correction as a repeated result.
 type standingID [16]byte
@@ -94,8 +94,8 @@ const maxMatchSet = 512
 
 var matchSeed = maphash.MakeSeed()
 
-// elementOf returns the element of a match. standing is nil if the match has
-// refusals only.
+// elementOf returns the element of a match. The argument standing is the result that
+// stands, or nil if the match has refusals only.
 func elementOf(id leaderboard.MatchID, standing *leaderboard.MatchResult) matchElement {
 	e := matchElement{id: uint32(maphash.String(matchSeed, string(id)))}
 	if standing != nil {
@@ -121,12 +121,12 @@ func (st *state) matchSet() matchSet {
 	return set
 }
 
-// knows looks up the match of r. stands means that r is the result that stands. unseen
-// means that the set does not contain the match. If both are false, the caller must read
-// the table. For example, if the service chose the time of r (r.Assigned), stands is
-// always false, because the result with the earliest chosen time counts and the set does
-// not contain times.
-func (set matchSet) knows(r *leaderboard.MatchResult) (stands, unseen bool) {
+// lookUp looks up the match of r. It returns stands as true if r is the result that stands.
+// It returns unseen as true if the set does not contain the match. If both are false, the
+// caller must read the table. For example, if the service chose the time of r
+// (r.Assigned), lookUp never returns stands as true. In this case the result with the
+// earliest chosen time counts, but the set does not contain times.
+func (set matchSet) lookUp(r *leaderboard.MatchResult) (stands, unseen bool) {
 	if set == nil {
 		return false, false
 	}
@@ -143,9 +143,9 @@ func (set matchSet) knows(r *leaderboard.MatchResult) (stands, unseen bool) {
 	return false, false
 }
 
-// with returns the set plus the matches with the given ids. The set must not contain any
+// add returns the set plus the matches with the given ids. The set must not contain any
 // of them. The caller must not use the old set after the call.
-func (set matchSet) with(ids []leaderboard.MatchID, matches map[leaderboard.MatchID]*match) matchSet {
+func (set matchSet) add(ids []leaderboard.MatchID, matches map[leaderboard.MatchID]*match) matchSet {
 	if set == nil || len(set)+len(ids) > maxMatchSet {
 		return nil
 	}
@@ -157,21 +157,21 @@ func (set matchSet) with(ids []leaderboard.MatchID, matches map[leaderboard.Matc
 	return set
 }
 
-// claim names the store that may use its cached summary of a user. It consists of a
+// A claim names the store that may use its cached summary of a user. It consists of a
 // number, 8 bytes, and the store's name. The greatest claim prevails.
 type claim [16]byte
 
 func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
-// claim returns a statement that writes a claim of this store on the user. The new
+// newClaim returns a statement that writes a claim of this store on the user. The new
 // claim's number is the number of st.claim plus one. The method sets st.claim to the new
 // claim.
-func (s *Store) claim(key *userKey, st *statics) op {
+func (s *Store) newClaim(key *userKey, st *statics) op {
 	number := st.claim.number() + 1
 	binary.BigEndian.PutUint64(st.claim[:8], number)
 	copy(st.claim[8:], s.name[:])
 	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(number), s.dc, bytes.Clone(st.claim[:]))}
 }
 
-// mine reports whether c is a claim of this store.
-func (s *Store) mine(c claim) bool { return string(c[8:]) == string(s.name[:]) }
+// ownsClaim reports whether c is a claim of this store.
+func (s *Store) ownsClaim(c claim) bool { return string(c[8:]) == string(s.name[:]) }

@@ -15,7 +15,7 @@ import (
 )
 
 // tracer records a span of each attempt of the driver at a statement or batch, below the
-// span of the caller. A span has the statements, without their arguments.
+// span of the caller. A span contains the statements, but not their arguments.
 type tracer struct{}
 
 // ObserveQuery implements [gocql.QueryObserver].
@@ -46,7 +46,7 @@ func record(ctx context.Context, begun, ended time.Time, node *gocql.HostInfo, a
 	if attempt > 0 {
 		span.SetAttributes(attribute.Int("attempt", attempt))
 	}
-	if err != nil { // its text may have arguments
+	if err != nil { // the text of the error may contain arguments
 		span.SetStatus(codes.Error, fmt.Sprintf("%T", err))
 	}
 	span.End(trace.WithTimestamp(ended))

@@ -27,9 +27,9 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 }
 
 // changeAccount reads a user's account, applies the function change to it, and writes
-// the result. If change returns false, changeAccount writes nothing. If another process
-// changes the account between the read and the write, changeAccount repeats the steps
-// with the newer account.
+// the result. If the function returns false, changeAccount writes nothing. If another
+// process changes the account between the read and the write, changeAccount repeats the
+// steps with the newer account.
 func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, change func(context.Context, *userAccount) (bool, error)) (userAccount, error) {
 	for {
 		old, err := s.readAccount(ctx, user)
@@ -67,8 +67,8 @@ func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]use
 		return nil, err
 	}
 	open := make([]bool, len(keys))
-	err = s.each(ctx, len(keys), func(ctx context.Context, i int) error {
-		inc, err := s.incarnations.fresh(ctx, keys[i].SeasonKey)
+	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) error {
+		inc, err := s.incarnations.readAgain(ctx, keys[i].SeasonKey)
 		open[i] = inc.open && inc.number == keys[i].incarnation
 		return err
 	})
@@ -92,23 +92,23 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, err
 }
 
-// changed returns those of the changes that give the entry another version.
-func changed(changes []leaderboard.Change) []leaderboard.Change {
+// withNewVersion returns the changes that give the entry another version.
+func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// hide writes a copy of the changed account into a season, and updates the user's entry
-// in the season.
-func (s *Store) hide(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
-	s.drop(key)
+// updateSeason writes a copy of the changed account into a season, and updates the user's
+// entry in the season.
+func (s *Store) updateSeason(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
+	s.dropSummary(key)
 	b, inc, err := s.boardOf(ctx, key)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if !inc.of(&b) {
+	if !inc.openFor(&b) {
 		return leaderboard.Change{}, nil // the season or the board was deleted after userSeasons listed it
 	}
-	if err := s.conn.write(ctx, op{setAccount, key.args(acc.time(), acc.append(nil))}); err != nil {
+	if err := s.conn.write(ctx, op{setAccount, key.args(acc.writeTime(), acc.append(nil))}); err != nil {
 		return leaderboard.Change{}, err
 	}
 	_, change, live, err := s.derive(ctx, &b, key, inc, claim{})
@@ -118,7 +118,7 @@ func (s *Store) hide(ctx context.Context, key *userKey, acc *account) (leaderboa
 	return change, err
 }
 
-// boardOf returns the board of key, and the current incarnation of the season of key. If
+// boardOf returns the board and the current incarnation of the season that key names. If
 // the board was deleted, the returned board is zero.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	k, err := s.readBoard(ctx, key.Board)
@@ -128,7 +128,7 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 	if err != nil {
 		return leaderboard.Board{}, incarnation{}, err
 	}
-	inc, err := s.incarnations.fresh(ctx, key.SeasonKey)
+	inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
 	return k.board, inc, err
 }
 
@@ -152,7 +152,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	}
 	highest := uint64(0)
 	for i := range keys {
-		inc, err := s.incarnations.last(ctx, keys[i].SeasonKey)
+		inc, err := s.incarnations.cachedOrRead(ctx, keys[i].SeasonKey)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 		if at.After(a.ErasedAt) {
 			a.ErasedAt = at
 		}
-		if a.Base = erasedBase(max(a.highest(), highest)); a.Base > maxVersion || a.Epoch >= maxEpoch {
+		if a.Base = erasedBase(max(a.versionBound(), highest)); a.Base > maxVersion || a.Epoch >= maxEpoch {
 			return false, &leaderboard.FieldError{Field: "user_id", Problem: "was erased and banned too often; use another id"}
 		}
 		a.Epoch++
@@ -188,18 +188,18 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 		return nil, err
 	}
 	changes := make([]leaderboard.Change, len(keys))
-	err = s.each(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) (err error) {
 		changes[i], err = s.eraseIn(ctx, &keys[i], &acc.account)
 		return err
 	})
-	return changed(changes), err
+	return withNewVersion(changes), err
 }
 
 // eraseIn removes all data of a user in a season.
 func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
-	s.drop(key)
+	s.dropSummary(key)
 	b, inc, err := s.boardOf(ctx, key)
-	if err != nil || !inc.of(&b) {
+	if err != nil || !inc.openFor(&b) {
 		return leaderboard.Change{}, err // the season's deletion removes the data
 	}
 	st, have, rows, err := s.inspect(ctx, &b, key, inc, claim{})
@@ -216,12 +216,12 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	divisions := map[string][]op{"": nil}
 	for _, rk := range append(rowKeysOf(rows), rowKeys(&before)...) {
 		divisions[rk.division] = append(divisions[rk.division], op{deleteRow,
-			append(key.ladder(inc, rk.division, deleteTime(acc.Base)), []byte(rk.standing), string(key.user))})
+			append(key.ladderArgs(inc, rk.division, deleteTime(acc.Base)), []byte(rk.standing), string(key.user))})
 	}
 	divisions[""] = append(divisions[""], op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
 		bucketOf(key.user, inc.buckets), string(key.user)}})
 	names := slices.Sorted(maps.Keys(divisions))
-	if err := s.each(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
+	if err := s.forEach(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
 		return leaderboard.Change{}, err
 	}
 	if err := s.eraseFinal(ctx, key); err != nil {
