@@ -38,16 +38,16 @@ const (
 	spreadTime = time.Minute
 )
 
-// soon retries f for up to spreadTime.
-func soon[T any](ctx context.Context, f func() (T, error)) (T, error) {
+// retry calls f again after each error, for up to spreadTime.
+func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
 
-// spreads reports whether an error of a statement on the lock may come from a node that
-// does not yet know the lock's table. This node is the coordinator, or a replica that
+// fromLateNode reports whether an error of a statement on the lock may come from a node
+// that does not yet know the lock's table. This node is the coordinator, or a replica that
 // fails or times out. The statement may have taken effect. The caller can still retry it,
 // because the row of the lock names the owner.
-func spreads(err error) bool {
+func fromLateNode(err error) bool {
 	var refused gocql.RequestError
 	if !errors.As(err, &refused) {
 		return false
@@ -60,16 +60,16 @@ func spreads(err error) bool {
 	return false
 }
 
-// Apply creates a keyspace with the given number of replicas per data center, unless
-// the keyspace exists, and applies the migrations that it lacks. connect opens a
-// session in a keyspace, or in no keyspace if the name is empty. Apply calls
-// progress after each migration; progress may be nil.
+// Apply applies to a keyspace the migrations that the keyspace lacks. If the keyspace does
+// not exist, Apply first creates it with the given number of replicas per data center. The
+// function connect must open a session in a keyspace, or in no keyspace if the name is
+// empty. If progress is not nil, Apply calls it after each migration.
 //
-// Only one Apply runs at once in a keyspace. Others wait for it, at most until their
-// ctx is done. Each statement may be repeated, so an interrupted Apply can be run again.
+// Only one Apply runs at once in a keyspace. Other calls of Apply wait for it, at most
+// until their ctx is done. Each statement may be repeated, so an interrupted Apply can be run again.
 // Errors: [ErrNewer], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
-	all, err := embedded()
+	all, err := ownMigrations()
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 	if err := ddl(ctx, bare, stmt); err != nil {
 		return err
 	}
-	session, err := soon(ctx, func() (*gocql.Session, error) { return connect(keyspace) })
+	session, err := retry(ctx, func() (*gocql.Session, error) { return connect(keyspace) })
 	if err != nil {
 		return fmt.Errorf("schema: connect: %w", err)
 	}
@@ -185,8 +185,8 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	return nil
 }
 
-// A lease is the lock that an Apply holds. It ends when its holder frees it, or when the
-// holder has not renewed it for the duration in the field time.
+// A lease is the lock that an Apply holds. The lock ends when the holder frees it, or when
+// the holder has not renewed it for the duration in the field time.
 type lease struct {
 	session *gocql.Session
 	owner   string
@@ -217,7 +217,7 @@ var errLocked = errors.New("another process holds the lock")
 func (l *lease) wait(ctx context.Context) error {
 	var failed error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		taken, err := soon(ctx, func() (bool, error) { return l.try(ctx) })
+		taken, err := retry(ctx, func() (bool, error) { return l.tryTake(ctx) })
 		switch {
 		case err != nil:
 			failed = err
@@ -236,12 +236,12 @@ func (l *lease) wait(ctx context.Context) error {
 	return nil
 }
 
-// try takes the lock if no other process holds it. It reports whether l holds the lock
-// now. If [soon] must not retry, the error is a [backoff.PermanentError].
-func (l *lease) try(ctx context.Context) (bool, error) {
+// tryTake takes the lock if no other process holds it. It reports whether l holds the lock
+// now. If [retry] must not call it again, the error is a [backoff.PermanentError].
+func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	have := map[string]any{}
 	taken, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
-	if err != nil && !spreads(err) {
+	if err != nil && !fromLateNode(err) {
 		err = backoff.Permanent(err)
 	}
 	// An earlier attempt may have taken the lock, and its answer may have been lost.
@@ -279,7 +279,7 @@ func (l *lease) migrate(ctx context.Context, all []Migration, progress func(Migr
 	if err := ddl(ctx, l.session, createMigrations); err != nil {
 		return err
 	}
-	have, err := applied(ctx, l.session)
+	have, err := appliedMigrations(ctx, l.session)
 	if err != nil {
 		return err
 	}

@@ -117,10 +117,10 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 		t.Error(err)
 	}
 	if err := check(t.Context(), s, tables(2)); err != nil {
-		t.Errorf("check by older code: %v", err)
+		t.Errorf("check by older code: error %v, want none", err)
 	}
 	if err := CheckReplicas(t.Context(), s, ks, oneReplica); err != nil {
-		t.Errorf("CheckReplicas with the replicas as created: %v", err)
+		t.Errorf("CheckReplicas with the replicas as created: error %v, want none", err)
 	}
 	for _, other := range []map[string]int{{"dc1": 2}, {"dc1": 1, "dc2": 1}, {"dc2": 1}} {
 		err := CheckReplicas(t.Context(), s, ks, other)
@@ -168,8 +168,8 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 	}
 }
 
-// Another process has just created the keyspace or a table, and a node does not yet know
-// it. Apply retries.
+// If another process has just created the keyspace or a table, some nodes do not yet know
+// it. Apply retries until they do.
 func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
@@ -196,7 +196,7 @@ func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	go func() { taken <- l.wait(t.Context()) }()
 	select {
 	case err := <-taken:
-		t.Fatalf("wait returned without a table: %v", err)
+		t.Fatalf("wait returned the error %v before the table existed, want it to wait", err)
 	case <-time.After(3 * lockPoll):
 	}
 	if err := ddl(t.Context(), s, strings.Replace(createLock, "WITH id = %s", "", 1)); err != nil {
@@ -221,7 +221,7 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := apply(ctx, connect, ks, oneReplica, tables(2), nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("apply while another process holds the lock: error %v", err)
+		t.Errorf("apply while another process holds the lock: error %v, want %v", err, context.DeadlineExceeded)
 	}
 	// The lock of a process that died expires.
 	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
@@ -229,7 +229,7 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 	}
 	// A process that has lost the lock must stop.
 	if err := holder.renew(t.Context()); err == nil {
-		t.Error("renew of a lost lock returned no error")
+		t.Error("renew of a lost lock returned no error, want one")
 	}
 }
 
@@ -239,7 +239,7 @@ func TestApplyCompletesAnInterruptedApply(t *testing.T) {
 	broken := tables(2)
 	broken[1].statements = append(broken[1].statements, "ALTER TABLE nowhere ADD x int")
 	if err := apply(t.Context(), connect, ks, oneReplica, broken, nil); err == nil {
-		t.Fatal("apply of a failing statement returned no error")
+		t.Fatal("apply of a failing statement returned no error, want one")
 	}
 	s := session(t, connect, ks)
 	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) {
@@ -268,7 +268,7 @@ func TestSchema(t *testing.T) {
 	}
 	status, err := Status(t.Context(), in)
 	if err != nil || len(status) == 0 || !status[0].AppliedAt.IsZero() {
-		t.Errorf("Status of an empty keyspace: %+v, %v", status, err)
+		t.Errorf("Status of an empty keyspace returned %+v, error %v; want migrations that are not applied", status, err)
 	}
 	if err := Apply(t.Context(), connect, ks, oneReplica, nil); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestSchema(t *testing.T) {
 	}
 	status, err = Status(t.Context(), in)
 	if err != nil || status[len(status)-1].AppliedAt.IsZero() {
-		t.Errorf("Status: %+v, %v", status, err)
+		t.Errorf("Status returned %+v, error %v; want the last migration applied", status, err)
 	}
 	got := "-- The schema that the files in cql/ create. Written by: go test ./schema -run TestSchema -update\n"
 	iter := s.Query("DESCRIBE KEYSPACE " + ks).Iter()

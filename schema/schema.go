@@ -40,7 +40,7 @@ var files embed.FS
 // Migration is one numbered file. A released file must not change, not even in its
 // comments, because the checksum covers the whole file.
 type Migration struct {
-	Version   int // from 1
+	Version   int // the first is 1
 	Name      string
 	Checksum  string    // SHA-256 of the file, in hexadecimal
 	AppliedAt time.Time // zero if the migration is not applied
@@ -48,8 +48,8 @@ type Migration struct {
 	statements []string
 }
 
-// embedded returns the migrations of this program in order of the versions.
-func embedded() ([]Migration, error) { return parse(files) }
+// ownMigrations returns the migrations of this program in order of the versions.
+func ownMigrations() ([]Migration, error) { return parse(files) }
 
 func parse(files fs.FS) ([]Migration, error) {
 	names, err := fs.Glob(files, "cql/*.cql")
@@ -104,7 +104,7 @@ func split(text string) []string {
 // keyspace may also have newer migrations: a migration only adds to the schema, so older
 // versions of the program still work during an upgrade. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
-	want, err := embedded()
+	want, err := ownMigrations()
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func Check(ctx context.Context, session *gocql.Session) error {
 }
 
 func check(ctx context.Context, session *gocql.Session, want []Migration) error {
-	have, err := applied(ctx, session)
+	have, err := appliedMigrations(ctx, session)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,9 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 	return nil
 }
 
-// compare returns nil if have, the applied migrations, equals the beginning of want, the
-// migrations of this program. Otherwise it returns [ErrNewer] or [ErrChanged].
+// compare compares the applied migrations with the migrations of this program. It returns
+// nil if the applied ones are the first migrations of this program. Otherwise it returns
+// [ErrNewer] or [ErrChanged].
 func compare(want, have []Migration) error {
 	for i, h := range have {
 		switch {
@@ -144,11 +145,11 @@ func compare(want, have []Migration) error {
 // Status returns the migrations of this program, and then the migrations of the session's
 // keyspace that this program does not have.
 func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
-	all, err := embedded()
+	all, err := ownMigrations()
 	if err != nil {
 		return nil, err
 	}
-	have, err := applied(ctx, session)
+	have, err := appliedMigrations(ctx, session)
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +163,8 @@ func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	return all, nil
 }
 
-// applied returns the migrations that were applied, in order of the versions.
-func applied(ctx context.Context, session *gocql.Session) ([]Migration, error) {
+// appliedMigrations returns the migrations that were applied, in order of the versions.
+func appliedMigrations(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	var have []Migration
 	iter := session.Query(selectMigrations).WithContext(ctx).Consistency(gocql.Quorum).Iter()
 	for m := (Migration{}); iter.Scan(&m.Version, &m.Name, &m.Checksum, &m.AppliedAt); m = (Migration{}) {

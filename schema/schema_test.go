@@ -18,7 +18,7 @@ func TestReleasedMigrationsAreUnchanged(t *testing.T) {
 		"2e890540befa53763051cc68eb1f00c87f3b85165f7f696006dd9576388315ef",
 		"3015dc5d1eaac005196e7530756a74cee807bdefb227564700f620b1daffe09a",
 	}
-	all, err := embedded()
+	all, err := ownMigrations()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,12 +60,12 @@ func TestParseRefusesFilesOutOfOrder(t *testing.T) {
 				fsys["cql/"+name+".cql"] = file
 			}
 			if _, err := parse(fsys); (err == nil) != tt.ok {
-				t.Errorf("parse: %v", err)
+				t.Errorf("parse: error %v, want an error: %v", err, !tt.ok)
 			}
 		})
 	}
 	if _, err := parse(fstest.MapFS{"cql/0001_a.cql": {Data: []byte("-- nothing\n")}}); err == nil {
-		t.Error("parse accepted a file without statements")
+		t.Error("parse of a file without statements returned no error, want one")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestCreateKeyspace(t *testing.T) {
 	}
 	const want = "CREATE KEYSPACE IF NOT EXISTS lb WITH replication = {'class': 'NetworkTopologyStrategy', 'asia': 2, 'eu': 3}"
 	if stmt != want {
-		t.Errorf("statement %s", stmt)
+		t.Errorf("createKeyspace returned %s, want %s", stmt, want)
 	}
 	for _, tt := range []struct {
 		name     string
@@ -128,8 +128,8 @@ func (r refusal) Code() int       { return int(r) }
 func (r refusal) Message() string { return "refused" }
 func (r refusal) Error() string   { return fmt.Sprintf("refused with %#x", int(r)) }
 
-// spreads returns true for the errors that a node may return before it knows a table.
-func TestSpreads(t *testing.T) {
+// fromLateNode returns true for the errors that a node may return before it knows a table.
+func TestFromLateNode(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want bool
@@ -143,8 +143,8 @@ func TestSpreads(t *testing.T) {
 		{refusal(gocql.ErrCodeSyntax), false},
 		{gocql.ErrNoConnections, false},
 	} {
-		if got := spreads(tt.err); got != tt.want {
-			t.Errorf("spreads(%v) = %v, want %v", tt.err, got, !got)
+		if got := fromLateNode(tt.err); got != tt.want {
+			t.Errorf("fromLateNode(%v) = %v, want %v", tt.err, got, !got)
 		}
 	}
 }
