@@ -152,7 +152,7 @@ const (
 // cost is elapsed time, and processor time of the server, in seconds.
 type cost struct{ took, server float64 }
 
-// side runs an operation sideOps times in sideWorkers goroutines.
+// The function side runs an operation sideOps times in sideWorkers goroutines.
 func side(b *testing.B, c *goredis.Client, op func() error) cost {
 	b.Helper()
 	cpu, start := serverSeconds(b, c), time.Now()

@@ -15,9 +15,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkCosts measures the memory of a user, and the processor time of the server for
-// each operation in pipelines of a hundred, beside a plain sorted set of as many users on
-// the same server, in turns. LEADERBOARD_BENCH_USERS is the number of users.
+// BenchmarkCosts measures the memory that a user takes, and the processor time that the
+// server spends on each operation, in pipelines of a hundred calls. In turns with this,
+// it measures the same for a plain sorted set with as many users on the same server.
+// LEADERBOARD_BENCH_USERS is the number of users.
 func BenchmarkCosts(b *testing.B) {
 	n := benchUsers(b)
 	for _, tt := range []struct {
@@ -74,7 +75,8 @@ func BenchmarkCosts(b *testing.B) {
 	}
 }
 
-// operation is a call of a script, and the bare command beside it.
+// operation is a call of a script, and the commands on a plain sorted set to compare it
+// with.
 type operation struct {
 	name string
 	call func() *call

@@ -60,7 +60,8 @@ func (s *store) put(e leaderboard.Entry) {
 	s.entries[e.User] = e
 }
 
-// scan yields each entry as it is when its turn comes, not as of one moment.
+// scan yields each entry as it is when scan reaches it. So the entries are of different
+// moments.
 func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 	s.mu.Lock()
 	var users []leaderboard.UserID
@@ -94,7 +95,8 @@ func (s *store) update(t testing.TB, x *Index, e leaderboard.Entry) {
 	}
 }
 
-// unavailable checks that a question fails and that the season is not loaded.
+// The function unavailable checks that a question fails and that the season is not
+// loaded.
 func unavailable(t *testing.T, x *Index) {
 	t.Helper()
 	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
@@ -106,7 +108,8 @@ func unavailable(t *testing.T, x *Index) {
 	}
 }
 
-// bucketOf returns the number of a user's bucket among so many.
+// bucketOf returns the number of a user's bucket in a shard with the given number of
+// buckets.
 func bucketOf(user string, buckets int) string {
 	h, m := int(bucketHash(user)), 1
 	for m < buckets {
@@ -263,18 +266,18 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	eventually(t, "the promoted replica answers with old data", func(ctx context.Context) error {
 		record, err := promoted.HGet(ctx, control+":"+live+":u"+bucketOf(user, buckets), user).Result()
 		if err == nil && record[:2] != "\x01\x01" { // the version
-			t.Fatal("the replica was not behind, which this test needs")
+			t.Fatal("the replica has the newest version of the entry, want an older one, because the test needs a stale replica")
 		}
 		return err
 	})
 	eventually(t, "the index answers that the season is not loaded", func(ctx context.Context) error {
 		got, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: testSeason}, []leaderboard.UserID{user})
 		if err == nil {
-			t.Fatalf("answer from stale data: %+v", got)
+			t.Fatalf("the index answers from stale data: %+v, want an error", got)
 		}
 		loaded, err := x.Loaded(ctx, testSeason)
 		if loaded {
-			t.Fatal("the season is loaded from stale data")
+			t.Fatal("Loaded = true on a stale replica, want false")
 		}
 		return err
 	})
@@ -359,7 +362,7 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 				select {
 				case <-done:
 					if reads == 0 {
-						t.Error("a reader read no page")
+						t.Error("a reader read no page, want at least one")
 					}
 					return
 				default:
@@ -373,7 +376,7 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 					want := leaderboard.Standing{Key: got[i].Key}
 					want.RankAfter(&got[i-1])
 					if want.Ranks != got[i].Ranks || got[i-1].SortKey() >= got[i].SortKey() || got[i].Ranks.Ordinal > v.Size {
-						t.Errorf("standing %+v follows %+v in a ladder of %d, which is impossible", got[i], got[i-1], v.Size)
+						t.Errorf("standing %+v follows %+v in a ladder of %d, want ascending sort keys and the ranks that follow", got[i], got[i-1], v.Size)
 						return
 					}
 				}
@@ -686,7 +689,7 @@ func TestSynced(t *testing.T) {
 	}
 	must(t, update(2))
 	if !x.Synced() {
-		t.Error("not synced after an update that succeeded")
+		t.Error("Synced = false after an update that succeeded, want true")
 	}
 	must(t, c.Servers[0].Pause())
 	for version := uint64(3); version < 6; version++ {
@@ -695,7 +698,7 @@ func TestSynced(t *testing.T) {
 		}
 	}
 	if !y.Synced() {
-		t.Error("another process is not synced")
+		t.Error("Synced = false in another process, want true")
 	}
 	must(t, c.Servers[0].Resume())
 	eventually(t, "the index is synced", func(context.Context) error {
@@ -734,7 +737,7 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 		must(t, err)
 		c := newCall(deliverScript, control, shard, live, from, received, 1, "-\x00"+keys[0])
 		if err := x.run(t.Context(), []*call{c}); err == nil {
-			t.Errorf("shard %d took a delivery without memory: status %d", shard, c.status)
+			t.Errorf("shard %d took a delivery without memory: status %d, want an error", shard, c.status)
 		}
 	}
 	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // until the scripts check the server again
@@ -820,7 +823,7 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	live, err := x.client.HGet(t.Context(), (*x.season(testSeason).control.Load())[0], "live").Result()
 	must(t, err)
 	if i := slices.IndexFunc(left, func(k string) bool { return strings.Contains(k, "}:") && !strings.Contains(k, live) }); i >= 0 {
-		t.Errorf("key %q is not of generation %s", left[i], live)
+		t.Errorf("key %q remains, want only keys of generation %s", left[i], live)
 	}
 }
 

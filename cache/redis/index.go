@@ -55,10 +55,11 @@ type Options struct {
 	// Registerer receives the metrics of the servers and the connections. If it is nil,
 	// there are none.
 	Registerer prometheus.Registerer
-	// Log receives a warning if Redis is set so that the index takes more memory. Default: none.
+	// Log receives a warning if the settings of Redis make the index take more memory. If
+	// it is nil, there is no warning.
 	Log *slog.Logger
-	// Traces makes the index record a span of each command, below the span of the caller,
-	// if that one is sampled.
+	// Traces makes the index record a span of each command, below the caller's span, if
+	// the caller's span is sampled.
 	Traces bool
 }
 
@@ -339,7 +340,7 @@ func (x *Index) setShards(season *seasonIndex, n int) {
 
 func (x *Index) leaseKey(season *seasonIndex) string { return (*season.control.Load())[0] + ":lease" }
 
-// each returns one call of a script per shard.
+// The function each returns one call of a script for each shard.
 func each(s *script, control []string, args ...any) []*call {
 	calls := make([]*call, len(control))
 	for i := range control {

@@ -62,8 +62,8 @@ func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d le
 	return out
 }
 
-// agrees checks that every ladder of the index equals the ladder that follows from
-// entries.
+// The function agrees checks that every ladder of the index equals the ladder that
+// follows from entries.
 func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
 	t.Helper()
 	divisions := map[leaderboard.Division]bool{{}: true}

@@ -49,7 +49,7 @@ func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	must(t, err)
 	for _, name := range left {
 		if strings.HasPrefix(name, old) {
-			t.Errorf("the key %q of the older layout remains", name)
+			t.Errorf("the key %q of the older layout remains, want it freed", name)
 		}
 	}
 }
@@ -100,8 +100,9 @@ func TestASkippedBatchIsDetected(t *testing.T) {
 	agrees(t, x, s.entries)
 }
 
-// On a server that packs less, the index is correct, and Open says so. It also is with
-// ids and rank keys that are too long to be packed.
+// On a server that packs fewer members than by default, Open logs a warning, and the
+// index is correct. The index is also correct with ids and rank keys that are too long to
+// be packed.
 func TestServersThatPackLess(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(c.Addrs(), 1)
@@ -109,7 +110,7 @@ func TestServersThatPackLess(t *testing.T) {
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	x, s := opened(t, o), newStore(300)
 	if log.Len() > 0 {
-		t.Errorf("Open on a server with default settings logged %s", &log)
+		t.Errorf("Open on a server with default settings logged %s, want nothing", &log)
 	}
 	for i := range 300 {
 		s.put(entry(fmt.Sprint("a user with a long id ", strings.Repeat("x", 90), i), 1, int64(i/2), "F"))
@@ -121,7 +122,7 @@ func TestServersThatPackLess(t *testing.T) {
 		log.Reset()
 		y := opened(t, o)
 		if !strings.Contains(log.String(), setting) {
-			t.Errorf("Open on a server with %s 10 logged %q", setting, &log)
+			t.Errorf("Open on a server with %s 10 logged %q, want a warning that names the setting", setting, &log)
 		}
 		s.rebuild(t, y)
 		agrees(t, y, s.entries)

@@ -110,7 +110,7 @@ func (x *Index) readServers() serverState {
 		}
 	}
 	if c, ok := x.client.(*goredis.ClusterClient); ok {
-		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // masters that answered count
+		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // the sum includes the masters that answered
 			add(ctx, m)
 			return nil
 		})

@@ -180,8 +180,8 @@ func fault(calls []*call) error {
 	return nil
 }
 
-// before counts what precedes a sort key: standings, standings with a smaller rank
-// key, and different smaller rank keys.
+// The struct before has three counts for a sort key: of the standings before it, of those
+// with a smaller rank key, and of the different smaller rank keys.
 type before struct{ standings, better, distinct int64 }
 
 func (b *before) add(c *call) {
@@ -279,7 +279,8 @@ func reconcile(counted map[string]*before) {
 	}
 }
 
-// within returns distinct, limited to what is possible for so many standings.
+// within returns the count distinct, limited to what is possible with this number of
+// standings.
 func within(distinct, standings int64) int64 { return max(min(distinct, standings), min(standings, 1)) }
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }

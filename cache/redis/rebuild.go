@@ -20,15 +20,17 @@ var errOvertaken = fmt.Errorf("overtaken by a drop, a newer rebuild or a loss of
 // leasePoll is the interval at which a Rebuild checks another process's lease.
 const leasePoll = 50 * time.Millisecond
 
-// Rebuild implements [leaderboard.Index]. Processes that share a Redis take turns
-// by a lease. If a process dies, another takes over after [Options.LeaseTTL].
+// Rebuild implements [leaderboard.Index]. Processes that share a Redis take turns: only
+// the process with the lease rebuilds. If that process dies, another takes over after
+// [Options.LeaseTTL].
 //
 // All processes read one store. If another process began a Rebuild after this one
 // was called, and finished it while this one waited for the lease, this Rebuild
 // succeeds without reading entries.
 //
-// Errors: [leaderboard.ErrRankUnavailable] if a Drop, a loss of data, or a newer
-// Rebuild after the lease ran out overtakes this one, which then changes nothing.
+// Errors: [leaderboard.ErrRankUnavailable] if a Drop, a loss of data or a newer Rebuild
+// overtakes this Rebuild. A newer Rebuild can do so once the lease has expired. An
+// overtaken Rebuild changes nothing.
 func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
 	season := x.season(s)
 	select {
@@ -216,9 +218,9 @@ func (g *generation) send(ctx context.Context) error {
 	var calls []*call
 	bySortKey := func(a, b pendingEntry) int { return strings.Compare(a.sortKey, b.sortKey) }
 	for shard, entries := range g.pending {
-		budget, division := batchMoves, 1 // division is what a standing in a division takes, if an overall one takes 1
+		budget, division := batchMoves, 1 // division is the cost of a standing in a division; an overall standing costs 1
 		if len(g.control) == 1 && slices.IsSortedFunc(entries, bySortKey) {
-			// Many overall standings go to one leaf, together.
+			// The script adds many overall standings to one leaf together.
 			budget, division = batchSorted, batchSorted/batchMoves
 		}
 		slices.SortFunc(entries, bySortKey)
@@ -258,7 +260,7 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 		for _, c := range calls {
 			switch c.status {
 			case statusOK:
-			case statusGap: // a call before it failed
+			case statusGap: // an earlier call failed
 				return fmt.Errorf("shard %d lacks a batch: %w", c.shard, leaderboard.ErrRankUnavailable)
 			default:
 				return errOvertaken

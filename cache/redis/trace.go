@@ -17,7 +17,8 @@ import (
 // A span has the names of the commands, without their arguments.
 //
 // The hook of go-redis itself, redisotel, does not fit: it begins traces for work that no
-// request caused, and formats all arguments of a pipeline, also of those not sampled.
+// request caused, and formats all arguments of a pipeline, even if the pipeline is not
+// sampled.
 type tracer struct{}
 
 var _ goredis.Hook = tracer{}

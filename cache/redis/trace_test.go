@@ -37,7 +37,7 @@ func TestCommandsAreTraced(t *testing.T) {
 	for _, s := range spans.GetSpans() {
 		for _, a := range s.Attributes {
 			if strings.Contains(a.Value.String(), "mallory") {
-				t.Errorf("%s has an argument: %v", s.Name, a)
+				t.Errorf("%s has an attribute with an argument: %v, want none", s.Name, a)
 			}
 		}
 		if s.Status.Code == codes.Error {

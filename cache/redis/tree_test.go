@@ -96,19 +96,19 @@ func (r raw) intact(tree string, follow bool) {
 	for i, g := range groups {
 		names := leaves[g]
 		if names[0] != g || len(groups) > 1 && len(names) < 2 || len(names) > perGroup+1 {
-			r.t.Fatalf("group %d, %q, has %d leaves and begins with %q", i, g, len(names), names[0])
+			r.t.Fatalf("group %d, %q, has %d leaves and begins with %q, want at most %d leaves, at least 2 if there are several groups, and the group's name first", i, g, len(names), names[0], perGroup+1)
 		}
 		n, f := 0, 0
 		var strings, counts []int
 		for j, name := range names {
 			in := r.zset(tree + "l" + name)
 			if len(in) == 0 && !single || len(in) >= perLeaf {
-				r.t.Fatalf("leaf %q of %d has %d strings", name, len(names), len(in))
+				r.t.Fatalf("leaf %q of %d has %d strings, want 1 to %d, or 0 in an empty tree", name, len(names), len(in), perLeaf-1)
 			}
 			followersHere := 0
 			for _, k := range in {
 				if len(all) > 0 && (all[len(all)-1] >= k || k < name) {
-					r.t.Fatalf("leaf %d, %q: %q follows %q", j, name, k, all[len(all)-1])
+					r.t.Fatalf("leaf %d, %q: %q follows %q, want ascending strings, none less than the name", j, name, k, all[len(all)-1])
 				}
 				if len(all) > 0 && rankKey(all[len(all)-1], keyBytes) == rankKey(k, keyBytes) {
 					followersHere++
@@ -139,7 +139,7 @@ func (r raw) intactSums(tree string, groups map[string][]int, follow bool) {
 	must(r.t, err)
 	if len(groups[""]) == 1 {
 		if len(sums) > 0 {
-			r.t.Fatalf("a tree of one group has the sums %v", sums)
+			r.t.Fatalf("a tree of one group has the sums %v, want none", sums)
 		}
 		return
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	batchMoves   = 16   // most moves in ladders of one script call, which blocks the server, unless one entry has more
-	batchSorted  = 64   // most entries of one script call of a Rebuild in standing order
-	maxItems     = 1000 // most items of one outbox in a script's answer; equal to ITEMS in update.lua
+	batchMoves   = 16   // maximum moves in ladders of one call, because a call blocks the server; an entry with more has a call of its own
+	batchSorted  = 64   // maximum entries of one call of a Rebuild, if the entries are in standing order
+	maxItems     = 1000 // maximum items of one outbox in an answer; equal to ITEMS in update.lua
 	flushDelay   = 20 * time.Millisecond
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
@@ -257,7 +257,7 @@ func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string
 }
 
 // acknowledge records how many items of a channel were received. The next update
-// of the sending shard, or a flush soon after, reports it there.
+// of the sending shard, or a flush soon after, reports the number to that shard.
 func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
 	if received < 0 {
 		return

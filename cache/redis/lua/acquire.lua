@@ -1,5 +1,5 @@
--- Takes the lease of a season and begins a generation in shard 0. The control
--- hash of shard 0 is authoritative: the generation live there is the season's.
+-- Takes the lease of a season and begins a generation in shard 0. Shard 0 decides
+-- for the season: the generation that is live in shard 0 is the season's live one.
 -- KEYS[2] is the lease. From ARGV[3] on, the arguments are:
 --   token of the lease
 --   lifetime of the lease in ms
@@ -10,8 +10,8 @@
 --   a fence above which a live generation is recent enough for the caller
 -- Returns one of:
 --   OK, the generation, its fence, the number of shards, the live generation;
---   OK, '', 0, the number of shards, the live generation: that one is recent
---   enough, and the script began none;
+--   OK, '', 0, the number of shards, the live generation: the live generation is
+--   recent enough, so the script began none;
 --   FENCED and the newest fence: another process holds the lease.
 local token, ttl, nonce, kb, at, above = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local c = control()

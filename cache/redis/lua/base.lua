@@ -1,5 +1,6 @@
 -- Every script begins with this file. scripts.go lists the files that follow.
--- A file comes as late as it can, because each function costs time where the script defines it.
+-- Each run of a script defines the functions of its files, which takes time. A script may
+-- end before its last file, so each file comes as late as possible.
 --
 -- KEYS[1] is the control hash of one shard of a season. The shard's other keys
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
@@ -14,9 +15,9 @@
 --   next      the generation that is being built
 --   id        LAYOUT and the server that the shard was written on: see identity.
 --   seen      when a script last found the shard on that server
---   busy      0; 1 while a script changes the shard. If a script finds 1, an earlier
---             one failed half-way, and the shard is lost. Without this field the shard
---             is empty, and live and next await free.lua
+--   busy      1 while a script changes the shard, otherwise 0. If a script finds 1, an
+--             earlier script failed half-way, and the shard is lost. Without this
+--             field, the shard counts as empty, and free.lua will free live and next
 --   dead      generations for free.lua: names and numbers of buckets, each followed by a space
 --   kb, asof, buckets     of live: length of rank keys, time of the last change,
 --             number of buckets
@@ -28,7 +29,8 @@
 --   :n        hash, number -> ladder, if S > 1
 --   :0… :1…   the tree of a ladder's sort keys: see tree.lua
 --   :0k… :1k… the tree of a ladder's rank keys whose home is this shard, if S > 1
---   :0m :1m   hash, such a rank key -> number of shards that hold it, less one; absent if 0
+--   :0m :1m   hash, rank key of that tree -> number of shards that hold the rank key,
+--             minus one; the field is absent if this is 0
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
 --   :w        hash, counters. users, standings; keys, the number of rank keys in the
 --             trees of this shard; batch, the last one of a Rebuild; iN: items received from shard N; oN: items that
@@ -51,9 +53,9 @@ local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor = redis.call, string.sub, string.byte, math.floor
 
--- bucket returns the number of the bucket, of so many, that holds a user with the hash
--- h. The number of buckets grows by one at a time, and each new bucket takes users of
--- one other bucket only.
+-- bucket returns the number of the bucket that holds a user with the hash h, in a
+-- generation with the given number of buckets. This number grows by one at a time, and
+-- each new bucket takes users of only one other bucket.
 local function bucket(h, buckets)
   local m = 1
   while m < buckets do m = m + m end

@@ -5,7 +5,7 @@ local g, fence, kb, at, live = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARG
 local c = control()
 if c.next == g then return {OK} end -- a repeated call whose first answer was lost
 if c.fence >= fence then return {FENCED, c.fence} end
--- A rebuild made c.next live in shard 0, which decides, and then died.
+-- A rebuild made c.next live in shard 0 and then died. Shard 0 decides for all shards.
 if c.next and c.next == live then flip(c) end
 begin(c, g, fence, kb, at)
 return {OK}

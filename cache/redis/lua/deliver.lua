@@ -1,7 +1,7 @@
 -- Delivers items from the outboxes of other shards to this shard, which is the
--- home of their rank keys. An item is '+' if the sender now holds a rank key, '-'
--- if it no longer does; then a byte with the ladder's length, the ladder and the
--- rank key.
+-- home of their rank keys. An item begins with '+' if the sender now holds a
+-- rank key, or with '-' if the sender no longer holds it. Then come a byte with the
+-- length of the ladder's name, that name, and the rank key.
 -- After ARGV[2] come deliveries: generation, sender, the number of items that
 -- precede these in the sender's outbox, the number of items, the items. The shard
 -- applies each sender's items in order and once.

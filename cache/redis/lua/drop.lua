@@ -1,10 +1,11 @@
--- Makes a shard forget what it holds, by ARGV[3]:
---   'lose'  everything, but not the number of shards and the fence. Returns OK and
---           the number of shards, 0 if unknown;
---   'all'   the same, the number of shards and the fence too, if free.lua has freed
---           everything. KEYS may go on with the lease, which ends;
---   'abort' the generation ARGV[4] if it is being built; returns OK and 1 if it
---           is live, else 0.
+-- Makes a shard forget data. ARGV[3] states which:
+--   'lose'  everything except the number of shards and the fence. Returns OK and the
+--           number of shards, or 0 if that number is unknown;
+--   'all'   the same. If free.lua has freed everything, the shard also forgets the
+--           number of shards and the fence. If KEYS[2] is given, it is the lease, which
+--           the script removes. Returns the same as 'lose';
+--   'abort' the generation ARGV[4], if it is being built. Returns OK, and 1 if that
+--           generation is live, otherwise 0.
 local c, how = control(), ARGV[3]
 if how == 'abort' then
   if c.next == ARGV[4] then

@@ -2,8 +2,8 @@
 --   at    the beginning of its keys' names
 --   kb    length of a rank key
 --   follow  whether followers are counted
---   due   changes of the hash at .. 's' that flush has to write, by field
--- A place p in a tree is what seek returns: g, gi, s, si.
+--   due   changes that flush has to write to the tree's hash s, by field
+-- A place p in a tree has the results of seek as fields: g, gi, s, si.
 local GROUP = 256       -- most leaves of a group
 local UNPACKED = string.rep('x', 65) -- a member longer than zset-max-listpack-value
 
@@ -47,8 +47,10 @@ end
 
 local function add_due(t, field, d) t.due[field] = (t.due[field] or 0) + d end
 
--- resum replaces the sums of some groups by those in values, from the group with
--- the given index, from 1. There are n groups before that. kind is '' or 'f'.
+-- resum removes the sums of some groups and inserts the sums in values in their place.
+-- The first removed group has the number from, counted from 1, and removed is how many
+-- are removed. Before this, the tree has sums of n groups. The kind of the sums is '' for
+-- strings or 'f' for followers.
 local function resum(t, kind, n, from, removed, values)
   local sums = {}
   for i = 1, n, 1000 do
@@ -66,7 +68,7 @@ local function resum(t, kind, n, from, removed, values)
     local j = i + low(i)
     if j <= #sums then sums[j] = sums[j] + sums[i] end
   end
-  local args = {} -- sums before from are as they were
+  local args = {} -- the sums before the number from have not changed
   for i = from, #sums do
     args[#args + 1], args[#args + 2] = kind .. i, sums[i]
     if #args >= 2000 or i == #sums then
@@ -77,7 +79,7 @@ local function resum(t, kind, n, from, removed, values)
   for i = #sums + 1, n do call('HDEL', t.at .. 's', kind .. i) end
 end
 
--- ones returns the bits of a leaf that has n.
+-- ones returns the bits of a leaf that counts n strings or followers.
 local function ones(n)
   local full = floor(n / 8)
   local bits = string.rep('\255', full)
@@ -85,7 +87,9 @@ local function ones(n)
   return bits .. string.rep('\0', BLOCK - #bits)
 end
 
--- splice replaces some leaves of a group's bits by those in blocks, from the leaf at si.
+-- splice changes the bits of a group, which are the value of the key name. It replaces the
+-- bits of some leaves by blocks. The first of these leaves is at the position si, and
+-- removed is their number.
 local function splice(name, si, removed, blocks)
   local bits = call('GET', name) or ''
   local from, to = si * BLOCK, (si + removed) * BLOCK
@@ -104,7 +108,8 @@ local function insert(leaf, strings, from, to)
   if #args > 0 then call('ZADD', leaf, unpack(args)) end
 end
 
--- separator returns the shortest name that a leaf beginning with b can have behind a.
+-- separator returns the shortest possible name of a leaf whose first string is b, if the
+-- leaf before it ends with the string a.
 local function separator(a, b)
   for i = 1, #b do
     if byte(a, i) ~= byte(b, i) then return sub(b, 1, i) end
@@ -179,7 +184,7 @@ local function join_group(t, g, gi, leaves)
   if t.follow then resum(t, 'f', n, a + 1, 2, sums.f) end
 end
 
--- next_name returns the name of the leaf behind p, or nil.
+-- next_name returns the name of the leaf that follows the leaf at p, or nil.
 local function next_name(t, p)
   if not p.si then return nil end
   local name = call('ZRANGE', t.at .. 'd' .. p.g, p.si + 1, p.si + 1)[1]
@@ -191,12 +196,13 @@ end
 local function split(t, p)
   local at, kb = t.at, t.kb
   local all = call('ZRANGE', p.leaf, 0, -1)
-  -- A Rebuild adds behind the last leaf, and does not return to the leaves before it.
+  -- A Rebuild adds strings at the end, and does not return to earlier leaves. So the last
+  -- leaf keeps three quarters of its strings.
   local half = floor(#all * (next_name(t, p) and 1 / 2 or 3 / 4))
   local new = separator(all[half], all[half + 1])
   insert(at .. 'l' .. new, all, half + 1, #all)
   call('ZREMRANGEBYRANK', p.leaf, half, -1)
-  local f, following, last = 0, 0, false -- pairs with the same rank key in the first half, and in or into the second
+  local f, following, last = 0, 0, false -- numbers of followers in the first and in the second half
   if t.follow then
     for i, x in ipairs(all) do
       local k = sub(x, 1, kb)
@@ -246,8 +252,9 @@ local function join(t, p, n, most)
   if p.gi and leaves < math.max(GROUP / 8, 2) then join_group(t, p.g, p.gi, leaves) end
 end
 
--- twin returns whether another string of the tree has the same rank key as x, which
--- is at place p. It also returns the place that counts the follower of the two: x, or the next string.
+-- twin returns whether another string of the tree has the same rank key as x, which is at
+-- place p. If so, it also returns the place of the leaf that counts one follower more with
+-- x than without x.
 local function twin(t, p, x)
   local kb = t.kb
   local k, i = sub(x, 1, kb), call('ZRANK', p.leaf, x)
@@ -293,9 +300,9 @@ local function follow(t, p, d)
   end
 end
 
--- add adds a string, and remove removes one, without splitting or joining leaves.
--- Each returns its place and the number of strings of the leaf, or nil if the tree was so
--- already. alone is true if no other string has its rank key.
+-- put adds the string x to a tree, and take removes it. Each splits or joins leaves if
+-- necessary. Each returns nil if it changes nothing. Otherwise, unless the tree counts
+-- followers, it returns whether no other string has the rank key of x.
 local function put(t, x)
   local p = place(t, x)
   if call('ZADD', p.leaf, '0', x) == 0 then return nil end

@@ -1,7 +1,7 @@
--- The most frequent update, one user's move in the overall ladder of a shard that
--- stands alone, in as few commands as possible. It changes nothing before it knows that no leaf
--- splits or joins, and that the neighbors that matter are in the user's leaves. Otherwise update.lua
--- makes the update.
+-- This file makes the most frequent update in as few commands as possible: one user's move
+-- in the overall ladder of a season with one shard. It makes the update only if no leaf must
+-- split or join, and if the neighbors that it must read are in the user's old and new
+-- leaves. Otherwise it changes nothing, and update.lua makes the update.
 local function fast()
   local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead')
@@ -33,7 +33,8 @@ local function fast()
   local to, from = z .. 'l' .. s, z .. 'l' .. t
   local arrived, left = call('ZCARD', to) + 1, call('ZCARD', from) - 1
   if arrived >= most(x) or left < floor(most(y) / 4) then return end
-  -- These are the first strings with the rank keys, or behind where they would be.
+  -- Read the first string of the leaf with the new rank key k or a greater one. Below, read
+  -- the first two strings with the old rank key l or a greater one.
   local near = call('ZRANGEBYLEX', to, '[' .. k, '+', 'LIMIT', '0', '1')[1]
   if not near then return end
   local twin = sub(near, 1, kb) == k

@@ -1,8 +1,8 @@
 -- The dense rank counts different rank keys. Each rank key has a home among the
 -- shards. The home is notified when a shard gets its first standing with the rank
--- key or loses its last. hold and release run at the home, and return the change
--- of its number of rank keys. t is the tree of the ladder's rank keys, and m the hash
--- of those that several shards hold.
+-- key or loses its last. The functions hold and release run at the home. Each
+-- returns the change of the home's number of rank keys. Their parameter t is the tree of
+-- the ladder's rank keys, and m is the hash of the rank keys that several shards hold.
 local function hold(t, m, k)
   if put(t, k) == nil then
     call('HINCRBY', m, k, 1)
@@ -32,8 +32,10 @@ local function ladder_number(g, name)
   return tonumber(number)
 end
 
--- trees returns functions that return the trees of a generation's ladders, by number:
--- of sort keys, and of rank keys with the name of the hash of those that several shards hold.
+-- The function trees returns three functions for a generation. The function standings
+-- returns the tree of sort keys of the ladder with a number. The function keys returns the
+-- ladder's tree of rank keys, and the hash of rank keys that several shards hold. The
+-- function flush flushes all these trees.
 local function trees(g, kb)
   local all = {}
   local function get(name)

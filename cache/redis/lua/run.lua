@@ -10,7 +10,8 @@ local function less(a, b)
   return #a < #b
 end
 
--- twins returns the number of strings of a leaf that have the rank key of the string before.
+-- The function twins returns how many of the strings have the same rank key as the string
+-- before them.
 local function twins(strings, kb)
   local n, last = 0, false
   for _, x in ipairs(strings) do
@@ -21,9 +22,10 @@ local function twins(strings, kb)
   return n
 end
 
--- put_run adds strings from the i-th, all different from those of the tree and in order, to one
--- leaf, as far as they belong there and it has room. It returns how many it has added. It adds
--- none if they are few, or if they change which strings of other leaves are followers.
+-- put_run adds some of the strings in all, beginning with the i-th, to one leaf. It adds as
+-- many as belong to this leaf and fit into it, and returns their number. It adds none if
+-- they are few, or if this would change which strings of other leaves are followers. The
+-- strings must be in order, and the tree must contain none of them.
 local function put_run(t, all, i)
   local p, kb = place(t, all[i]), t.kb
   local next, n = next_name(t, p), call('ZCARD', p.leaf)

@@ -1,5 +1,5 @@
--- A tree keeps different strings in order and counts them. Its keys begin with a
--- name, called at here, and go on with:
+-- A tree keeps different strings in order and counts them. The names of its keys begin
+-- with the same text, which the scripts call at. After this text, they have:
 --   l LEAF    sorted set, all scores 0: the strings of a leaf, few enough for the
 --             packed encoding (listpack)
 --   d GROUP   sorted set, all scores 0: the leaves of a group
@@ -14,8 +14,9 @@
 -- leaf. A tree of one group has no r and s; a tree of one leaf has only that leaf.
 --
 -- In a tree of sort keys, a follower is a sort key that follows one with the same rank
--- key. Strings before a position, less the followers among them, are the different
--- rank keys before it. Only shards that stand alone (S = 1) count followers.
+-- key. The number of strings before a position, minus the number of followers among
+-- them, is the number of different rank keys before it. Only seasons with one shard
+-- (S = 1) count followers.
 local BITS = 96
 local BLOCK = BITS / 8
 local LEAF_BYTES = 6144 -- about the most bytes of a leaf

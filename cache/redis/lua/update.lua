@@ -8,7 +8,8 @@
 -- its hash, version, prefix or '', divisions. A byte with its length precedes each division.
 -- Entries of a generation being built must come in the order of their sort keys.
 -- Returns OK, the generation that is being built or '', 1 if free.lua has work or
--- else 0, and the outboxes: generation, shard, the number of items that precede these, items.
+-- else 0, and the outboxes: generation, shard, the number of earlier items that the shard
+-- has acknowledged, items.
 -- If an entry's prefix has a wrong length, the script writes no entry and returns
 -- FORMAT and the length of the board's rank keys.
 local ITEMS = 1000 -- most items of one outbox in an answer
@@ -80,8 +81,9 @@ end
 
 local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16) % tonumber(S)) end
 
--- change records at the home of a rank key that this shard now holds the rank key
--- ('+') or no longer does ('-'). If the home is another shard, it uses the outbox.
+-- change records at the home of a rank key that this shard now holds the rank key (sign
+-- '+'), or that it no longer holds the rank key (sign '-'). If the home is another shard,
+-- change adds an item to the outbox for that shard.
 local function change(t, sign, number, k)
   local j = home(k)
   if j == ME then
@@ -103,7 +105,8 @@ local function leave(t, number, prefix, user)
   if take(t.trees.standings(number), prefix .. user) and S ~= '1' then change(t, '-', number, sub(prefix, 1, t.kb)) end
 end
 
--- numbers returns the numbers of a list of divisions, LADDER bytes each.
+-- The function numbers returns the ladder numbers of a list of divisions, LADDER bytes
+-- each.
 local function numbers(t, divisions)
   local list, i = {}, 1
   while i <= #divisions do
@@ -117,7 +120,8 @@ local function numbers(t, divisions)
   return table.concat(list)
 end
 
--- ladders returns the numbers of the ladders of a record's divisions.
+-- The function ladders returns the numbers of the ladders of a record: the overall ladder,
+-- and those of its divisions.
 local function ladders(prefix, divisions)
   if prefix == '' then return {} end
   local list = {0}

@@ -11,7 +11,8 @@ local function newer(a, b)
 end
 
 -- control returns the control hash. If the shard is empty, live and next are false.
--- dead has all that free.lua has to free, queued the part that the field dead has.
+-- The field dead of the result lists all generations that free.lua has to free. The field
+-- queued lists only those that the hash field dead lists.
 local function control()
   local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets')
   local c = {
