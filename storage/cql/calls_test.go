@@ -98,7 +98,7 @@ func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	s.now = func() time.Time { return stepsEpoch }
-	s.parallel = 1 // so that the order of statements is fixed
+	s.parallel = 1 // one statement at a time, so that the order of statements is fixed
 	s.name = [8]byte{'s', 't', 'o', 'r', 'e'}
 	w := &writers{user: "u", clock: stepsEpoch}
 	b := stepsBoard(leaderboard.Best)

@@ -89,13 +89,13 @@ var (
 type parsedStatement struct {
 	verb, table string
 	columns     []string // selected, inserted or set
-	values      []string // inserted or set: ? or a literal; for collections element=value
+	values      []string // inserted or set: ? or a literal; for a collection, element=value
 	where       [][2]string
-	after       bool // rows must be greater than a tuple
+	after       bool // the rows must come after a given row
 	distinct    bool
 	limit       string
 	timestamp   string
-	condition   [][2]string // column = value; exists: IF (NOT) EXISTS
+	condition   [][2]string // column and value; for IF EXISTS and IF NOT EXISTS, the column is "exists"
 }
 
 var (
@@ -300,7 +300,7 @@ func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)
 		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
 	}
 	values := map[string]any{}
-	elements := map[string]modelCell{} // of collections
+	elements := map[string]modelCell{} // the elements of collections
 	for i, column := range p.columns {
 		switch v := p.values[i]; v {
 		case "?=?":
@@ -401,7 +401,7 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 }
 
 // apply writes to two replicas immediately and to the third replica later. A statement
-// without a timestamp gets the timestamp now.
+// without a timestamp gets the given one.
 func (m *model) apply(ops []op, now int64) {
 	a, b, c := m.pickReplicas()
 	var first string

@@ -119,7 +119,7 @@ type tenant struct {
 	n int64
 
 	mu     sync.Mutex
-	hashes map[string][]byte // from the hashes in the tables to the hashes that the store uses
+	hashes map[string][]byte // maps the hashes in the tables to the hashes that the store uses
 }
 
 // tenantDays is more than twice the number of any day of the audit log. Days before 1970

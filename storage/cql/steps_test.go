@@ -199,7 +199,7 @@ func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user lea
 	for i := range w.stores {
 		w.conns[i] = newSteps(connect())
 		w.stores[i] = open(w.conns[i], Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-		w.stores[i].parallel = 1 // so that the order of its statements is fixed
+		w.stores[i].parallel = 1 // one statement at a time, so that the order of statements is fixed
 	}
 	w.third = open(connect(), Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	if err := w.third.CreateBoard(t.Context(), b); err != nil {

@@ -67,7 +67,7 @@ func (a *sampleArgument) decode() (any, error) {
 	case "[]int64":
 		return unmarshal[[]int64](a.Value)
 	}
-	return nil, fmt.Errorf("argument of type %s", a.Type)
+	return nil, fmt.Errorf("the sample has an argument of the unknown type %s", a.Type)
 }
 
 func unmarshal[T any](b []byte) (v T, err error) {

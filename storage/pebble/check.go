@@ -54,7 +54,7 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // the file was only read, so this loses no data
 	h := sha256.New()
 	_, err = io.Copy(h, f)
 	return h.Sum(nil), err

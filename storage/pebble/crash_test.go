@@ -132,7 +132,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
 		if err != nil || rec.Result == nil || rec.Result.Revision < revision {
-			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v", revision, key, rec.Result, err)
+			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want that revision or a later one", revision, key, rec.Result, err)
 		}
 	}
 	users := 0
@@ -492,7 +492,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
 		if err != nil || rec.Result.Revision != revision || !rec.Result.Equal(&l.sent[key][0]) {
-			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v", revision, key, rec, err)
+			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want the acknowledged result", revision, key, rec, err)
 		}
 	}
 	n := 0

@@ -105,7 +105,7 @@ func FuzzLadderRow(f *testing.F) {
 		slot, sortKey, ok = cutSlot(p.key[len(rowKey)+1:])
 		again, err := bd.decodeEntry("all", slot, sortKey, p.value)
 		if d := cmp.Diff(e, again); d != "" || err != nil || !ok {
-			t.Fatalf("an entry differs after it is encoded and decoded again, error %v (-first +again):\n%s", err, d)
+			t.Fatalf("an entry differs after it is encoded and decoded again, want equal entries; error %v (-first +again):\n%s", err, d)
 		}
 	})
 }

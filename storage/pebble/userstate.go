@@ -29,8 +29,8 @@ type userState struct {
 	changed map[leaderboard.MatchID]bool                // the records to write
 	put     bool                                        // a result is new or replaced, so the entry's version must grow
 
-	stored  []leaderboard.MatchResult // the stored results of the user, if a second recount needed them
-	recount int                       // the number of recounts so far
+	stored []leaderboard.MatchResult // the user's stored results; nil before the second call of count
+	counts int                       // the number of calls of count so far
 }
 
 func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (*userState, error) {
@@ -120,10 +120,10 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return d.Outcome(before, st.bd.RankKey(&st.row.tally)), nil
 }
 
-// count computes the tally from all results of the user. The second count of an
-// operation keeps the stored results in memory for the next ones.
+// count computes the tally from all results of the user. The second call in an operation
+// keeps the stored results in memory, so that later calls do not read them again.
 func (st *userState) count(ctx context.Context) (err error) {
-	if st.recount++; st.recount == 2 && st.exists {
+	if st.counts++; st.counts == 2 && st.exists {
 		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
 			if err != nil {
 				return err
