@@ -34,13 +34,13 @@ func TestEveryMethodHasAScope(t *testing.T) {
 			method := "/" + service + "/" + m.Name
 			served[method] = true
 			if _, ok := needs[method]; !ok {
-				t.Errorf("the served method %s has no scope in needs", method)
+				t.Errorf("the served method %s has no scope in the map needs", method)
 			}
 		}
 	}
 	for method := range needs {
 		if !served[method] {
-			t.Errorf("%s has a scope in needs, but is not served", method)
+			t.Errorf("%s has a scope in the map needs, but is not served", method)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func TestOpenServers(t *testing.T) {
 		t.Errorf("CreateBoard without a key on an insecure server, over REST: %d, want 200", got)
 	}
 	if _, err := h.client().CreateBoard(t.Context(), &pb.CreateBoardRequest{Board: &pb.Board{BoardId: "y"}}); err != nil {
-		t.Errorf("CreateBoard without a key on an insecure server, over gRPC: %v", err)
+		t.Errorf("CreateBoard without a key on an insecure server, over gRPC: %v, want nil", err)
 	}
 	h = newHarness(t, Options{PublicRead: true})
 	if got := h.do("", "GET", "/v1/scores", nil).status; got != http.StatusOK {

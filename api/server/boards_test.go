@@ -64,7 +64,7 @@ func TestEveryMethodHasAReach(t *testing.T) {
 		req, hasBoard := requestFor(t, md, "x")
 		r, ok := reaches[method]
 		if needs[method] <= auth.Read && (!ok || r == everyBoard) {
-			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in reaches", method)
+			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in the map reaches", method)
 		}
 		if named := r == oneBoard || r == givenBoard; named != hasBoard {
 			t.Errorf("%s has the reach %d; its request has the field board: %v; want oneBoard or givenBoard if it has the field, and another reach if not", method, r, hasBoard)
@@ -74,7 +74,7 @@ func TestEveryMethodHasAReach(t *testing.T) {
 	})
 	for method := range reaches {
 		if _, ok := needs[method]; !ok {
-			t.Errorf("%s is in reaches, but not in needs", method)
+			t.Errorf("%s is in the map reaches, but not in the map needs", method)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestBoundKeysOverREST(t *testing.T) {
 		}
 	}
 	if a := h.do("bound read", "GET", "/v1/boards/other/scores", nil); get(a.body, "message") != `the key or token is not for board "other"` {
-		t.Errorf("refusal of the board other: %s, want a message that names the board", a.raw)
+		t.Errorf("refusal of board \"other\": %s, want a message that names the board", a.raw)
 	}
 	if a := h.do("bound admin", "GET", "/v1/users/v/scores", nil); !strings.Contains(a.raw, `"cup"`) || strings.Contains(a.raw, `"other"`) {
 		t.Errorf("scores and bans of v for a bound key: %s, want the ban on cup and not the ban on other", a.raw)
@@ -350,10 +350,10 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	})
 	for _, path := range []string{"/v1/boards", "/v1/users/u/scores"} {
 		if a := h.do("", "GET", path, nil); a.status != http.StatusOK || strings.Contains(a.raw, "hidden") || !strings.Contains(a.raw, "public") {
-			t.Errorf("GET %s without a key: %d %s, want 200 with the board public only", path, a.status, a.raw)
+			t.Errorf("GET %s without a key: %d %s, want 200 with board \"public\" and not board \"hidden\"", path, a.status, a.raw)
 		}
 		if a := h.do("read", "GET", path, nil); a.status != http.StatusOK || !strings.Contains(a.raw, "hidden") {
-			t.Errorf("GET %s with a key: %d %s, want 200 with the board hidden", path, a.status, a.raw)
+			t.Errorf("GET %s with a key: %d %s, want 200 with board \"hidden\"", path, a.status, a.raw)
 		}
 	}
 	h.newKey("player", map[string]any{"scopes": []string{"read"}, "boards": []string{"hidden"}})
@@ -394,7 +394,7 @@ func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 		t.Cleanup(func() { res.Body.Close() })
 		r := bufio.NewReader(res.Body)
 		if _, err := r.ReadString('\n'); err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("watch: %d, %v", res.StatusCode, err)
+			t.Fatalf("watch: %d, %v; want 200", res.StatusCode, err)
 		}
 		return r
 	}

@@ -280,7 +280,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 
 	women := get(h.must("read", "GET", "/v1/boards/marathon/scores?division=gender:F&limit=1000&include_metadata=true&season=all", nil), "data")
 	if get(women, "count") != number(13) || get(women, "division") != "gender:F" || get(women, "season") != "all" {
-		t.Errorf("list of division gender:F: %v, want 13 entries of season all", women)
+		t.Errorf("list of division gender:F: %v, want 13 entries of season \"all\"", women)
 	}
 	entry := get(women, "leaderboard", 0)
 	if get(entry, "match_id") != "finish" || get(entry, "metadata", "club") != "Ärzte & Co <x>" || get(entry, "metadata", "bib") != number(0) {
@@ -323,7 +323,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 	}
 	seasons := get(h.must("read", "GET", "/v1/boards/marathon/seasons", nil), "data")
 	if get(seasons, "current") != "all" || get(seasons, "seasons", 0, "status") != "open" || get(seasons, "seasons", 0, "entrants") != number(25) {
-		t.Errorf("seasons: %v, want the open season all with 25 entrants", seasons)
+		t.Errorf("seasons: %v, want the open season \"all\" with 25 entrants", seasons)
 	}
 	if diff := cmp.Diff([]string{"amendments", "entrants", "id", "status"}, keysOf(get(seasons, "seasons", 0))); diff != "" {
 		t.Errorf("fields of a season without bounds (-want +got):\n%s", diff)

@@ -345,7 +345,7 @@ func TestGzipKeepsEventsFlowing(t *testing.T) {
 				return list
 			}
 		}
-		t.Fatalf("the stream ended: %v", events.Err())
+		t.Fatalf("the stream ended: %v, want another event", events.Err())
 		return list
 	}
 	if list := next(); list.Count != 0 {

@@ -597,14 +597,14 @@ func FuzzBody(f *testing.F) {
 		switch a.status {
 		case http.StatusOK:
 			if !json.Valid(body) {
-				t.Errorf("the server accepted the body %q, which is not JSON", body)
+				t.Errorf("the server accepted the body %q, which is not JSON, want 400", body)
 			}
 			var sent struct {
 				User   string `json:"user_id"`
 				Points json.Number
 			}
 			if json.Unmarshal(body, &sent) != nil || leaderboard.UserID(sent.User).Validate() != nil {
-				t.Errorf("the server accepted the body %q, which has no valid user_id", body)
+				t.Errorf("the server accepted the body %q, which has no valid user_id, want 400", body)
 			}
 		case http.StatusBadRequest:
 			if len(a.violations()) == 0 {

@@ -122,7 +122,7 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 				t.Errorf("the interceptors ran in the order %v, want %v", order, want)
 			}
 			if _, err := c.GetBoard(ctx, &pb.GetBoardRequest{Board: "missing"}); status.Code(err) != codes.NotFound {
-				t.Errorf("GetBoard of board missing: %v, want NOT_FOUND", err)
+				t.Errorf("GetBoard of board \"missing\": %v, want NOT_FOUND", err)
 			}
 			if _, err := c.ListBoards(ctx, &pb.ListBoardsRequest{}); status.Code(err) != codes.Unimplemented {
 				t.Errorf("call of a method that echo does not implement: %v, want UNIMPLEMENTED", err)
@@ -152,13 +152,13 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 				}
 			}
 			if ids, err := watch("b"); err != nil || !slices.Equal(ids, []string{"1", "2", "3"}) {
-				t.Errorf("the stream of board b has the events %v, error %v; want 1, 2, 3 and nil", ids, err)
+				t.Errorf("the stream of board \"b\" has the events %v, error %v; want 1, 2, 3 and nil", ids, err)
 			}
 			if ids, err := watch("breaks"); status.Code(err) != codes.Unavailable || len(ids) != 3 {
-				t.Errorf("the stream of board breaks has the events %v, error %v; want three and UNAVAILABLE", ids, err)
+				t.Errorf("the stream of board \"breaks\" has the events %v, error %v; want three and UNAVAILABLE", ids, err)
 			}
 			if ids, err := watch("missing"); status.Code(err) != codes.NotFound || len(ids) != 0 {
-				t.Errorf("the stream of board missing has the events %v, error %v; want none and NOT_FOUND", ids, err)
+				t.Errorf("the stream of board \"missing\" has the events %v, error %v; want none and NOT_FOUND", ids, err)
 			}
 		})
 	}
@@ -185,10 +185,10 @@ func TestLocalStreamEndsWithItsCaller(t *testing.T) {
 		cancel()
 		<-service.left
 		if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-			t.Errorf("board %s: Recv after the cancellation: %v, want CANCELED", board, err)
+			t.Errorf("board %q: Recv after the cancellation: %v, want CANCELED", board, err)
 		}
 		if _, err := stream.Header(); board == "silent" && status.Code(err) != codes.Canceled {
-			t.Errorf("board %s: Header after the cancellation: %v, want CANCELED", board, err)
+			t.Errorf("board %q: Header after the cancellation: %v, want CANCELED", board, err)
 		}
 	}
 }

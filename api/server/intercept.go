@@ -187,7 +187,7 @@ func report(ctx context.Context, err error) error {
 // metrics measures calls and logs them.
 type metrics struct {
 	log     *slog.Logger
-	calm    slog.Level // of calls without a fault of the server
+	calm    slog.Level // the level at which calls without a fault of the server are logged
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
 	visible *prometheus.HistogramVec

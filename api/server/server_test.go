@@ -138,7 +138,7 @@ func TestOpenAPI(t *testing.T) {
 				t.Errorf("%s refers to %s, which openapi.json does not define", path, ref)
 			}
 			if v["type"] == "string" && v["format"] == "int64" {
-				t.Errorf("%s describes an integer as a string", path)
+				t.Errorf("%s describes an integer as a string, want the type integer", path)
 			}
 			for k, child := range v {
 				walk(path+"/"+k, child)
@@ -170,7 +170,7 @@ func TestPage(t *testing.T) {
 	}
 	outside := regexp.MustCompile(`(?i)(?:src|href|action|import|fetch|url)\s*[=(]\s*["']?(?:https?:)?//`)
 	if found := outside.FindString(a.raw); found != "" {
-		t.Errorf("the page loads %q from another origin", found)
+		t.Errorf("the page loads %q from another origin, want nothing from other origins", found)
 	}
 	for _, pattern := range []string{`(?i)\son[a-z]+\s*=\s*["']`, `style="`, `innerHTML|insertAdjacentHTML|document\.write|eval\(`} {
 		if found := regexp.MustCompile(pattern).FindString(a.raw); found != "" {

@@ -412,7 +412,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		conns[0].Close()
 		if !answered(conns[2], 10*time.Second) {
-			t.Errorf("%.10q: no answer on the third connection after the first was closed", request)
+			t.Errorf("%.10q: no answer on the third connection after the first was closed, want one", request)
 		}
 	}
 }

@@ -198,7 +198,7 @@ func TestAdminStreams(t *testing.T) {
 	}
 	lines = jsonLines(t, h.do("admin", "GET", "/v1/boards/b/results?season=all", nil))
 	if len(lines) != 5 || get(lines[1], "result", "metadata", "i") != number(1) || get(lines[4], "retracted") != true || get(lines[4], "result", "score") != nil || get(lines[0], "season") != "all" {
-		t.Errorf("export: %v, want 4 results and a retraction of season all", lines)
+		t.Errorf("export: %v, want 4 results and a retraction of season \"all\"", lines)
 	}
 	if a := h.do("admin", "GET", "/v1/boards/default/results", nil); a.status != http.StatusOK || a.raw != "" || a.header.Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("export of a board without results: %d %v %q, want 200 with an empty body", a.status, a.header, a.raw)

@@ -427,7 +427,7 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 		after, err := names(t.Context(), x)
 		must(t, err)
 		if len(after) > len(before) {
-			t.Errorf("%d shards: %d keys before the dead rebuild, %d after the next one: %q", shards, len(before), len(after), after)
+			t.Errorf("%d shards: %d keys before the dead rebuild, %d after the next one, want at most as many: %q", shards, len(before), len(after), after)
 		}
 	}
 }

@@ -20,7 +20,8 @@ var (
 	epoch      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
-// entry returns a version of a user's entry, in a division unless it is "".
+// entry returns a user's entry with the given version. Unless division is "", the entry
+// is in that division.
 func entry(user string, version uint64, score int64, division string) leaderboard.Entry {
 	e := leaderboard.Entry{
 		SeasonKey: testSeason, User: leaderboard.UserID(user), Version: version,
@@ -80,7 +81,7 @@ func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.E
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" || v.Size != int64(len(want)) {
-			t.Fatalf("ladder %q, size %d (-want +got)\n%s", d, v.Size, diff)
+			t.Fatalf("ladder %q: size %d, want %d; standings (-want +got)\n%s", d, v.Size, len(want), diff)
 		}
 		var users []leaderboard.UserID
 		for _, s := range want {

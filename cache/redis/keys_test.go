@@ -30,7 +30,7 @@ func TestShardsAreSpreadOverSlots(t *testing.T) {
 				_, rest, _ := strings.Cut(key, "{")
 				tag, after, _ := strings.Cut(rest, "}")
 				if after != "" || seen[slot(tag)] {
-					t.Fatalf("key %q has text behind its tag, or shares its slot with another shard", key)
+					t.Fatalf("key %q has text behind its tag, or shares its slot with another shard, want neither", key)
 				}
 				seen[slot(tag)] = true
 				perNode[slot(tag)*nodes/slots]++
@@ -67,7 +67,7 @@ func FuzzSeasonsHaveDistinctKeys(f *testing.F) {
 		for i := range 2 {
 			k1, k2 := controlKey("p:", one, i, 2), controlKey("p:", two, i, 2)
 			if one != two && k1 == k2 {
-				t.Fatalf("%v and %v share key %q", one, two, k1)
+				t.Fatalf("%v and %v share key %q, want different keys", one, two, k1)
 			}
 			if strings.Count(k1, "{") != 1 || strings.Count(k1, "}") != 1 || !strings.HasSuffix(k1, "}") {
 				t.Fatalf("key %q: want one hash tag, at its end", k1)

@@ -218,7 +218,7 @@ func TestNodesReplaceTheAdminKeyTogether(t *testing.T) {
 	for node := range 2 {
 		s := &server{config: c, store: store, log: slog.New(slog.DiscardHandler)}
 		if err := s.replaceConfiguredKey(t.Context(), seen); err != nil {
-			t.Errorf("replaceConfiguredKey of node %d: %v", node+1, err)
+			t.Errorf("replaceConfiguredKey of node %d: %v, want nil", node+1, err)
 		}
 	}
 	keys, err := store.APIKeys(t.Context())

@@ -230,7 +230,7 @@ func TestVerifyRebuildAndBackup(t *testing.T) {
 	contains(t, s.ok(t, "backup"), "is complete")
 	s.ok(t, "submit", "bob", "--points", "9", "--match", "m2")
 	if code := s.stop(); code != exitOK {
-		t.Fatalf("serve exited with %d: %s", code, s.stderr)
+		t.Fatalf("serve exited with %d, want 0: %s", code, s.stderr)
 	}
 
 	restored := startServer(t, filepath.Join(data, "backups", "first"), nil, "--insecure")

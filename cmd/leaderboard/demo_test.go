@@ -121,7 +121,7 @@ func TestDemo(t *testing.T) {
 	same(points, "--board", "football-yearly", "--season", "2019")
 	same(ever)
 	if diff := cmp.Diff(before, s.ok(t, "export", "results", "--board", "football-yearly")); diff != "" {
-		t.Errorf("results after the second demo (-before +after):\n%s", diff)
+		t.Errorf("the second demo changed results, want no change (-before +after):\n%s", diff)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("the demo ended with the error %v, want nil", err)

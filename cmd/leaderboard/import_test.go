@@ -508,14 +508,14 @@ func TestExportAndImportAreInverse(t *testing.T) {
 			from.ok(t, "export", "results", "--board", board, "-o", file)
 			to.ok(t, "import", file, "--board", board)
 			if diff := cmp.Diff(sortLines(from.ok(t, "export", "results", "--board", board)), sortLines(to.ok(t, "export", "results", "--board", board))); diff != "" {
-				t.Errorf("seed %d: %s of %s (-from +to):\n%s", seed, name, board, diff)
+				t.Errorf("seed %d: the results of board %[3]s differ after the import of %[2]s, want equal results (-from +to):\n%[4]s", seed, name, board, diff)
 			}
 			for _, season := range seasonsOf(t, from, board) {
 				if board == "decay" { // the scores of a decay board change with the time of the request
 					continue
 				}
 				if diff := cmp.Diff(standings(t, from, "--board", board, "--season", season), standings(t, to, "--board", board, "--season", season)); diff != "" {
-					t.Errorf("seed %d: %s, board %s, season %s (-from +to):\n%s", seed, name, board, season, diff)
+					t.Errorf("seed %d: after the import of %s, the ranks of board %s, season %s differ, want equal ranks (-from +to):\n%s", seed, name, board, season, diff)
 				}
 			}
 		}

@@ -139,7 +139,7 @@ func (s *testServer) ok(t *testing.T, args ...string) string {
 	t.Helper()
 	r := s.do(t, args...)
 	if r.code != exitOK {
-		t.Fatalf("%v exited with %d: %s", args, r.code, r.stderr)
+		t.Fatalf("%v exited with %d, want 0: %s", args, r.code, r.stderr)
 	}
 	return r.stdout
 }

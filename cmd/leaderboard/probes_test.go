@@ -31,7 +31,7 @@ func TestAdminListener(t *testing.T) {
 	}
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(admin, "http://")); err == nil {
 		conn.Close()
-		t.Error("the admin port is open after the server has stopped")
+		t.Error("the admin port is open after the server has stopped, want it closed")
 	}
 	r := command(t, "", nil, "serve", "--insecure", "--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "0.0.0.0:0")
 	r.mustFail(t, exitUsage, []string{"loopback"}, []string{"--admin"})

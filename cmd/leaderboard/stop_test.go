@@ -175,7 +175,7 @@ func TestSIGHUPReloads(t *testing.T) {
 	install(second)
 	settings("log: {level: debug, format: json}\nlimits: {key_rate: 7}\n")
 	if failed := hangUp(); failed != 0 {
-		t.Errorf("after SIGHUP with valid settings, the log says that they were not reloaded: %s", c.stderr)
+		t.Errorf("after SIGHUP with valid settings, the log says that they were not reloaded, want them reloaded: %s", c.stderr)
 	}
 	if trusts(first) || !trusts(second) {
 		t.Error("after SIGHUP, the server does not use its second certificate")

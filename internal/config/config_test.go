@@ -176,7 +176,7 @@ func TestSecretsAreHidden(t *testing.T) {
 		t.Errorf("the output contains the secret, want it hidden:\n%s", shown.String())
 	}
 	if !strings.Contains(shown.String(), "[hidden]") {
-		t.Error("the output does not show that a secret is set")
+		t.Error("the output does not contain [hidden], want it in place of the secret")
 	}
 	if got := string(c.AdminKey); got != secret {
 		t.Errorf("string(Secret) = %q, want the secret", got)
@@ -219,7 +219,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 		}
 		got, err := load(t, "", []string{s.Env + "=" + s.String()})
 		if err != nil {
-			t.Errorf("%s=%s: %v", s.Env, s, err)
+			t.Errorf("Load with %s=%s: %v, want nil", s.Env, s, err)
 		}
 		if diff := cmp.Diff(defaults, got.Config); diff != "" {
 			t.Errorf("%s=%s (-want +got):\n%s", s.Env, s, diff)
@@ -228,7 +228,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 			t.Errorf("Source(%s) = %q, want %q", s.Key, got.Source(s.Key), s.Env)
 		}
 		if got, err = load(t, "", nil, "--"+s.Flag+"="+s.String()); err != nil || got.Source(s.Key) != "--"+s.Flag {
-			t.Errorf("--%s=%s: %v, source %q", s.Flag, s, err, got.Source(s.Key))
+			t.Errorf("Load with --%s=%s: %v, source %q; want nil and the flag as the source", s.Flag, s, err, got.Source(s.Key))
 		}
 	}
 }

@@ -201,7 +201,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct returns the act of lifting the ban b. It depends on b only. If several
+// liftAct returns the act of lifting the ban b. The act depends on b only. If several
 // processes lift the ban, they append equal acts, and the log keeps one.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))

@@ -377,7 +377,7 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(before, ask()); diff != "" {
-		t.Fatalf("answers before and after a sweep of an open season (-before +after):\n%s", diff)
+		t.Fatalf("answers before and after a sweep of an open season differ, want equal answers (-before +after):\n%s", diff)
 	}
 	in, err := b.Season.ByID(season)
 	if err != nil {
@@ -395,7 +395,7 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		t.Error("the index still contains a sealed season, want none")
 	}
 	if diff := gocmp.Diff(before, ask()); diff != "" {
-		t.Fatalf("answers before and after the seal (-before +after):\n%s", diff)
+		t.Fatalf("answers before and after the seal differ, want equal answers (-before +after):\n%s", diff)
 	}
 
 	later := func() { f.clock.set(f.clock.now().Add(time.Second)) }
@@ -412,7 +412,7 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(before, ask()); diff != "" {
-		t.Fatalf("answers before a ban and after it was lifted (-before +after):\n%s", diff)
+		t.Fatalf("answers before a ban and after it was lifted differ, want equal answers (-before +after):\n%s", diff)
 	}
 	later()
 	if err := f.Erase(t.Context(), top.User); err != nil {

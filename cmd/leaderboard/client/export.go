@@ -79,7 +79,8 @@ file.`,
 
 // exportTable writes the rows of an export.
 type exportTable interface {
-	// row writes one row. For CSV it calls fields, and for JSON it calls object.
+	// row writes one row. For CSV it calls the function fields, and for JSON the function
+	// object.
 	row(fields func() []string, object func() ([]byte, error)) error
 	flush() error
 }

@@ -142,7 +142,7 @@ func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
 	c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
 }
 
-// before returns a note about the user's score before a submit, or "".
+// The function before returns a note about the user's score before a submit, or "".
 func before(res *pb.SubmitScoreResponse, u cli.Unit) string {
 	var notes []string
 	if res.PreviousScore != nil {
