@@ -22,27 +22,69 @@ type Counts struct {
 	Distinct  int64 // different rank keys among these users
 }
 
+// Neighborhood is a user's standing among its neighbors.
+type Neighborhood struct {
+	// Standings are consecutive standings of a ladder. Of is the index of the user's.
+	Standings []Standing
+	Of        int
+	// NotWorse is the number of standings of the whole ladder whose rank key is the
+	// user's or a better one.
+	NotWorse int64
+}
+
+// SurveyQuery is a question about a ladder as a whole.
+type SurveyQuery struct {
+	// Positions count from 1.
+	Positions []int64
+	// Percents are shares of a ladder, 0 to 100. The standing that is better than a
+	// share p of a ladder of n standings has the position n-⌊n×p/100⌋, but at least 1.
+	Percents []float64
+	// Keys are rank keys or prefixes of rank keys, as of Count.
+	Keys []RankKey
+}
+
+// PercentPosition returns the position that [SurveyQuery] defines for a share of a
+// ladder of size standings.
+func PercentPosition(size int64, percent float64) int64 {
+	return max(size-int64(float64(size)*percent/100), 1)
+}
+
+// Survey is the answer to a [SurveyQuery], in the query's order. The rank key of a
+// position that the ladder does not have is empty.
+type Survey struct {
+	Positions, Percents []RankKey
+	Counts              []Counts
+}
+
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at
-// one moment. An answer about more than 16 keys, 32 users or 1,000 standings may consist of
+// one moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings may consist of
 // parts, each of which shows a later moment. If a ladder has no standings, the answer is empty and the error is nil.
+//
+// Parameter methods has the kinds of rank that the caller uses; none means all. Other
+// kinds in the answer have no meaning, except the ordinal rank.
+//
 // Methods are safe for concurrent use. They return [ErrRankUnavailable] if they cannot
 // answer now, for example before the season is loaded.
 type Ranker interface {
 	// Standings returns the standings of users, in the order given. For a user
 	// without a standing in the ladder, Ranks is zero and Key is empty.
-	Standings(ctx context.Context, l Ladder, users []UserID) ([]Standing, View, error)
+	Standings(ctx context.Context, l Ladder, users []UserID, methods ...Method) ([]Standing, View, error)
 	// Page returns up to n standings, beginning at a position. Positions count from 1.
-	Page(ctx context.Context, l Ladder, position int64, n int) ([]Standing, View, error)
+	Page(ctx context.Context, l Ladder, position int64, n int, methods ...Method) ([]Standing, View, error)
 	// PageAfter returns up to n standings that follow a sort key. The ladder does not
 	// need to contain a standing with that key.
-	PageAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, View, error)
+	PageAfter(ctx context.Context, l Ladder, after SortKey, n int, methods ...Method) ([]Standing, View, error)
 	// Around returns a user's standing, up to above standings before it, and up to
 	// below standings after it. Near an end of the ladder there are fewer. It returns
 	// [ErrEntryNotFound] if the user has no standing in the ladder.
-	Around(ctx context.Context, l Ladder, user UserID, above, below int) ([]Standing, View, error)
+	Around(ctx context.Context, l Ladder, user UserID, above, below int, methods ...Method) (Neighborhood, View, error)
 	// Count returns, for each given key, the number of standings that rank strictly
-	// better. A key may also be a prefix of a rank key: see [Board.ScorePrefix].
-	Count(ctx context.Context, l Ladder, keys []RankKey) ([]Counts, View, error)
+	// better. A key may also be a prefix of a rank key: see [Board.ScorePrefix]. Unless
+	// methods include dense ranks, the counts of different rank keys have no meaning.
+	Count(ctx context.Context, l Ladder, keys []RankKey, methods ...Method) ([]Counts, View, error)
+	// Survey returns the rank keys at positions and shares of the ladder, and counts as
+	// Count does.
+	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 
 // Index is a rank index. It contains standings. If it is lost, it can be rebuilt from a

@@ -34,6 +34,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
@@ -46,6 +47,7 @@ type service interface {
 	Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error)
 	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error)
 	RanksOf(ctx context.Context, s leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error)
+	KeysAt(ctx context.Context, s leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error)
 	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error)
 	Synced() bool
 }
@@ -66,6 +68,7 @@ type Consumer struct {
 	group   sarama.ConsumerGroup // nil until connected
 	metrics metrics
 
+	bands         *lru.Cache[leaderboard.SeasonKey, bands]
 	deadLetterLog deadLetterLog
 	batchLimit    atomic.Int64 // largest number of items in one call of apply; applyLimited lowers it for a slow store
 	joined        atomic.Bool
@@ -93,7 +96,11 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer)}
+	seen, err := lru.New[leaderboard.SeasonKey, bands](maxBands)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer), bands: seen}
 	con.deadLetterLog.log = o.Log
 	con.batchLimit.Store(int64(o.BatchResults))
 	return con, nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,35 @@ func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 	}
 	if u := updates["m2"]; u.GetOldScore() != 90 || u.GetNewScore() != 140 || u.GetOldRankBand() != 100 || u.GetNewRankBand() != 1 {
 		t.Errorf("the update of the second result is %v, want the scores 90 and 140 and the bands 100 and 1", u)
+	}
+}
+
+// surveyed counts the reads of rank bands.
+type surveyed struct {
+	*ranking.Service
+	reads atomic.Int64
+}
+
+func (s *surveyed) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error) {
+	s.reads.Add(1)
+	return s.Service.KeysAt(ctx, key, positions)
+}
+
+// The rank bands of all updates of a season come from one read a second.
+func TestRankBandsAreReadOnceASecond(t *testing.T) {
+	c := start(t)
+	service, _ := newService(t, ranking.Options{})
+	s := &surveyed{Service: service}
+	began := time.Now()
+	c.consume(s)
+	const results = 30
+	for i := range results {
+		c.send(message(points("ann", fmt.Sprint("m", i), 1)))
+		time.Sleep(20 * time.Millisecond) // so that most are batches of their own
+	}
+	c.read(c.topics.Updates(), results)
+	if most := int64(time.Since(began).Seconds()) + 1; s.reads.Load() == 0 || s.reads.Load() > most {
+		t.Errorf("%d reads for %d results in %v, want 1 to %d", s.reads.Load(), results, time.Since(began), most)
 	}
 }
 

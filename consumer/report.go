@@ -40,7 +40,7 @@ func (c *Consumer) report(session context.Context, items []*item) error {
 
 // outcomeMessages returns the updates and dead letters for items.
 func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
-	ranks := c.ranks(ctx, items)
+	ranks, bands := c.ranks(ctx, items), c.bandsOf(ctx, items)
 	var messages []*sarama.ProducerMessage
 	for _, i := range items {
 		switch {
@@ -57,7 +57,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 				status = "NOTIFICATION"
 			}
 			c.metrics.results.WithLabelValues(status).Inc()
-			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), update(i, ranks))
+			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), update(i, ranks, bands[i.result.SeasonKey]))
 			if err != nil {
 				return nil, err
 			}
@@ -67,8 +67,8 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 	return messages, nil
 }
 
-// update returns the update that reports the outcome of i.
-func update(i *item, ranks ranksOf) *pb.LeaderboardUpdate {
+// update returns the update that reports the outcome of i. bands are those of its season.
+func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
 	now := time.Now()
 	content := i.result.ContentID()
 	u := &pb.LeaderboardUpdate{
@@ -83,8 +83,7 @@ func update(i *item, ranks ranksOf) *pb.LeaderboardUpdate {
 		}
 		*score = new(int64)
 		**score = int64(i.board.ScoreOf(k, now))
-		if rank := ranks[i.result.SeasonKey][k]; rank != 0 {
-			b := bandOf(rank)
+		if b := bands.of(k); b != 0 {
 			*band = &b
 		}
 	}
@@ -123,12 +122,12 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks ranksOf
 // ranksOf holds the competition rank of each rank key, by season; 0 means unknown.
 type ranksOf map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
-// ranks returns the competition ranks of all scores in a batch. It sends one request per
+// ranks returns the competition ranks of the scores before the results of a batch. It sends one request per
 // season. If ranks are unavailable, they stay unknown.
 func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
 	all := ranksOf{}
 	for _, i := range items {
-		if i.cause != "" || i.covered {
+		if o := &i.outcome; i.cause != "" || i.covered || !o.Changed() || o.Entry.Hidden || o.Before == "" {
 			continue
 		}
 		keys := all[i.result.SeasonKey]
@@ -136,17 +135,10 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
 			keys = map[leaderboard.RankKey]int64{}
 			all[i.result.SeasonKey] = keys
 		}
-		for _, k := range i.rankedKeys() {
-			if k != "" {
-				keys[k] = 0
-			}
-		}
+		keys[i.outcome.Before] = 0
 	}
 	for season, known := range all {
 		keys := slices.Collect(maps.Keys(known))
-		if len(keys) == 0 {
-			continue
-		}
 		ranks, err := c.service.RanksOf(ctx, season, keys)
 		if err != nil {
 			c.o.Log.WarnContext(ctx, "updates published without ranks", "err", err)
@@ -159,27 +151,58 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
 	return all
 }
 
-// rankedKeys returns the rank keys whose ranks the update about i states. Some may be
-// empty.
-func (i *item) rankedKeys() []leaderboard.RankKey {
-	keys := []leaderboard.RankKey{i.before, rankedKey(&i.outcome.Entry)}
-	if i.outcome.Changed() && !i.outcome.Entry.Hidden {
-		keys = append(keys, i.outcome.Before)
+const (
+	bandsAge     = time.Second // how long bands are used after they were read
+	maxBands     = 1024        // most seasons whose bands are kept
+	lastBandSize = 1e10        // more than the users of any season
+)
+
+// bandSizes are the rank bands: 1, 3, 10, 100, 1000, …. A rank belongs to the smallest band that is at
+// least as large.
+var bandSizes = func() []int64 {
+	sizes := []int64{1, 3}
+	for n := int64(10); n <= lastBandSize; n *= 10 {
+		sizes = append(sizes, n)
 	}
-	return keys
+	return sizes
+}()
+
+// bands are the bands of a season at a moment: of each of bandSizes, the rank key at the last position, which
+// is empty if the season has fewer users.
+type bands struct {
+	at   time.Time
+	keys []leaderboard.RankKey
 }
 
-// bandOf returns the smallest of 1, 3, 10, 100, 1000, … that is at least rank.
-func bandOf(rank int64) int64 {
-	switch {
-	case rank <= 1:
-		return 1
-	case rank <= 3:
-		return 3
+// of returns the band of rank key k.
+func (b bands) of(k leaderboard.RankKey) int64 {
+	for i, last := range b.keys {
+		if last == "" || k <= last { // fewer than bandSizes[i] users are better
+			return bandSizes[i]
+		}
 	}
-	band := int64(10)
-	for band < rank {
-		band *= 10
+	return 0
+}
+
+// bandsOf returns the bands of the seasons of items. If ranks of a season are unavailable, its bands are unknown.
+func (c *Consumer) bandsOf(ctx context.Context, items []*item) map[leaderboard.SeasonKey]bands {
+	all := map[leaderboard.SeasonKey]bands{}
+	for _, i := range items {
+		season := i.result.SeasonKey
+		if _, done := all[season]; done || i.cause != "" || i.covered || i.before == "" && rankedKey(&i.outcome.Entry) == "" {
+			continue
+		}
+		b, ok := c.bands.Get(season)
+		if now := time.Now(); !ok || now.Sub(b.at) >= bandsAge {
+			b = bands{at: now}
+			var err error
+			if b.keys, err = c.service.KeysAt(ctx, season, bandSizes); err != nil {
+				c.o.Log.WarnContext(ctx, "updates published without rank bands", "err", err)
+			} else {
+				c.bands.Add(season, b)
+			}
+		}
+		all[season] = b
 	}
-	return band
+	return all
 }

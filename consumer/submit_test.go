@@ -59,7 +59,7 @@ func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err = s.Submit(t.Context(), boardB(t, s), result("m9", 5))
-	if err != nil || !got[0].Banned || got[0].Status != leaderboard.Applied || got[0].Score != 15 || got[0].Ranks.Competition != 0 {
+	if err != nil || !got[0].Banned || got[0].Status != leaderboard.Applied || got[0].Score != 15 || got[0].Rank != 0 {
 		t.Errorf("submit of a banned user: %+v, error %v; want Banned, the status Applied, the score 15 and no rank", got, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := got[0]
-		text := fmt.Sprintf("%v score %d rank %d previous rank %d", r.Status, r.Score, r.Ranks.Competition, r.PreviousRank)
+		text := fmt.Sprintf("%v score %d rank %d previous rank %d", r.Status, r.Score, r.Rank, r.PreviousRank)
 		if r.Previous != nil {
 			text += fmt.Sprint(" previous ", *r.Previous)
 		}

@@ -149,8 +149,9 @@ type LeaderboardUpdate struct {
 	// absent if the user has no score at that time.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The competition ranks that old_score and new_score have in the ladder now, each
-	// rounded up to 1, 3 or a power of ten. Each is absent if the rank is unknown.
+	// The competition ranks that old_score and new_score have in the ladder as it was at
+	// most a second ago, each rounded up to 1, 3 or a power of ten. Each is absent if the
+	// rank is unknown.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
 	// When the result was applied.

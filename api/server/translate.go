@@ -130,7 +130,7 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
 	o := &pb.Outcome{
 		UserId: string(user), MatchId: string(r.Match), Status: protoconv.FromStatus(r.Status), Reason: string(r.Reason),
-		Revision: r.Revision, Season: string(r.Season), AchievedAt: protoconv.Timestamp(r.AchievedAt), Rank: known(r.Ranks.Competition),
+		Revision: r.Revision, Season: string(r.Season), AchievedAt: protoconv.Timestamp(r.AchievedAt), Rank: known(r.Rank),
 		PreviousScore: (*int64)(r.Previous), PreviousRank: known(r.PreviousRank), PersonalBest: r.PersonalBest,
 	}
 	if r.HasScore {

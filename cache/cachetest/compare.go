@@ -73,11 +73,18 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 			continue
 		}
 		for _, n := range [][2]int{{0, 0}, {1 + i%4, 4 - i%4}, {len(all), i % 2}} {
-			got, v, err := f.Around(ctx, l, user, n[0], n[1])
+			got, v, err := f.around(l, user, n[0], n[1])
 			f.ok("Around", err)
 			f.equal(name("around %q, %d above and %d below", user, n[0], n[1]), window(i, n[0], n[1]), got)
 			f.equal(name("view of around"), view, v)
 		}
+		around, _, err := f.Around(ctx, l, user, 0, i%3)
+		f.ok("Around", err)
+		notWorse := 0
+		for notWorse < len(all) && all[notWorse].Key <= all[i].Key {
+			notWorse++
+		}
+		f.equal(name("standings that are not worse than %q", user), int64(notWorse), around.NotWorse)
 	}
 
 	keys := []leaderboard.RankKey{leaderboard.RankKey(strings.Repeat("\x00", f.board.RankKeyBytes())), leaderboard.RankKey(strings.Repeat("\xff", f.board.RankKeyBytes())), "\x80"}
@@ -116,6 +123,72 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	f.ok("Count", err)
 	f.equal(name("counts"), counts, gotCounts)
 	f.equal(name("view of counts"), view, v)
+	f.surveyAgrees(l, all, keys, view)
+	f.methodsAgree(l, all, keys)
+}
+
+// surveyAgrees compares the answers of Survey in one ladder with all its standings.
+func (f *fixture) surveyAgrees(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey, view leaderboard.View) {
+	f.Helper()
+	q := leaderboard.SurveyQuery{Percents: []float64{100, 99, 50, 33.3, 1, 0}, Keys: keys}
+	var want leaderboard.Survey
+	at := func(position int) leaderboard.RankKey {
+		if position < 1 || position > len(all) {
+			return ""
+		}
+		return all[position-1].Key
+	}
+	for position := range len(all) + 3 {
+		q.Positions = append(q.Positions, int64(position))
+		want.Positions = append(want.Positions, at(position))
+	}
+	for _, p := range q.Percents {
+		want.Percents = append(want.Percents, at(max(len(all)-int(float64(len(all))*p/100), 1)))
+	}
+	for _, k := range keys {
+		want.Counts = append(want.Counts, count(all, k))
+	}
+	got, v, err := f.Survey(f.ctx, l, q)
+	f.ok("Survey", err)
+	f.equal(fmt.Sprintf("%q: survey", l.Division), want, got)
+	f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
+}
+
+// methodsAgree compares the ranks of one method in one ladder with all its standings.
+func (f *fixture) methodsAgree(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
+	f.Helper()
+	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {
+		same := func(what string, want, got []leaderboard.Standing) {
+			f.Helper()
+			f.equal(what, len(want), len(got))
+			for i := range got {
+				if got[i].User != want[i].User || got[i].Ranks.By(m) != want[i].Ranks.By(m) || got[i].Ranks.Ordinal != want[i].Ranks.Ordinal {
+					f.Fatalf("%q, only %v ranks: %s: got %+v, want %+v", l.Division, m, what, got[i], want[i])
+				}
+			}
+		}
+		for i := range all {
+			got, _, err := f.Standings(f.ctx, l, []leaderboard.UserID{all[i].User}, m)
+			f.ok("Standings", err)
+			same("standings", all[i:i+1], got)
+			got, _, err = f.Page(f.ctx, l, int64(i+1), 2, m)
+			f.ok("Page", err)
+			same("page", all[i:min(i+2, len(all))], got)
+			got, _, err = f.PageAfter(f.ctx, l, all[i].SortKey(), 2, m)
+			f.ok("PageAfter", err)
+			same("page after", all[i+1:min(i+3, len(all))], got)
+			around, _, err := f.Around(f.ctx, l, all[i].User, 1, 1, m)
+			f.ok("Around", err)
+			same("around", all[max(i-1, 0):min(i+2, len(all))], around.Standings)
+		}
+		counts, _, err := f.Count(f.ctx, l, keys, m)
+		f.ok("Count", err)
+		for i, c := range counts {
+			if want := count(all, keys[i]); m == leaderboard.Competition && c.Standings != want.Standings || m == leaderboard.Dense && c != want {
+				f.Fatalf("%q, only %v ranks: counts of %q are %+v, want %+v", l.Division, m, keys[i], c, want)
+			}
+		}
+	}
 }
 
 // following returns up to n standings with sort keys greater than the given one.

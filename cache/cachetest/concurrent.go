@@ -89,7 +89,7 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 			err = fmt.Errorf("the page from position %d has %d standings and begins with the ordinal rank %d", position, len(got), got[0].Ranks.Ordinal)
 		}
 	case 2:
-		got, v, err = f.Around(ctx, l, user, 4, 4)
+		got, v, err = f.around(l, user, 4, 4)
 		found := 0
 		for _, s := range got {
 			if s.User == user {

@@ -82,6 +82,15 @@ func (f *fixture) equal(what string, want, got any) {
 	}
 }
 
+// around returns the standings of Around.
+func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
+	n, v, err := f.Around(f.ctx, l, user, above, below)
+	if err == nil && n.Standings[n.Of].User != user {
+		err = fmt.Errorf("Of is %d, which is the index of %q, not of %q", n.Of, n.Standings[n.Of].User, user)
+	}
+	return n.Standings, v, err
+}
+
 // entry returns the entry of a user with one result, achieved the given number of seconds
 // after start. Divisions have the form "attribute:value".
 func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, second int, divisions ...string) leaderboard.Entry {
@@ -195,6 +204,7 @@ func (f *fixture) unavailable() {
 	_, _, errs["Page"] = f.Page(ctx, l, 1, 10)
 	_, _, errs["PageAfter"] = f.PageAfter(ctx, l, "", 10)
 	_, _, errs["Around"] = f.Around(ctx, l, "ann", 1, 1)
+	_, _, errs["Survey"] = f.Survey(ctx, l, leaderboard.SurveyQuery{Positions: []int64{1}})
 	_, _, errs["Count"] = f.Count(ctx, l, []leaderboard.RankKey{"\x00"})
 	for method, err := range errs {
 		f.wantError(method, err, leaderboard.ErrRankUnavailable)

@@ -192,7 +192,7 @@ var readTests = []test{
 			{"ann", 4, 4, all}, {"ann", 2, 1, all[:2]}, {"cid", 1, 1, all[1:4]}, {"cid", 4, 4, all},
 			{"eve", 1, 3, all[3:]}, {"eve", 0, 0, all[4:]}, {"dan", math.MaxInt32, math.MaxInt32, all},
 		} {
-			got, _, err := f.Around(f.ctx, f.ladder(""), c.user, c.above, c.below)
+			got, _, err := f.around(f.ladder(""), c.user, c.above, c.below)
 			f.ok("Around", err)
 			f.equal(fmt.Sprintf("Around %q, %d above and %d below", c.user, c.above, c.below), c.want, got)
 		}

@@ -185,8 +185,8 @@ func BenchmarkIndex(b *testing.B) {
 			})
 			b.Run("around/4+4", func(b *testing.B) {
 				measure(b, n, func(i int, user leaderboard.UserID) {
-					if s, _, err := x.Around(ctx, benchLadder, user, 4, 4); err != nil || len(s) < 5 {
-						b.Fatal(s, err)
+					if n, _, err := x.Around(ctx, benchLadder, user, 4, 4); err != nil || len(n.Standings) < 5 {
+						b.Fatal(n, err)
 					}
 				})
 			})

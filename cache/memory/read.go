@@ -36,7 +36,7 @@ func notLoaded(s leaderboard.SeasonKey) error {
 }
 
 // Standings implements [leaderboard.Ranker].
-func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
 	for i, user := range users {
 		out[i].User = user
@@ -98,7 +98,7 @@ func (t *table) whereIs(tr *tree, user leaderboard.UserID) place {
 }
 
 // Page implements [leaderboard.Ranker]. A position less than 1 counts as 1.
-func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
 }
 
@@ -121,7 +121,7 @@ func (x *Index) page(l leaderboard.Ladder, limits func(*table, *tree) (int64, in
 
 // PageAfter implements [leaderboard.Ranker]. The empty key stands before all
 // standings, and a prefix of a sort key stands before that key.
-func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr == nil {
 			return 0, n, nil
@@ -142,43 +142,86 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 }
 
 // Around implements [leaderboard.Ranker].
-func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, _ ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
+	var n leaderboard.Neighborhood
 	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr != nil {
 			if p := t.whereIs(tr, user); p.leaf != 0 {
 				position := (t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i)).standings()
+				n.NotWorse = t.notWorse(tr, p)
 				above := min(int64(max(above, 0)), position)
 				below := min(int64(max(below, 0)), tr.sum.standings())
+				n.Of = int(above)
 				return position - above, int(above + 1 + below), nil
 			}
 		}
 		return 0, 0, fmt.Errorf("memory: %q in %v: %w", user, l, leaderboard.ErrEntryNotFound)
 	})
 	if err != nil {
-		return nil, leaderboard.View{}, err
+		return leaderboard.Neighborhood{}, leaderboard.View{}, err
 	}
-	return out, v, nil
+	n.Standings = out
+	return n, v, nil
+}
+
+// notWorse returns the number of standings of tr whose rank key is that of the standing
+// at p, or a better one.
+func (t *table) notWorse(tr *tree, p place) int64 {
+	keys := t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i+1)
+	if keys.heads() == tr.sum.heads() {
+		return tr.sum.standings()
+	}
+	return t.forest.head(tr, keys.heads()+1)
 }
 
 // Count implements [leaderboard.Ranker]. It returns [leaderboard.ErrFormat] if a key
 // is longer than the board's rank keys.
-func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
-	out := make([]leaderboard.Counts, len(keys))
+func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
+	s, v, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Keys: keys}, methods...)
+	return s.Counts, v, err
+}
+
+// Survey implements [leaderboard.Ranker]. Errors: as of Count.
+func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	s := leaderboard.Survey{
+		Positions: make([]leaderboard.RankKey, len(q.Positions)), Percents: make([]leaderboard.RankKey, len(q.Percents)),
+		Counts: make([]leaderboard.Counts, len(q.Keys)),
+	}
 	v, err := x.read(l, func(t *table, tr *tree) error {
 		var scratch [maxWords]uint64
-		for i, k := range keys {
+		for i, k := range q.Keys {
 			if len(k) > t.keyBytes {
 				return fmt.Errorf("memory: count: rank key of %d bytes, not %d: %w", len(k), t.keyBytes, leaderboard.ErrFormat)
 			}
 			if tr != nil {
 				sum := t.position(tr, bound{words: t.words(scratch[:0], string(k), 0)})
-				out[i] = leaderboard.Counts{Standings: sum.standings(), Distinct: sum.heads()}
+				s.Counts[i] = leaderboard.Counts{Standings: sum.standings(), Distinct: sum.heads()}
 			}
+		}
+		if tr == nil {
+			return nil
+		}
+		for i, position := range q.Positions {
+			s.Positions[i] = t.keyAt(tr, position)
+		}
+		for i, p := range q.Percents {
+			s.Percents[i] = t.keyAt(tr, leaderboard.PercentPosition(tr.sum.standings(), p))
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, leaderboard.View{}, err
+		return leaderboard.Survey{}, leaderboard.View{}, err
 	}
-	return out, v, nil
+	return s, v, nil
+}
+
+// keyAt returns the rank key of the standing at a position from 1, or "" if there is none.
+func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
+	if position < 1 || position > tr.sum.standings() {
+		return ""
+	}
+	p := t.forest.at(tr, position-1)
+	var key strings.Builder
+	t.writeKey(&key, t.forest.leafRows(p.leaf), p.i)
+	return leaderboard.RankKey(key.String())
 }

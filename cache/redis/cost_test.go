@@ -88,20 +88,20 @@ func costs(n int, x *Index, scored func(i int, version uint64) leaderboard.Entry
 	user := func() string { return benchUser(rand.IntN(n)) }
 	zrank := func() []any { return []any{"ZREVRANK", "bare", user()} }
 	version := uint64(1)
-	window := func(by string, at any, above, below int, user string) *call {
-		return newCall(windowScript, control, 0, "", by, at, above, below, user, bucketHash(user))
+	window := func(counts, by string, at any, above, below int, user string) *call {
+		return newCall(windowScript, control, 0, "", counts, by, at, above, below, user, bucketHash(user))
 	}
 	return []operation{
 		{"rank", func() *call {
 			u := user()
-			return newCall(standingsScript, control, 0, "", 1, u, bucketHash(u))
+			return newCall(standingsScript, control, 0, "", "c", 1, u, bucketHash(u))
 		}, []func() []any{zrank}},
-		{"around4", func() *call { return window("u", "", 4, 5, user()) }, []func() []any{zrank, func() []any {
+		{"around4", func() *call { return window("cw", "u", "", 4, 5, user()) }, []func() []any{zrank, func() []any {
 			from := rand.IntN(n - 9)
 			return []any{"ZREVRANGE", "bare", from, from + 8}
 		}}},
-		{"top10", func() *call { return window("i", 0, 0, 10, "") }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
-		{"page100", func() *call { return window("i", rand.IntN(n-100), 0, 100, "") }, []func() []any{func() []any {
+		{"top10", func() *call { return window("c", "i", 0, 0, 10, "") }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
+		{"page100", func() *call { return window("c", "i", rand.IntN(n-100), 0, 100, "") }, []func() []any{func() []any {
 			from := rand.IntN(n - 100)
 			return []any{"ZREVRANGE", "bare", from, from + 99}
 		}}},

@@ -840,6 +840,10 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	err := first.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
+		var asked []*trips
+		for _, x := range others {
+			asked = append(asked, counted(x))
+		}
 		for i, x := range others {
 			all.Go(func() {
 				err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
@@ -853,8 +857,8 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 		}
 		// A process that made a round trip has found the lease taken.
 		eventually(t, "all processes wait for the lease", func(context.Context) error {
-			for _, x := range others {
-				if x.trips.Load() == 0 {
+			for _, n := range asked {
+				if n.Load() == 0 {
 					return errors.New("not all have asked for the lease")
 				}
 			}

@@ -83,7 +83,6 @@ type Index struct {
 	// concurrent readers share it.
 	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
 	hints   *lru.Cache[hint, string]
-	trips   atomic.Int64
 	// unfit is the reason why this Redis must not be used; nil if it passed inspection.
 	unfit atomic.Pointer[error]
 	// unsynced is the number of seasons with a failed Update that is not repaired.

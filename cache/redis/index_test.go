@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +79,32 @@ func opened(tb testing.TB, o Options) *Index {
 		}
 	})
 	return x
+}
+
+// trips counts the round trips of a client: commands sent alone, and pipelines.
+type trips struct{ atomic.Int64 }
+
+// counted returns the count of the round trips of x from now on.
+func counted(x *Index) *trips {
+	n := &trips{}
+	x.client.AddHook(n)
+	return n
+}
+
+func (n *trips) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (n *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, c goredis.Cmder) error {
+		n.Add(1)
+		return next(ctx, c)
+	}
+}
+
+func (n *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, c []goredis.Cmder) error {
+		n.Add(1)
+		return next(ctx, c)
+	}
 }
 
 // names returns the names of the index's keys.

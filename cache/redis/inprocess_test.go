@@ -131,7 +131,8 @@ func TestScriptsInProcess(t *testing.T) {
 			}
 			agrees(t, x, entries)
 			for _, s := range ladder(t, entries, leaderboard.Division{}) {
-				got, _, err := x.Around(t.Context(), l, s.User, 0, 0)
+				around, _, err := x.Around(t.Context(), l, s.User, 0, 0)
+				got := around.Standings
 				if err != nil || len(got) != 1 || got[0] != s {
 					t.Fatalf("Around(%q) = %v, %v, want %v", s.User, got, err, s)
 				}

@@ -36,7 +36,7 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 		}
 		parts[i] = part{
 			size: sizes[i], cut: c.int(), better: c.int(), smaller: c.int(), equal: c.int(),
-			first: c.int(), start: c.int(), distinct: c.int(), keys: c.lists(),
+			notWorse: c.int(), first: c.int(), start: c.int(), distinct: c.int(), keys: c.lists(),
 		}
 	}
 	switch by {
@@ -49,13 +49,13 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 }
 
 // Page implements [leaderboard.Ranker]. It treats a position below 1 as 1.
-func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	from := min(max(position, 1), maxPosition) - 1
 	rest := min(max(n, 0), math.MaxInt32)
 	n = min(rest, pieceStandings)
 	rest -= n
 	var out []leaderboard.Standing
-	v, err := x.answer(ctx, l, func(r *reader) (err error) {
+	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
 		switch {
 		case r.shards() == 1:
 			var w *window
@@ -70,7 +70,7 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 		return err
 	})
 	if err == nil && len(out) == n && rest > 0 {
-		out, v, err = x.extend(ctx, l, out, v, rest)
+		out, v, err = x.extend(ctx, l, out, v, rest, methods)
 	}
 	if err != nil {
 		return nil, leaderboard.View{}, err
@@ -83,12 +83,12 @@ const pieceStandings = 1000
 
 // extend appends up to n standings that follow the last one of out, in pieces. Each piece shows the
 // ladder at a later moment. The ranks go on from those of out.
-func (x *Index) extend(ctx context.Context, l leaderboard.Ladder, out []leaderboard.Standing, v leaderboard.View, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) extend(ctx context.Context, l leaderboard.Ladder, out []leaderboard.Standing, v leaderboard.View, n int, methods []leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	for n > 0 {
 		var part []leaderboard.Standing
 		var err error
 		want := min(n, pieceStandings)
-		v, err = x.answer(ctx, l, func(r *reader) (err error) {
+		v, err = x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
 			part, err = r.after(string(out[len(out)-1].SortKey())+"\x00", 0, want)
 			return err
 		})
@@ -127,17 +127,17 @@ func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) 
 
 // PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
 // a proper prefix of a sort key precedes every key that begins with it.
-func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	rest := min(max(n, 0), math.MaxInt32)
 	n = min(rest, pieceStandings)
 	rest -= n
 	var out []leaderboard.Standing
-	v, err := x.answer(ctx, l, func(r *reader) (err error) {
+	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
 		out, err = r.after(string(after)+"\x00", 0, n) // the least key behind after
 		return err
 	})
 	if err == nil && len(out) == n && rest > 0 {
-		out, v, err = x.extend(ctx, l, out, v, rest)
+		out, v, err = x.extend(ctx, l, out, v, rest, methods)
 	}
 	if err != nil {
 		return nil, leaderboard.View{}, err
@@ -146,22 +146,43 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 }
 
 // Around implements [leaderboard.Ranker].
-func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
 	above, below = max(above, 0), min(max(below, 0), math.MaxInt32)
-	var out []leaderboard.Standing
-	v, err := x.answer(ctx, l, func(r *reader) (err error) {
-		out, err = r.around(user, above, below+1)
-		return err
-	})
-	if err != nil {
-		return nil, leaderboard.View{}, err
+	var n leaderboard.Neighborhood
+	ask := func(above, below int) (leaderboard.View, error) {
+		return x.answer(ctx, l, countsOf(methods)+"w", func(r *reader) (err error) {
+			n, err = r.around(user, above, below+1)
+			return err
+		})
 	}
-	return out, v, nil
+	if above+below < pieceStandings {
+		v, err := ask(above, below)
+		if err != nil {
+			return leaderboard.Neighborhood{}, leaderboard.View{}, err
+		}
+		return n, v, nil
+	}
+	for range attempts { // more than one if the user moves between the first piece and the others
+		v, err := ask(0, 0)
+		if err == nil {
+			place := n.Standings[0].Ranks.Ordinal
+			from := max(place-int64(above), 1)
+			n.Of = int(place - from)
+			n.Standings, v, err = x.Page(ctx, l, from, min(n.Of+1+below, math.MaxInt32), methods...)
+		}
+		if err != nil {
+			return leaderboard.Neighborhood{}, leaderboard.View{}, err
+		}
+		if n.Of < len(n.Standings) && n.Standings[n.Of].User == user {
+			return n, v, nil
+		}
+	}
+	return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, errUnstable)
 }
 
 // around returns the standings around a user: up to above standings before the
 // user, then up to below standings, the user's own first.
-func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboard.Standing, error) {
+func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
 	by, cut := "u", ""
 	if r.shards() > 1 {
 		by = "k"
@@ -178,10 +199,10 @@ func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboar
 		}
 		w, mine, err := r.window(by, cut, up, down, user)
 		if err != nil {
-			return nil, err
+			return leaderboard.Neighborhood{}, err
 		}
 		if mine == "" {
-			return nil, fmt.Errorf("%q: %w", user, leaderboard.ErrEntryNotFound)
+			return leaderboard.Neighborhood{}, fmt.Errorf("%q: %w", user, leaderboard.ErrEntryNotFound)
 		}
 		if by == "k" && mine != cut {
 			cut = mine
@@ -196,11 +217,11 @@ func (r *reader) around(user leaderboard.UserID, above, below int) ([]leaderboar
 		}
 		out, ok, err := w.standings(r, first, at-first+below)
 		if ok || err != nil {
-			return out, err
+			return leaderboard.Neighborhood{Standings: out, Of: at - first, NotWorse: w.notWorse()}, err
 		}
 		full = true
 	}
-	return nil, errUnstable
+	return leaderboard.Neighborhood{}, errUnstable
 }
 
 const (
@@ -283,7 +304,7 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 		for j := range n + 1 {
 			args[j] = b.lo + (b.hi-b.lo)*j/max(n, 1)
 		}
-		calls[i] = r.call(pivotsScript, i, args...)
+		calls[i] = r.call(surveyScript, i, append([]any{len(args), 0}, args...)...)
 	}
 	sizes, err := r.ask(calls)
 	if err != nil {
@@ -292,7 +313,7 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	out := make([][]pivot, len(calls))
 	for i, c := range calls {
 		for len(c.rest) > 0 && !c.fault {
-			if p := (pivot{c.int(), c.str()}); len(out[i]) == 0 || out[i][len(out[i])-1].at < p.at {
+			if p := (pivot{c.int(), c.str()}); p.key != "" && (len(out[i]) == 0 || out[i][len(out[i])-1].at < p.at) {
 				out[i] = append(out[i], p)
 			}
 		}

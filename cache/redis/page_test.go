@@ -53,12 +53,12 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 					t.Fatalf("Page(position %d, %d standings): size %d, want %d; standings (-want +got)\n%s", position, n, v.Size, users, diff)
 				}
 			}
-			before := x.trips.Load()
+			made := counted(x)
 			const pages = 60
 			for range pages {
 				check(1+rng.Int64N(users), 1+rng.IntN(100))
 			}
-			if trips := x.trips.Load() - before; trips > pages*shape.trips {
+			if trips := made.Load(); trips > pages*shape.trips {
 				t.Errorf("%d trips for %d pages, want at most %d per page", trips, pages, shape.trips)
 			}
 			check(users, 10)
@@ -125,6 +125,10 @@ func TestTrips(t *testing.T) {
 			return x.Update(ctx, testSeason, epoch, entries)
 		}},
 		{"standings of users updated", 1, 1, standings("user 14", "user 15")},
+		{"survey of the top", 1, 3, func(ctx context.Context, x *Index) error {
+			_, _, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Positions: []int64{1}, Percents: []float64{100}, Keys: []leaderboard.RankKey{mid.Key}})
+			return err
+		}},
 		{"loaded", 1, 1, func(ctx context.Context, x *Index) error {
 			_, err := x.Loaded(ctx, testSeason)
 			return err
@@ -136,10 +140,11 @@ func TestTrips(t *testing.T) {
 		// The first index to ask sends the scripts, so only the second one is checked.
 		for i, x := range []*Index{opened(t, o), opened(t, o)} {
 			s.rebuild(t, x)
+			made := counted(x)
 			for _, q := range questions {
-				before := x.trips.Load()
+				before := made.Load()
 				must(t, q.ask(t.Context(), x))
-				got := x.trips.Load() - before
+				got := made.Load() - before
 				x.background.Wait() // later trips, which acknowledge the answer, do not count
 				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
 					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)

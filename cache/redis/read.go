@@ -40,6 +40,7 @@ type reader struct {
 	season  *seasonIndex
 	ctx     context.Context
 	ladder  string
+	counts  string // what the scripts have to count: see lua/read.lua
 	control []string
 	drained bool // this reader has delivered old outboxes, which it does at most once
 
@@ -47,9 +48,22 @@ type reader struct {
 	view     leaderboard.View
 }
 
-// answer calls f, and calls it again if it returns errAgain, up to attempts times.
-func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, f func(*reader) error) (leaderboard.View, error) {
-	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: l.Division.String()}
+// countsOf returns the letters of the counts that ranks of some methods need.
+func countsOf(methods []leaderboard.Method) string {
+	letters := ""
+	if len(methods) == 0 || slices.Contains(methods, leaderboard.Competition) {
+		letters += "c"
+	}
+	if len(methods) == 0 || slices.Contains(methods, leaderboard.Dense) {
+		letters += "d"
+	}
+	return letters
+}
+
+// answer calls f, and calls it again if it returns errAgain, up to attempts times. counts are the letters of
+// the counts that f uses.
+func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string, f func(*reader) error) (leaderboard.View, error) {
+	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: l.Division.String(), counts: counts}
 	var err error
 	for attempt := range attempts {
 		if r.season.unsynced() {
@@ -87,7 +101,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (r *reader) shards() int { return len(r.control) }
 
 func (r *reader) call(s *script, shard int, args ...any) *call {
-	return newCall(s, r.control, shard, append([]any{r.ladder}, args...)...)
+	return newCall(s, r.control, shard, append([]any{r.ladder, r.counts}, args...)...)
 }
 
 // sizes are the numbers of standings of a ladder in each shard.
@@ -286,7 +300,7 @@ func within(distinct, standings int64) int64 { return max(min(distinct, standing
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }
 
 // Standings implements [leaderboard.Ranker].
-func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, 0, len(users))
 	var view leaderboard.View
 	for {
@@ -296,7 +310,7 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 		}
 		var err error
 		n := len(out)
-		view, err = x.answer(ctx, l, func(r *reader) (err error) {
+		view, err = x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
 			out, err = r.ranked(out[:n], batch)
 			return err
 		})
@@ -369,7 +383,7 @@ func (r *reader) standing(k string) (leaderboard.Standing, error) {
 
 // Count implements [leaderboard.Ranker].
 // Errors: [leaderboard.ErrFormat] if a key is longer than the board's rank keys.
-func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
+func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	distinct := make([]string, len(keys))
 	for i, k := range keys {
 		distinct[i] = string(k)
@@ -377,15 +391,15 @@ func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderbo
 	slices.Sort(distinct)
 	distinct = slices.Compact(distinct)
 	out := make([]leaderboard.Counts, len(keys))
-	v, err := x.answer(ctx, l, func(r *reader) error {
+	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) error {
 		_, counted, err := r.standings(nil, distinct)
 		if err != nil {
 			return err
 		}
+		if err := r.checkKeys(keys); err != nil {
+			return err
+		}
 		for i, k := range keys {
-			if len(k) > r.keyBytes {
-				return fmt.Errorf("count: rank key has %d bytes, want at most %d: %w", len(k), r.keyBytes, leaderboard.ErrFormat)
-			}
 			b := counted[string(k)]
 			out[i] = leaderboard.Counts{Standings: b.better, Distinct: b.distinct}
 		}

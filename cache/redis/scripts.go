@@ -38,11 +38,11 @@ func newScript(name, text string) *script {
 }
 
 var (
-	updateScript    = load("base", "tree", "fast", "server", "write", "edit", "homes", "run", "update")
-	deliverScript   = load("base", "tree", "server", "write", "edit", "homes", "deliver")
+	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "update")
+	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "deliver")
 	standingsScript = load("base", "server", "tree", "read", "standings")
 	windowScript    = load("base", "server", "tree", "read", "walk", "window")
-	pivotsScript    = load("base", "server", "tree", "read", "walk", "pivots")
+	surveyScript    = load("base", "server", "tree", "read", "walk", "survey")
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
 	checkScript     = load("base", "server", "write", "check")
@@ -182,7 +182,6 @@ func (c *call) text(ctx context.Context, to goredis.Cmdable) *goredis.Cmd {
 
 // send makes calls in one round trip and stores the outcome of each in it.
 func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.Context, goredis.Cmdable) *goredis.Cmd) {
-	x.trips.Add(1)
 	if len(calls) == 1 {
 		calls[0].cmd = do(calls[0], ctx, x.client)
 		return

@@ -20,7 +20,7 @@ import (
 func smallTrees(t *testing.T) {
 	t.Helper()
 	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 400", "local PIECE = 10")
-	for _, s := range []*script{updateScript, deliverScript, standingsScript, windowScript, pivotsScript, freeScript} {
+	for _, s := range []*script{updateScript, deliverScript, standingsScript, windowScript, surveyScript, freeScript} {
 		was := *s
 		*s = *newScript(s.name, small.Replace(s.text))
 		t.Cleanup(func() { *s = was })
@@ -242,10 +242,10 @@ func pagesAgree(t *testing.T, x *Index, s *store, rng *rand.Rand) {
 		if want := all[i:min(i+n, len(all))]; !slices.Equal(got, want) {
 			t.Fatalf("page of %d from %d: got %v, want %v", n, i+1, got, want)
 		}
-		got, _, err = x.Around(t.Context(), l, all[i].User, n, 3)
+		around, _, err := x.Around(t.Context(), l, all[i].User, n, 3)
 		must(t, err)
-		if want := all[max(i-n, 0):min(i+4, len(all))]; !slices.Equal(got, want) {
-			t.Fatalf("%d above and 3 below position %d: got %v, want %v", n, i+1, got, want)
+		if want := all[max(i-n, 0):min(i+4, len(all))]; !slices.Equal(around.Standings, want) {
+			t.Fatalf("%d above and 3 below position %d: got %v, want %v", n, i+1, around.Standings, want)
 		}
 	}
 }

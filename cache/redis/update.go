@@ -139,7 +139,7 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 			// There is nothing to update, unless the season has fewer shards than
 			// expected and this shard does not exist.
 			if c.shard != 0 && !again {
-				first := newCall(standingsScript, control, 0, "", 0)
+				first := newCall(standingsScript, control, 0, "", "", 0)
 				if err := x.run(ctx, []*call{first}); err != nil {
 					return err
 				}

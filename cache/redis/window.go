@@ -3,6 +3,7 @@ package redis
 import (
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -13,6 +14,7 @@ type part struct {
 	size           int64 // standings of the ladder in the shard
 	cut, better    int64 // standings before the cut; standings with a smaller rank key than the cut's
 	smaller, equal int64 // rank keys whose home is this shard: smaller than the cut's; smaller or equal
+	notWorse       int64 // standings with the cut's rank key or a smaller one; 0 if keys ends with a greater rank key
 	first          int64 // position of keys[0] in the shard, from 0
 	start          int64 // standings with a smaller rank key than that of keys[0]
 	distinct       int64 // rank keys smaller than that of keys[0]; exact only if there is one shard
@@ -92,6 +94,18 @@ func (w *window) better(k string) int64 {
 			n += p.first // the shard's keys begin at the cut, and all of them are behind k
 		default:
 			n += p.better
+		}
+	}
+	return n
+}
+
+// notWorse counts the standings with the cut's rank key or a smaller one.
+func (w *window) notWorse() int64 {
+	k, n := rankKey(w.cut, w.keyBytes), int64(0)
+	for i := range w.parts {
+		p := &w.parts[i]
+		if n += p.notWorse; p.notWorse == 0 {
+			n += p.first + int64(sort.Search(len(p.keys), func(j int) bool { return rankKey(p.keys[j], w.keyBytes) > k }))
 		}
 	}
 	return n

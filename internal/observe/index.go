@@ -25,34 +25,40 @@ func (o *index) Synced() bool { return o.inner.Synced() }
 
 func (o *index) Close() error { return o.inner.Close() }
 
-func (o *index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
+func (o *index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
 	ctx, call := o.calls.begin(ctx, "Standings", l.Board)
 	defer call.end(&err)
-	return o.inner.Standings(ctx, l, users)
+	return o.inner.Standings(ctx, l, users, methods...)
 }
 
-func (o *index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
+func (o *index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
 	ctx, call := o.calls.begin(ctx, "Page", l.Board)
 	defer call.end(&err)
-	return o.inner.Page(ctx, l, position, n)
+	return o.inner.Page(ctx, l, position, n, methods...)
 }
 
-func (o *index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
+func (o *index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
 	ctx, call := o.calls.begin(ctx, "PageAfter", l.Board)
 	defer call.end(&err)
-	return o.inner.PageAfter(ctx, l, after, n)
+	return o.inner.PageAfter(ctx, l, after, n, methods...)
 }
 
-func (o *index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (_ []leaderboard.Standing, _ leaderboard.View, err error) {
+func (o *index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (_ leaderboard.Neighborhood, _ leaderboard.View, err error) {
 	ctx, call := o.calls.begin(ctx, "Around", l.Board)
 	defer call.end(&err)
-	return o.inner.Around(ctx, l, user, above, below)
+	return o.inner.Around(ctx, l, user, above, below, methods...)
 }
 
-func (o *index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) (_ []leaderboard.Counts, _ leaderboard.View, err error) {
+func (o *index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) (_ []leaderboard.Counts, _ leaderboard.View, err error) {
 	ctx, call := o.calls.begin(ctx, "Count", l.Board)
 	defer call.end(&err)
-	return o.inner.Count(ctx, l, keys)
+	return o.inner.Count(ctx, l, keys, methods...)
+}
+
+func (o *index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (_ leaderboard.Survey, _ leaderboard.View, err error) {
+	ctx, call := o.calls.begin(ctx, "Survey", l.Board)
+	defer call.end(&err)
+	return o.inner.Survey(ctx, l, q, methods...)
 }
 
 func (o *index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) (err error) {

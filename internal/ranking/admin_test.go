@@ -21,7 +21,7 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	}
 	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
 	f.wantList(ranking.Query{Board: "c"})
-	if got := f.submit("b", points("ann", "m2", 5)); got.Ranks.Competition != 0 || got.Score != 10 {
+	if got := f.submit("b", points("ann", "m2", 5)); got.Rank != 0 || got.Score != 10 {
 		t.Errorf("submit of a banned user: %+v, want no rank and score 10", got)
 	}
 	if scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition); err != nil || len(scores) != 0 {
@@ -46,7 +46,7 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 		t.Errorf("submit at the time of the erasure: %+v, want a rejection as USER_ERASED", got)
 	}
 	f.clock.set(start.Add(time.Second))
-	if got := f.submit("b", points("ann", "m", 3)); got.Score != 3 || got.Ranks.Competition != 1 {
+	if got := f.submit("b", points("ann", "m", 3)); got.Score != 3 || got.Rank != 1 {
 		t.Errorf("submit after the erasure: %+v, want score 3 at rank 1", got)
 	}
 }

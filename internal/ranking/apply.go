@@ -100,6 +100,12 @@ func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys [
 	return a.reader.ranksOf(ctx, key, keys)
 }
 
+// KeysAt returns the rank key at each position, from 1, in the overall ladder of a
+// season. The key of a position that the ladder does not have is empty.
+func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error) {
+	return a.reader.keysAt(ctx, key, positions)
+}
+
 // Complete sets the fields that a submitted result may omit: the match id and the
 // times. It sets the season by the result's AchievedAt. Errors:
 // [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt.

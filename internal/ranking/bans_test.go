@@ -44,7 +44,7 @@ func TestBanOnABoardHidesAUserThereOnly(t *testing.T) {
 	if got := f.submit("b", points("ann", "n", 1)); !got.Banned || got.Status != leaderboard.Applied || got.Score != 6 {
 		t.Errorf("submit of a banned user: %+v, want applied, banned and score 6", got)
 	}
-	if got := f.submit("c", points("ann", "n", 7)); got.Banned || got.Ranks.Competition != 1 {
+	if got := f.submit("c", points("ann", "n", 7)); got.Banned || got.Rank != 1 {
 		t.Errorf("submit on another board: %+v, want rank 1 and not banned", got)
 	}
 	f.ban(leaderboard.Ban{User: "ann"})

@@ -25,7 +25,7 @@ func (f finalRanker) view(total int64) leaderboard.View {
 	return v
 }
 
-func (f finalRanker) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+func (f finalRanker) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	_, total, err := f.store.FinalStandings(ctx, l, 1, 1)
 	if err != nil {
 		return nil, leaderboard.View{}, err
@@ -43,31 +43,43 @@ func (f finalRanker) Standings(ctx context.Context, l leaderboard.Ladder, users 
 	return standings, f.view(total), nil
 }
 
-func (f finalRanker) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (f finalRanker) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	page, total, err := f.store.FinalStandings(ctx, l, position, n)
 	return page, f.view(total), err
 }
 
-func (f finalRanker) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (f finalRanker) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	_, page, total, err := f.search(ctx, l, n, func(st *leaderboard.Standing) bool { return st.SortKey() > after })
 	return page, f.view(total), err
 }
 
-func (f finalRanker) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (page []leaderboard.Standing, v leaderboard.View, err error) {
+func (f finalRanker) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, _ ...leaderboard.Method) (n leaderboard.Neighborhood, v leaderboard.View, err error) {
 	err = readConsistently(func() (bool, error) {
 		st, err := f.store.FinalStanding(ctx, l, user)
 		if err != nil {
 			return false, err
 		}
 		from := max(st.Ranks.Ordinal-int64(above), 1)
-		page, v, err = f.Page(ctx, l, from, int(st.Ranks.Ordinal-from)+1+below)
-		at := int(st.Ranks.Ordinal - from)
-		return at < len(page) && page[at].User == user, err
+		if n.Standings, v, err = f.Page(ctx, l, from, int(st.Ranks.Ordinal-from)+1+below); err != nil {
+			return false, err
+		}
+		n.Of = int(st.Ranks.Ordinal - from)
+		if n.Of >= len(n.Standings) || n.Standings[n.Of].User != user {
+			return false, nil
+		}
+		worse, _, total, err := f.search(ctx, l, 1, func(other *leaderboard.Standing) bool { return other.Key > st.Key })
+		if worse != nil {
+			n.NotWorse = worse.Ranks.Ordinal
+		}
+		return total == v.Size && n.NotWorse > int64(n.Of), err
 	})
-	return page, v, err
+	if err != nil {
+		return leaderboard.Neighborhood{}, leaderboard.View{}, err
+	}
+	return n, v, nil
 }
 
-func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
+func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, _ ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	counts := make([]leaderboard.Counts, len(keys))
 	var total int64
 	for i, k := range keys {
@@ -80,6 +92,35 @@ func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []lea
 		}
 	}
 	return counts, f.view(total), nil
+}
+
+func (f finalRanker) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (s leaderboard.Survey, v leaderboard.View, err error) {
+	at := func(position int64) (leaderboard.RankKey, error) {
+		page, _, err := f.store.FinalStandings(ctx, l, position, 1)
+		if err != nil || len(page) == 0 {
+			return "", err
+		}
+		return page[0].Key, nil
+	}
+	if s.Counts, v, err = f.Count(ctx, l, q.Keys); err != nil {
+		return s, v, err
+	}
+	_, total, err := f.store.FinalStandings(ctx, l, 1, 1)
+	if err != nil {
+		return s, v, err
+	}
+	s.Positions, s.Percents = make([]leaderboard.RankKey, len(q.Positions)), make([]leaderboard.RankKey, len(q.Percents))
+	for i, position := range q.Positions {
+		if s.Positions[i], err = at(position); err != nil {
+			return s, v, err
+		}
+	}
+	for i, p := range q.Percents {
+		if s.Percents[i], err = at(leaderboard.PercentPosition(total, p)); err != nil {
+			return s, v, err
+		}
+	}
+	return s, f.view(total), nil
 }
 
 // search finds the first standing for which reached is true. It returns three values
@@ -136,7 +177,7 @@ type emptyRanker struct{}
 
 var _ leaderboard.Ranker = emptyRanker{}
 
-func (emptyRanker) Standings(_ context.Context, _ leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+func (emptyRanker) Standings(_ context.Context, _ leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	standings := make([]leaderboard.Standing, len(users))
 	for i, u := range users {
 		standings[i].User = u
@@ -144,18 +185,25 @@ func (emptyRanker) Standings(_ context.Context, _ leaderboard.Ladder, users []le
 	return standings, leaderboard.View{}, nil
 }
 
-func (emptyRanker) Page(context.Context, leaderboard.Ladder, int64, int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (emptyRanker) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return nil, leaderboard.View{}, nil
 }
 
-func (emptyRanker) PageAfter(context.Context, leaderboard.Ladder, leaderboard.SortKey, int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (emptyRanker) PageAfter(context.Context, leaderboard.Ladder, leaderboard.SortKey, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return nil, leaderboard.View{}, nil
 }
 
-func (emptyRanker) Around(context.Context, leaderboard.Ladder, leaderboard.UserID, int, int) ([]leaderboard.Standing, leaderboard.View, error) {
-	return nil, leaderboard.View{}, leaderboard.ErrEntryNotFound
+func (emptyRanker) Around(context.Context, leaderboard.Ladder, leaderboard.UserID, int, int, ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
+	return leaderboard.Neighborhood{}, leaderboard.View{}, leaderboard.ErrEntryNotFound
 }
 
-func (emptyRanker) Count(_ context.Context, _ leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
+func (emptyRanker) Count(_ context.Context, _ leaderboard.Ladder, keys []leaderboard.RankKey, _ ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	return make([]leaderboard.Counts, len(keys)), leaderboard.View{}, nil
+}
+
+func (emptyRanker) Survey(_ context.Context, _ leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	return leaderboard.Survey{
+		Positions: make([]leaderboard.RankKey, len(q.Positions)), Percents: make([]leaderboard.RankKey, len(q.Percents)),
+		Counts: make([]leaderboard.Counts, len(q.Keys)),
+	}, leaderboard.View{}, nil
 }

@@ -74,33 +74,39 @@ func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Conte
 	return answer, seen, err
 }
 
-func (x *rankIndex) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *rankIndex) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
-		return x.Index.Standings(ctx, l, users)
+		return x.Index.Standings(ctx, l, users, methods...)
 	})
 }
 
-func (x *rankIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *rankIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
-		return x.Index.Page(ctx, l, position, n)
+		return x.Index.Page(ctx, l, position, n, methods...)
 	})
 }
 
-func (x *rankIndex) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+func (x *rankIndex) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
-		return x.Index.PageAfter(ctx, l, after, n)
+		return x.Index.PageAfter(ctx, l, after, n, methods...)
 	})
 }
 
-func (x *rankIndex) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
-		return x.Index.Around(ctx, l, user, above, below)
+func (x *rankIndex) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) (leaderboard.Neighborhood, leaderboard.View, error) {
+		return x.Index.Around(ctx, l, user, above, below, methods...)
 	})
 }
 
-func (x *rankIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) ([]leaderboard.Counts, leaderboard.View, error) {
+func (x *rankIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Counts, leaderboard.View, error) {
-		return x.Index.Count(ctx, l, keys)
+		return x.Index.Count(ctx, l, keys, methods...)
+	})
+}
+
+func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	return readIndex(ctx, x, func(ctx context.Context) (leaderboard.Survey, leaderboard.View, error) {
+		return x.Index.Survey(ctx, l, q, methods...)
 	})
 }
 

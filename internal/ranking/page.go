@@ -79,13 +79,13 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
 	if q.Token == "" {
-		return v.Page(ctx, v.ladder, max(q.Start, 1), q.Limit)
+		return v.Page(ctx, v.ladder, max(q.Start, 1), q.Limit, v.method)
 	}
 	after, err := v.parseToken(q.Token)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
-	return v.PageAfter(ctx, v.ladder, after, q.Limit)
+	return v.PageAfter(ctx, v.ladder, after, q.Limit, v.method)
 }
 
 // pageFromStore returns a page without ranks.

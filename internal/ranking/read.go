@@ -240,6 +240,20 @@ func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, line
 	return nil
 }
 
+// keysAt does the work of [Applier.KeysAt].
+func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) (keys []leaderboard.RankKey, err error) {
+	b, err := r.board(ctx, key.Board)
+	if err != nil {
+		return nil, err
+	}
+	err = r.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
+		survey, _, err := v.Survey(ctx, v.ladder, leaderboard.SurveyQuery{Positions: positions})
+		keys = survey.Positions
+		return err
+	})
+	return keys, err
+}
+
 // ranksOf does the work of [Applier.RanksOf].
 func (r *Reader) ranksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
 	b, err := r.board(ctx, key.Board)
@@ -248,7 +262,7 @@ func (r *Reader) ranksOf(ctx context.Context, key leaderboard.SeasonKey, keys []
 	}
 	ranks := make([]int64, len(keys))
 	err = r.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
-		counts, _, err := v.Count(ctx, v.ladder, keys)
+		counts, _, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
 		for i, c := range counts {
 			ranks[i] = c.Standings + 1
 		}

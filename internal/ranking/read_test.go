@@ -16,6 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 func TestPagesByEachMethod(t *testing.T) {
@@ -323,6 +324,74 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 		}
 		if len(s.Histogram) != 2 || s.Histogram[0].Count != 1 || s.Histogram[1].Count != 2 {
 			t.Errorf("%v: histogram %+v, want 1 and 2", order, s.Histogram)
+		}
+	}
+}
+
+// counting counts the questions to an index.
+type counting struct {
+	leaderboard.Index
+	questions map[string]int // by method of the index and the ranks asked for
+}
+
+func (c *counting) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	c.questions[fmt.Sprint("Standings ", methods)]++
+	return c.Index.Standings(ctx, l, users, methods...)
+}
+
+func (c *counting) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	c.questions[fmt.Sprint("Page ", methods)]++
+	return c.Index.Page(ctx, l, position, n, methods...)
+}
+
+func (c *counting) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
+	c.questions[fmt.Sprint("Around ", methods)]++
+	return c.Index.Around(ctx, l, user, above, below, methods...)
+}
+
+func (c *counting) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
+	c.questions[fmt.Sprint("Count ", methods)]++
+	return c.Index.Count(ctx, l, keys, methods...)
+}
+
+func (c *counting) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	c.questions[fmt.Sprint("Survey ", methods)]++
+	return c.Index.Survey(ctx, l, q, methods...)
+}
+
+// A call asks the index as rarely as it can, and only for the ranks of its method.
+func TestQuestionsOfACall(t *testing.T) {
+	store, index := embedded.Open(t)
+	c := &counting{index, map[string]int{}}
+	f := over(t, store, c)
+	f.create(leaderboard.Board{ID: "b"})
+	for i := range 20 {
+		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i/3)))
+	}
+	q := ranking.Query{Board: "b", Method: leaderboard.Dense}
+	score := leaderboard.Score(3)
+	for _, tt := range []struct {
+		name string
+		ask  func() error
+		want map[string]int
+	}{
+		{"a user with neighbors and percentile", func() error { _, err := f.User(t.Context(), q, "u7", 4, false); return err }, map[string]int{"Around [dense]": 1}},
+		{"a page", func() error { _, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 5}); return err }, map[string]int{"Page [dense]": 1}},
+		{"statistics", func() error {
+			_, err := f.Stats(t.Context(), ranking.StatsQuery{Query: q, Score: &score, Rank: 7})
+			return err
+		}, map[string]int{"Survey [dense]": 1}},
+		{"statistics with a histogram", func() error {
+			_, err := f.Stats(t.Context(), ranking.StatsQuery{Query: q, Buckets: 4})
+			return err
+		}, map[string]int{"Survey [dense]": 1, "Count [competition]": 1}},
+	} {
+		c.questions = map[string]int{}
+		if err := tt.ask(); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if diff := gocmp.Diff(tt.want, c.questions); diff != "" {
+			t.Errorf("%s: questions (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }

@@ -76,67 +76,52 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
+// stats reads everything but the histogram in one question. The edges of the histogram
+// depend on the answer.
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
-	first, seen, err := v.Page(ctx, v.ladder, 1, 1)
+	const best, worst = 100, 0 // percent
+	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
+	if q.Rank > 0 {
+		query.Positions = []int64{q.Rank}
+	}
+	if q.Score != nil {
+		query.Keys = []leaderboard.RankKey{v.board.ScorePrefix(*q.Score, v.scoredAt)}
+	}
+	survey, seen, err := v.Survey(ctx, v.ladder, query, v.method)
 	if err != nil {
 		return Stats{}, err
 	}
-	stats := Stats{About: v.about(seen)}
-	if q.Score != nil {
-		counts, _, err := v.Count(ctx, v.ladder, []leaderboard.RankKey{v.board.ScorePrefix(*q.Score, v.scoredAt)})
-		if err != nil {
-			return Stats{}, err
-		}
-		stats.RankOfScore = counts[0].Standings + 1
+	stats := Stats{About: v.about(seen), Best: v.score(survey.Percents[0]), Worst: v.score(survey.Percents[1])}
+	for _, counts := range survey.Counts {
+		stats.RankOfScore = counts.Standings + 1
 		if q.Method == leaderboard.Dense {
-			stats.RankOfScore = counts[0].Distinct + 1
+			stats.RankOfScore = counts.Distinct + 1
 		}
 	}
-	if len(first) == 0 {
+	for _, key := range survey.Positions {
+		stats.ScoreAtRank = v.score(key)
+	}
+	if stats.Best == nil || stats.Worst == nil {
 		return stats, nil
 	}
-	if stats.Best, err = v.scoreAt(ctx, 1); err != nil {
-		return Stats{}, err
-	}
-	if stats.Worst, err = v.scoreAt(ctx, seen.Size); err != nil {
-		return Stats{}, err
-	}
-	if q.Rank > 0 {
-		if stats.ScoreAtRank, err = v.scoreAt(ctx, q.Rank); err != nil {
-			return Stats{}, err
+	for i, p := range statPercents {
+		if score := v.score(survey.Percents[2+i]); score != nil {
+			stats.Percentiles = append(stats.Percentiles, Percentile{p, *score})
 		}
 	}
-	if stats.Percentiles, err = v.percentiles(ctx, seen.Size); err != nil {
-		return Stats{}, err
-	}
-	if q.Buckets > 0 && stats.Best != nil && stats.Worst != nil {
+	if q.Buckets > 0 {
 		stats.Histogram, err = v.histogram(ctx, min(*stats.Best, *stats.Worst), max(*stats.Best, *stats.Worst), q.Buckets)
 	}
 	return stats, err
 }
 
-func (v *view) percentiles(ctx context.Context, size int64) (list []Percentile, err error) {
-	for _, p := range statPercents {
-		position := size - int64(float64(size)*p/100)
-		score, err := v.scoreAt(ctx, max(position, 1))
-		if err != nil {
-			return nil, err
-		}
-		if score != nil {
-			list = append(list, Percentile{p, *score})
-		}
+// score returns the score in a rank key, or nil if the key is empty.
+func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
+	if key == "" {
+		return nil
 	}
-	return list, nil
-}
-
-// scoreAt returns the score at a position, or nil if the ladder has fewer users.
-func (v *view) scoreAt(ctx context.Context, position int64) (*leaderboard.Score, error) {
-	page, _, err := v.Page(ctx, v.ladder, position, 1)
-	if err != nil || len(page) == 0 {
-		return nil, err
-	}
-	score := v.board.ScoreOf(page[0].Key, v.scoredAt)
-	return &score, nil
+	score := v.board.ScoreOf(key, v.scoredAt)
+	return &score
 }
 
 // histogram counts the users with scores from lo to hi in up to n buckets of equal
@@ -157,7 +142,7 @@ func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) (
 		}
 		edges = append(edges, v.board.ScorePrefix(better, v.scoredAt), v.board.ScorePrefix(beyond, v.scoredAt))
 	}
-	counts, seen, err := v.Count(ctx, v.ladder, edges)
+	counts, seen, err := v.Count(ctx, v.ladder, edges, leaderboard.Competition)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ type Receipt struct {
 	Reason     leaderboard.Reason // set if Status is Rejected
 	// Err has two meanings. If Reason is INVALID, Err describes the fault of the
 	// result. Otherwise, if Err is not nil, the result could not be applied now, and
-	// Status, Reason, Score and Ranks are not valid. The caller may submit the result
+	// Status, Reason, Score and Rank are not valid. The caller may submit the result
 	// again.
 	Err error
 	// Repeated means that the result was rejected before, and is rejected therefore.
@@ -69,9 +69,9 @@ type Receipt struct {
 	// counts.
 	Score    leaderboard.Score
 	HasScore bool
-	// Ranks are zero if the ranks are unavailable, if the user is banned, or if a later
-	// result of the same Submit changed the score.
-	Ranks leaderboard.Ranks
+	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
+	// or if a later result of the same Submit changed the score.
+	Rank int64
 	// Previous is the user's score before this result. It is nil if the user had none, and
 	// if this Submit did not change the stored result.
 	Previous *leaderboard.Score
@@ -219,7 +219,7 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	for season, users := range users {
 		key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 		err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
-			standings, _, err := v.Standings(ctx, v.ladder, users)
+			standings, _, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
 			for n, st := range standings {
 				i := indexes[season][n]
 				if st.Key == "" || st.Key != outcomes[i].Entry.Key && !s.current(ctx, key, &st) {
@@ -227,7 +227,7 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 				}
 				// Take the score and the rank from the same read.
 				r := &receipts[at[i]]
-				r.Ranks, r.Score = st.Ranks, b.ScoreOf(st.Key, v.scoredAt)
+				r.Rank, r.Score = st.Ranks.Competition, b.ScoreOf(st.Key, v.scoredAt)
 			}
 			return err
 		})

@@ -21,12 +21,12 @@ func TestSubmitReturnsScoreAndRank(t *testing.T) {
 	f.submit("b", points("ann", "m1", 5))
 	f.submit("b", points("bob", "m1", 9))
 	got := f.submit("b", points("ann", "m2", 6))
-	if got.Score != 11 || got.Ranks != (leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: 1}) {
-		t.Errorf("score %d, ranks %+v; want 11 and all ranks 1", got.Score, got.Ranks)
+	if got.Score != 11 || got.Rank != 1 {
+		t.Errorf("score %d, rank %d; want 11 and rank 1", got.Score, got.Rank)
 	}
 	f.clock.set(start.Add(time.Minute))
 	again := f.try("b", points("ann", "m2", 6))
-	if again.Status != leaderboard.Duplicate || again.Score != 11 || again.Ranks.Competition != 1 || !again.AchievedAt.Equal(got.AchievedAt) {
+	if again.Status != leaderboard.Duplicate || again.Score != 11 || again.Rank != 1 || !again.AchievedAt.Equal(got.AchievedAt) {
 		t.Errorf("retry: %+v, want a duplicate of %+v", again, got)
 	}
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10})
@@ -61,8 +61,8 @@ func TestBatchReceiptsAreInOrderAndIndependent(t *testing.T) {
 	if fe := (*leaderboard.FieldError)(nil); !errors.As(receipts[1].Err, &fe) || fe.Field != "user_id" {
 		t.Errorf("error of the second result: %v, want a FieldError of user_id", receipts[1].Err)
 	}
-	if receipts[0].Ranks.Competition != 2 || receipts[5].Ranks.Competition != 1 {
-		t.Errorf("ranks %+v and %+v, want 2 and 1", receipts[0].Ranks, receipts[5].Ranks)
+	if receipts[0].Rank != 2 || receipts[5].Rank != 1 {
+		t.Errorf("ranks %d and %d, want 2 and 1", receipts[0].Rank, receipts[5].Rank)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestRetractRestoresTheNextBestResult(t *testing.T) {
 	f.wantList(blue, "ann 8 1")
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m2"}
 	got, err := f.Retract(t.Context(), f.board("b"), key, nil)
-	if err != nil || got.Status != leaderboard.Applied || got.Revision != 1 || got.Score != 5 || got.Ranks.Competition != 1 {
+	if err != nil || got.Status != leaderboard.Applied || got.Revision != 1 || got.Score != 5 || got.Rank != 1 {
 		t.Errorf("retract: %+v, %v, want revision 1 applied, and score 5 at rank 1", got, err)
 	}
 	f.wantList(red, "ann 5 1")
@@ -222,7 +222,7 @@ func TestReadYourWrites(t *testing.T) {
 				n := leaderboard.Score(g*i%7 + 1)
 				sum += n
 				receipts, err := f.Submit(context.Background(), &b, []leaderboard.MatchResult{points(string(user), fmt.Sprint("m", i), int64(n))})
-				if err != nil || receipts[0].Score != sum || receipts[0].Ranks.Competition == 0 {
+				if err != nil || receipts[0].Score != sum || receipts[0].Rank == 0 {
 					t.Errorf("submit: %+v, %v; want score %d", receipts, err, sum)
 					return
 				}
@@ -353,15 +353,15 @@ func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
 		}
 		return got[0]
 	}
-	if got := submit("m2"); got.Status != leaderboard.Applied || got.Score != 10 || got.Ranks != (leaderboard.Ranks{}) {
-		t.Errorf("submit with an index that is behind: %v, score %d, ranks %+v; want 10 without ranks", got.Status, got.Score, got.Ranks)
+	if got := submit("m2"); got.Status != leaderboard.Applied || got.Score != 10 || got.Rank != 0 {
+		t.Errorf("submit with an index that is behind: %v, score %d, rank %d; want 10 without a rank", got.Status, got.Score, got.Rank)
 	}
 	key := leaderboard.ResultKey{User: "ann", Match: "m2"}
-	if got, err := api.Retract(t.Context(), &b, key, nil); err != nil || got.Score != 5 || got.Ranks.Competition != 1 {
+	if got, err := api.Retract(t.Context(), &b, key, nil); err != nil || got.Score != 5 || got.Rank != 1 {
 		t.Errorf("retraction to the score of the index: %+v, %v; want 5 at rank 1", got, err)
 	}
 	log.afterApply = func() { f.submit("b", points("ann", "later", 100)) }
-	if got := submit("m3"); got.Score != 110 || got.Ranks.Competition != 1 {
-		t.Errorf("submit with an index that is ahead: score %d, ranks %+v; want 110 at rank 1", got.Score, got.Ranks)
+	if got := submit("m3"); got.Score != 110 || got.Rank != 1 {
+		t.Errorf("submit with an index that is ahead: score %d, rank %d; want 110 at rank 1", got.Score, got.Rank)
 	}
 }

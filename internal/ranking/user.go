@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -56,35 +55,17 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 }
 
 func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, error) {
-	standings, seen, err := v.Around(ctx, v.ladder, user, neighbors, neighbors)
+	n, seen, err := v.Around(ctx, v.ladder, user, neighbors, neighbors, v.method)
 	if err != nil {
 		return UserPage{}, err
 	}
-	page := UserPage{About: v.about(seen), Neighbors: v.lines(standings)}
-	above := slices.IndexFunc(standings, func(st leaderboard.Standing) bool { return st.User == user })
-	page.Neighbors[above].Current = true
-	page.Line = page.Neighbors[above]
-	page.ClippedAbove = above < neighbors
-	page.ClippedBelow = len(standings)-1-above < neighbors
-	notWorse, err := v.notWorse(ctx, standings[above].Key, seen.Size)
-	page.Percentile = percent(seen.Size-notWorse, seen.Size)
-	return page, err
-}
-
-// notWorse returns the number of standings whose rank key is k or better. size is the
-// number of all standings.
-func (v *view) notWorse(ctx context.Context, k leaderboard.RankKey, size int64) (int64, error) {
-	next := []byte(k)
-	for i := len(next) - 1; i >= 0; i-- {
-		if next[i]++; next[i] != 0 {
-			counts, _, err := v.Count(ctx, v.ladder, []leaderboard.RankKey{leaderboard.RankKey(next)})
-			if err != nil {
-				return 0, err
-			}
-			return counts[0].Standings, nil
-		}
-	}
-	return size, nil // k is the worst possible key, so no standing is worse
+	page := UserPage{About: v.about(seen), Neighbors: v.lines(n.Standings)}
+	page.Neighbors[n.Of].Current = true
+	page.Line = page.Neighbors[n.Of]
+	page.ClippedAbove = n.Of < neighbors
+	page.ClippedBelow = len(n.Standings)-1-n.Of < neighbors
+	page.Percentile = percent(seen.Size-n.NotWorse, seen.Size)
+	return page, nil
 }
 
 func percent(part, whole int64) float64 {

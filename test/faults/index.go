@@ -26,43 +26,51 @@ func (x *Index) Synced() bool {
 }
 
 // Standings implements [leaderboard.Index].
-func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) (list []leaderboard.Standing, seen leaderboard.View, err error) {
 	if err = x.check(ctx, "Standings", leaderboard.ErrRankUnavailable); err != nil {
 		return
 	}
-	return x.Index.Standings(ctx, l, users)
+	return x.Index.Standings(ctx, l, users, methods...)
 }
 
 // Page implements [leaderboard.Index].
-func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) (list []leaderboard.Standing, seen leaderboard.View, err error) {
 	if err = x.check(ctx, "Page", leaderboard.ErrRankUnavailable); err != nil {
 		return
 	}
-	return x.Index.Page(ctx, l, position, n)
+	return x.Index.Page(ctx, l, position, n, methods...)
 }
 
 // PageAfter implements [leaderboard.Index].
-func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) (list []leaderboard.Standing, seen leaderboard.View, err error) {
 	if err = x.check(ctx, "PageAfter", leaderboard.ErrRankUnavailable); err != nil {
 		return
 	}
-	return x.Index.PageAfter(ctx, l, after, n)
+	return x.Index.PageAfter(ctx, l, after, n, methods...)
 }
 
 // Around implements [leaderboard.Index].
-func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (list []leaderboard.Standing, seen leaderboard.View, err error) {
+func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (n leaderboard.Neighborhood, seen leaderboard.View, err error) {
 	if err = x.check(ctx, "Around", leaderboard.ErrRankUnavailable); err != nil {
 		return
 	}
-	return x.Index.Around(ctx, l, user, above, below)
+	return x.Index.Around(ctx, l, user, above, below, methods...)
 }
 
 // Count implements [leaderboard.Index].
-func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey) (counts []leaderboard.Counts, seen leaderboard.View, err error) {
+func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) (counts []leaderboard.Counts, seen leaderboard.View, err error) {
 	if err = x.check(ctx, "Count", leaderboard.ErrRankUnavailable); err != nil {
 		return
 	}
-	return x.Index.Count(ctx, l, keys)
+	return x.Index.Count(ctx, l, keys, methods...)
+}
+
+// Survey implements [leaderboard.Index].
+func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (s leaderboard.Survey, seen leaderboard.View, err error) {
+	if err = x.check(ctx, "Survey", leaderboard.ErrRankUnavailable); err != nil {
+		return
+	}
+	return x.Index.Survey(ctx, l, q, methods...)
 }
 
 // Update drops the season if the server is down, because the index would lack the

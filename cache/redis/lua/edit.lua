@@ -117,7 +117,7 @@ local function separator(a, b)
 end
 
 -- directory begins a sorted set with the member ''. It is not packed, so that the server
--- finds members in logarithmic time.
+-- finds members in logarithmic time. The hash of sums is not packed for the same reason.
 local function directory(name)
   call('ZADD', name, '0', '', '0', UNPACKED)
   call('ZREM', name, UNPACKED)
@@ -150,7 +150,8 @@ local function split_group(t, g, gi)
   else
     gi = 0
     directory(at .. 'r')
-    call('HSET', at .. 's', 't', counts.c[1] + counts.c[2], 'ft', counts.f[1] + counts.f[2])
+    call('HSET', at .. 's', 't', counts.c[1] + counts.c[2], 'ft', counts.f[1] + counts.f[2], 'x', UNPACKED)
+    call('HDEL', at .. 's', 'x')
     resum(t, '', 0, 1, 0, counts.c)
     if t.follow then resum(t, 'f', 0, 1, 0, counts.f) end
   end

@@ -1,5 +1,8 @@
--- A question about the ladder ARGV[3] of the live generation. The answer begins
--- with OK, the generation, the time of the last change, the age of the shard's
+-- A question about the ladder ARGV[3] of the live generation. ARGV[4] has a letter for
+-- each count that the caller uses: c for standings with a smaller rank key, d for
+-- different smaller rank keys, w for standings with the same or a smaller one. The others are
+-- returned too, but have no meaning.
+-- The answer begins with OK, the generation, the time of the last change, the age of the shard's
 -- outboxes in microseconds (0 if they are empty), the length of rank keys and the
 -- size of the ladder.
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
@@ -16,15 +19,8 @@ if S ~= '1' then
   local oldest = call('HGET', live .. ':w', 'oldest')
   if oldest then reply[4] = now - oldest end
 end
-
--- size returns the number of strings of a tree.
-local function size(at)
-  local n = call('HGET', at .. 's', 't')
-  if n then return tonumber(n) end
-  n = call('BITCOUNT', at .. 'c')
-  if n > 0 then return n end
-  return call('ZCARD', at .. 'l')
-end
+local counts = ARGV[4]
+local COMPETITION, DENSE = string.find(counts, 'c', 1, true), string.find(counts, 'd', 1, true)
 
 -- sort_key returns the sort key of a user in the ladder, or '' if the user does
 -- not stand there.
@@ -43,82 +39,103 @@ local function sort_key(user, h)
   return ''
 end
 
--- before returns the number of strings before the leaf that seek found, and the
--- number of followers in groups before its own, or nil if the tree has none.
+-- sums returns the sum over the groups before the one at gi, from 0, the number of all
+-- strings of the tree, and whether rank keys may be equal. kind is '' or 'f'.
+local function sums(at, kind, gi)
+  local fields, i = {'t', 'ft'}, gi
+  while i > 0 do
+    fields[#fields + 1] = kind .. i
+    local b = 1
+    while i % (b + b) == 0 do b = b + b end
+    i = i - b
+  end
+  local v, n = call('HMGET', at .. 's', unpack(fields)), 0
+  for i = 3, #fields do n = n + (v[i] or 0) end
+  return n, tonumber(v[1]), S ~= '1' or v[2] ~= '0'
+end
+
+-- before returns the number of strings before the leaf that seek found, the number of all strings of the
+-- tree, or nil if it has one group, and whether rank keys may be equal.
 local function before(at, g, gi, si)
-  local n, followers = 0, 0
-  if si and si > 0 then n = call('BITCOUNT', at .. 'c' .. g, '0', si * BLOCK - 1) end
-  if gi then
-    local fields, i = {'t', 'ft'}, gi
-    while i > 0 do
-      fields[#fields + 1] = i
-      i = i - low(i)
+  local n, all, following = 0, nil, true
+  if gi then n, all, following = sums(at, '', gi) end
+  if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', si * BLOCK - 1) end
+  return n, all, following
+end
+
+-- size returns the number of strings of a tree, and whether rank keys may be equal.
+local function size(at)
+  local v = call('HMGET', at .. 's', 't', 'ft')
+  if v[1] then return tonumber(v[1]), S ~= '1' or v[2] ~= '0' end
+  local n = call('BITCOUNT', at .. 'c')
+  if n > 0 then return n, true end
+  return call('ZCARD', at .. 'l'), true
+end
+
+-- counting returns the functions that not every question needs.
+local function counting()
+  -- followers returns the number of followers in the ladder before the i-th string of
+  -- a leaf, which is not a follower.
+  local function followers(g, gi, s, si, i)
+    if not si and i == 0 then return 0 end
+    local n, from, to = 0, 0, i - 1
+    if gi then n = sums(z, 'f', gi) end
+    if si then
+      local upto, sofar = call('BITCOUNT', z .. 'f' .. g, '0', (si + 1) * BLOCK - 1), 0
+      if upto == 0 then return n end
+      if si > 0 then sofar = call('BITCOUNT', z .. 'f' .. g, '0', si * BLOCK - 1) end
+      n = n + sofar
+      if i == 0 or upto == sofar then return n end
+      n = n + upto - sofar
+      from, to = i, -1 -- those that are not before
     end
-    local v = call('HMGET', at .. 's', unpack(fields))
-    for i = 3, #v do n = n + v[i] end
-    if at == z then reply[6] = tonumber(v[1]) end
-    if v[2] == '0' then return n, S ~= '1' and 0 or nil end
-    if gi > 0 then
-      for i = 3, #fields do fields[i] = 'f' .. fields[i] end
-      v = call('HMGET', at .. 's', unpack(fields))
-      for i = 3, #v do followers = followers + v[i] end
+    local last, pairs = false, 0
+    for _, x in ipairs(call('ZRANGE', z .. 'l' .. s, from, to)) do
+      local k = sub(x, 1, kb)
+      if k == last then pairs = pairs + 1 end
+      last = k
     end
+    return si and n - pairs or n + pairs
   end
-  return n, followers
-end
 
--- followers returns the number of followers in the ladder before the i-th string of
--- a leaf, which is not a follower. The last argument is the result of before.
-local function followers(g, s, si, i, n)
-  local from, to = 0, i - 1
-  if si then
-    local upto, sofar = call('BITCOUNT', z .. 'f' .. g, 0, (si + 1) * BLOCK - 1), 0
-    if upto == 0 then return n end
-    if si > 0 then sofar = call('BITCOUNT', z .. 'f' .. g, 0, si * BLOCK - 1) end
-    n = n + sofar
-    if i == 0 or upto == sofar then return n end
-    n = n + upto - sofar
-    from, to = i, -1 -- those that are not before
-  elseif i == 0 then
-    return 0
+  -- count returns the number of strings of a tree that are less than x.
+  local function count(at, x)
+    local g, gi, s, si = seek(at, x)
+    return (before(at, g, gi, si)) + call('ZLEXCOUNT', at .. 'l' .. s, '-', '(' .. x)
   end
-  local last, pairs = false, 0
-  for _, x in ipairs(call('ZRANGE', z .. 'l' .. s, from, to)) do
-    local k = sub(x, 1, kb)
-    if k == last then pairs = pairs + 1 end
-    last = k
+
+  -- less returns the number of standings in the ladder with a smaller rank key than
+  -- k, and of different smaller rank keys. k may be the beginning of a rank key.
+  local function less(k)
+    if S ~= '1' then return count(z, k), DENSE and count(z .. 'k', k) or 0 end
+    local g, gi, s, si = seek(z, k)
+    local i = call('ZLEXCOUNT', z .. 'l' .. s, '-', '(' .. k)
+    local n, _, following = before(z, g, gi, si)
+    n = n + i
+    return n, DENSE and following and n - followers(g, gi, s, si, i) or n
   end
-  return si and n - pairs or n + pairs
-end
 
--- count returns the number of strings of a tree that are less than x.
-local function count(at, x)
-  local g, gi, s, si = seek(at, x)
-  return before(at, g, gi, si) + call('ZLEXCOUNT', at .. 'l' .. s, '-', '(' .. x)
-end
-
--- less returns the number of standings in the ladder with a smaller rank key than
--- k, and of different smaller rank keys. k may be the beginning of a rank key.
-local function less(k)
-  if S ~= '1' then return count(z, k), count(z .. 'k', k) end
-  local g, gi, s, si = seek(z, k)
-  local i = call('ZLEXCOUNT', z .. 'l' .. s, '-', '(' .. k)
-  local n, f = before(z, g, gi, si)
-  return n + i, f and n + i - followers(g, s, si, i, f) or n + i
-end
-
--- less_than_at returns the same as less for the rank key of x, which is the i-th
--- string of a leaf. n and f are the results of before.
-local function less_than_at(x, g, gi, s, si, i, n, f)
-  if not f then return n + i, n + i end -- all rank keys are different
-  local k = sub(x, 1, kb)
-  local same
-  if i > 0 then
-    local j = tostring(i - 1)
-    same = sub(call('ZRANGE', z .. 'l' .. s, j, j)[1], 1, kb) == k
-  else
-    same = #s > kb and sub(s, 1, kb) == k
+  -- less_than_at returns the same as less for the rank key of x, which is the i-th
+  -- string of a leaf and has n strings before it.
+  local function less_than_at(x, g, gi, s, si, i, n)
+    local k, same = sub(x, 1, kb), false
+    if i > 0 then
+      local j = tostring(i - 1)
+      same = sub(call('ZRANGE', z .. 'l' .. s, j, j)[1], 1, kb) == k
+    else
+      same = #s > kb and sub(s, 1, kb) == k
+    end
+    if same then return less(k) end
+    return n, S == '1' and DENSE and n - followers(g, gi, s, si, i) or n
   end
-  if same then return less(k) end
-  return n + i, S == '1' and n + i - followers(g, s, si, i, f) or 0
+
+  -- not_worse returns the number of standings with the rank key k or a smaller one.
+  local function not_worse(k)
+    local i = #k
+    while i > 0 and byte(k, i) == 255 do i = i - 1 end
+    if i == 0 then return (size(z)) end
+    return count(z, sub(k, 1, i - 1) .. string.char(byte(k, i) + 1))
+  end
+
+  return less, less_than_at, count, not_worse
 end

@@ -1,3 +1,6 @@
+-- empty_shard makes the shard hold nothing. free.lua frees the memory later, in pieces.
+local function empty_shard() call('HDEL', T, 'busy') end
+
 -- identity returns a name of the layout, the server process and its term as master.
 -- It changes with a restart or a failover, after which the data may be old.
 local function identity()
@@ -5,9 +8,6 @@ local function identity()
   if type(info) ~= 'string' then return LAYOUT end
   return LAYOUT .. (string.match(info, 'run_id:(%w+)') or '') .. '/' .. (string.match(info, 'master_replid2:(%w+)') or '')
 end
-
--- empty_shard makes the shard hold nothing. free.lua frees the memory later, in pieces.
-local function empty_shard() call('HDEL', T, 'busy') end
 
 -- check_server returns the time. If this is not the server that the shard was
 -- written on, or a script failed half-way, it empties the shard and returns nil. A

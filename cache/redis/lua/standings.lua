@@ -1,4 +1,4 @@
--- Reads users' sort keys and counts what precedes sort keys. ARGV[4] is the number
+-- Reads users' sort keys and counts what precedes sort keys. ARGV[5] is the number
 -- of users. They follow, each with its hash. Then come sort keys, or beginnings of rank keys.
 -- Returns for each user the sort key, or '' if the user is not in the ladder. If
 -- there is one shard, the counts of the user's sort key follow. After the users come
@@ -6,8 +6,9 @@
 -- Counts are of standings before the key, of standings with a smaller rank key,
 -- and of smaller rank keys, if S > 1 only those whose home is this shard.
 local n = #reply
-local keys = 5 + 2 * ARGV[4]
-for a = 5, keys - 1, 2 do
+local keys = 6 + 2 * ARGV[5]
+local less, less_than_at, count
+for a = 6, keys - 1, 2 do
   local x = sort_key(ARGV[a], ARGV[a + 1])
   n = n + 1
   reply[n] = x
@@ -20,12 +21,19 @@ for a = 5, keys - 1, 2 do
       empty_shard()
       return {LOST}
     end
-    local sum, f = before(z, g, gi, si)
-    reply[n + 1] = sum + i
-    reply[n + 2], reply[n + 3] = less_than_at(x, g, gi, s, si, i, sum, f)
+    local p, all, following = before(z, g, gi, si)
+    if all then reply[6] = all end
+    p = p + i
+    local better, distinct = p, p
+    if following and (COMPETITION or DENSE) then
+      if not less then less, less_than_at, count = counting() end
+      better, distinct = less_than_at(x, g, gi, s, si, i, p)
+    end
+    reply[n + 1], reply[n + 2], reply[n + 3] = p, better, distinct
     n = n + 3
   end
 end
+if keys <= #ARGV and not less then less, less_than_at, count = counting() end
 for a = keys, #ARGV do
   local x = ARGV[a]
   local better, distinct = less(sub(x, 1, kb))
@@ -34,5 +42,5 @@ for a = keys, #ARGV do
   reply[n + 3] = distinct
   n = n + 3
 end
-if not reply[6] then reply[6] = size(z) end
+if not reply[6] then reply[6] = (size(z)) end
 return reply

@@ -8,7 +8,8 @@
 --   f GROUP   bits: the same for the followers of each leaf; may lack zeros at its end
 --   r         sorted set, all scores 0: the groups
 --   s         hash: t and ft, the numbers of all strings and followers; and two Fenwick
---             trees over the groups, from 1: 1, 2… of their strings, f1, f2… of their followers
+--             trees over the groups, from 1: 1, 2… of their strings, f1, f2… of their followers.
+--             Not packed, so that the server finds a field at once
 -- A leaf is named by its lower bound: its strings are not less than the name and less
 -- than the next leaf's name. The first leaf's name is ''. A group is named as its first
 -- leaf. A tree of one group has no r and s; a tree of one leaf has only that leaf.
@@ -21,13 +22,6 @@ local BITS = 96
 local BLOCK = BITS / 8
 local LEAF_BYTES = 6144 -- about the most bytes of a leaf
 
--- low returns the greatest power of two that divides i.
-local function low(i)
-  local b = 1
-  while i % (b + b) == 0 do b = b + b end
-  return b
-end
-
 -- seek returns where the string x is or would be: the group and its position, the
 -- leaf and its position in the group. A position is nil if there is only one.
 local function seek(at, x)
@@ -39,6 +33,3 @@ local function seek(at, x)
   if s then si = call('ZRANK', dir, s) else s = '' end
   return g, gi, s, si
 end
-
--- most returns how many strings a leaf may hold, given one of them.
-local function most(x) return math.max(math.min(BITS, floor(LEAF_BYTES / (#x + 4))), 8) end

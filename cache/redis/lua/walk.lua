@@ -25,13 +25,16 @@ local function seek_at(at, position)
   local leaves = call('ZCARD', at .. 'd' .. g)
   if leaves > 0 then
     si = 0
-    local bits, guesses = at .. 'c' .. g, 4 -- by the usual size of a leaf; then the search bisects
+    -- The search estimates where the leaf is by the size of the leaves that it has counted. If it has not found
+    -- the leaf after some guesses, it bisects.
+    local bits, guesses, usual = at .. 'c' .. g, 6, 66
     while leaves - si > 1 do
       local middle = floor((si + leaves) / 2)
       if guesses > 0 then
-        guesses, middle = guesses - 1, math.max(math.min(si + floor(position / 64 + 0.5), leaves - 1), si + 1)
+        guesses, middle = guesses - 1, math.max(math.min(si + floor(position / usual + 0.5), leaves - 1), si + 1)
       end
       local n = call('BITCOUNT', bits, si * BLOCK, middle * BLOCK - 1)
+      if middle - si > 4 then usual = n / (middle - si) end
       if n <= position then
         position, si = position - n, middle
       else

@@ -1,0 +1,28 @@
+-- Reads positions of the ladder in this shard and counts rank keys. ARGV[5] is the number of positions, from 0,
+-- and ARGV[6] the number of shares of the ladder, in percent, each of which means the
+-- position that PercentPosition returns. They follow; then come beginnings of rank keys.
+-- Returns each position and its sort key, or '' if the ladder ends before; if S > 1, the ladder's
+-- last one instead. Then it returns, for each key, the numbers of standings with a smaller rank key,
+-- and of different smaller rank keys.
+local all = size(z)
+reply[6] = all
+local n, percents, keys = #reply, 7 + ARGV[5], 7 + ARGV[5] + ARGV[6]
+for a = 7, keys - 1 do
+  local position = tonumber(ARGV[a])
+  if a >= percents then position = math.max(all - floor(all * position / 100), 1) - 1 end
+  if S ~= '1' then position = math.min(position, all - 1) end
+  n = n + 2
+  reply[n - 1], reply[n] = position, ''
+  if position >= 0 and position < all then
+    local _, _, s, _, i = seek_at(z, position)
+    reply[n] = call('ZRANGE', z .. 'l' .. s, i, i)[1]
+  end
+end
+if keys <= #ARGV then
+  local less = counting()
+  for a = keys, #ARGV do
+    n = n + 2
+    reply[n - 1], reply[n] = less(ARGV[a])
+  end
+end
+return reply

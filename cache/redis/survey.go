@@ -1,0 +1,125 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// surveyed bounds the positions and keys that one script reads, because it blocks its server.
+const surveyed = 16
+
+// Survey implements [leaderboard.Ranker]. With several shards, it reads the ladder once
+// for each position.
+func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	if len(*x.peek(l.SeasonKey).control.Load()) > 1 {
+		return x.surveyShards(ctx, l, q, methods)
+	}
+	var s leaderboard.Survey
+	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
+		if r.shards() > 1 { // another process has rebuilt the season with more shards
+			return errAgain
+		}
+		s, err = r.survey(q)
+		return err
+	})
+	if len(*x.peek(l.SeasonKey).control.Load()) > 1 {
+		return x.surveyShards(ctx, l, q, methods)
+	}
+	if err != nil {
+		return leaderboard.Survey{}, leaderboard.View{}, err
+	}
+	return s, v, nil
+}
+
+// survey answers q for a season of one shard, in one round trip.
+func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
+	type piece struct {
+		*call
+		positions, percents, keys int
+	}
+	var pieces []piece
+	rest := q
+	for first := true; first || len(rest.Positions)+len(rest.Percents)+len(rest.Keys) > 0; first = false {
+		p := piece{positions: min(len(rest.Positions), surveyed)}
+		p.percents = min(len(rest.Percents), surveyed-p.positions)
+		p.keys = min(len(rest.Keys), surveyed-p.positions-p.percents)
+		args := []any{p.positions, p.percents}
+		for _, position := range rest.Positions[:p.positions] {
+			args = append(args, min(position, maxPosition)-1)
+		}
+		for _, percent := range rest.Percents[:p.percents] {
+			args = append(args, percent)
+		}
+		for _, k := range rest.Keys[:p.keys] {
+			args = append(args, string(k))
+		}
+		rest = leaderboard.SurveyQuery{Positions: rest.Positions[p.positions:], Percents: rest.Percents[p.percents:], Keys: rest.Keys[p.keys:]}
+		p.call = r.call(surveyScript, 0, args...)
+		pieces = append(pieces, p)
+	}
+	calls := make([]*call, len(pieces))
+	for i := range pieces {
+		calls[i] = pieces[i].call
+	}
+	if _, err := r.ask(calls); err != nil {
+		return leaderboard.Survey{}, err
+	}
+	if err := r.checkKeys(q.Keys); err != nil {
+		return leaderboard.Survey{}, err
+	}
+	var s leaderboard.Survey
+	for _, p := range pieces {
+		for range p.positions {
+			p.int()
+			s.Positions = append(s.Positions, leaderboard.RankKey(rankKey(p.str(), r.keyBytes)))
+		}
+		for range p.percents {
+			p.int()
+			s.Percents = append(s.Percents, leaderboard.RankKey(rankKey(p.str(), r.keyBytes)))
+		}
+		for range p.keys {
+			s.Counts = append(s.Counts, leaderboard.Counts{Standings: p.int(), Distinct: p.int()})
+		}
+	}
+	return s, fault(calls)
+}
+
+// checkKeys returns [leaderboard.ErrFormat] if a key is longer than the board's rank keys.
+func (r *reader) checkKeys(keys []leaderboard.RankKey) error {
+	if i := slices.IndexFunc(keys, func(k leaderboard.RankKey) bool { return len(k) > r.keyBytes }); i >= 0 {
+		return fmt.Errorf("count: rank key has %d bytes, want at most %d: %w", len(keys[i]), r.keyBytes, leaderboard.ErrFormat)
+	}
+	return nil
+}
+
+// surveyShards is Survey for several shards.
+func (x *Index) surveyShards(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods []leaderboard.Method) (s leaderboard.Survey, v leaderboard.View, err error) {
+	if s.Counts, v, err = x.Count(ctx, l, q.Keys, methods...); err != nil {
+		return leaderboard.Survey{}, v, err
+	}
+	at := func(position int64) (key leaderboard.RankKey, err error) {
+		if position < 1 {
+			return "", err
+		}
+		page, _, err := x.Page(ctx, l, position, 1, leaderboard.Ordinal)
+		for _, st := range page {
+			key = st.Key
+		}
+		return key, err
+	}
+	s.Positions, s.Percents = make([]leaderboard.RankKey, len(q.Positions)), make([]leaderboard.RankKey, len(q.Percents))
+	for i, position := range q.Positions {
+		if s.Positions[i], err = at(position); err != nil {
+			return leaderboard.Survey{}, v, err
+		}
+	}
+	for i, percent := range q.Percents {
+		if s.Percents[i], err = at(leaderboard.PercentPosition(v.Size, percent)); err != nil {
+			return leaderboard.Survey{}, v, err
+		}
+	}
+	return s, v, nil
+}
