@@ -22,12 +22,12 @@ type JWT struct {
 // Limits contains the limits for callers. A rate and a burst with the same prefix are
 // the parameters of one token bucket.
 type Limits struct {
-	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and each subject (claim sub) of tokens. 0 is unlimited."`
-	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once, above the rate. 0 means as many as the rate allows in one second."`
-	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit for the results of each user, from all callers together. 0 is unlimited."`
-	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once, above the rate. 0 means as many as the rate allows in one second."`
-	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address. 0 is unlimited."`
-	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate. 0 means as many as the rate allows in one second."`
+	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and each subject (claim sub) of tokens."`
+	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once, above the rate."`
+	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit for the results of each user, from all callers together."`
+	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once, above the rate."`
+	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address."`
+	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate."`
 	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further ones wait."`
 	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on one gRPC or HTTP/2 connection."`
 	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch a ranking."`

@@ -27,7 +27,7 @@ type Cassandra struct {
 	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a node."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer. The timeouts of the nodes must be shorter."`
-	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created. 64 are enough for 25 million users."`
+	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created."`
 }
 
 // Redis contains the settings of the rank index of a distributed server.

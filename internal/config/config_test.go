@@ -297,7 +297,8 @@ leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
 ## Settings
 
 Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Files of certificates and
-keys are in PEM format. The server reads those of ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change.
+keys are in PEM format. The server reads those of ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change. A rate of 0 in ~limits~
+is unlimited, and a burst of 0 is one second of the rate.
 `))
 	var groups []string
 	lines := map[string]string{}
@@ -311,7 +312,7 @@ keys are in PEM format. The server reads those of ~cassandra.tls~, ~redis.tls~ a
 			if group != "cassandra" {
 				continue
 			}
-			group, key = "cassandra.tls, redis.tls and kafka.tls", fmt.Sprintf("`cassandra.tls.%[1]s`, `redis.tls.%[1]s`, `kafka.tls.%[1]s`", name)
+			group, key = "cassandra.tls, redis.tls and kafka.tls", fmt.Sprintf("`*.tls.%s`", name)
 		}
 		if !slices.Contains(groups, group) {
 			groups = append(groups, group)
