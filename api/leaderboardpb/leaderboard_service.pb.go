@@ -180,7 +180,7 @@ type SubmitScoreResponse struct {
 	// USER_BANNED if the user is banned on the board, otherwise absent. The result is
 	// kept and counts once the ban is lifted; until then the user has no rank.
 	Reason *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	// As in Outcome.
+	// This field and the next two are as in Outcome.
 	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64 `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	PersonalBest  *bool  `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
@@ -331,7 +331,7 @@ type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// As in SubmitScoreRequest. They apply to all results.
+	// These two fields are as in SubmitScoreRequest. They apply to all results.
 	NoWait              bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
 	unknownFields       protoimpl.UnknownFields

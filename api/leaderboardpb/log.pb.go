@@ -167,7 +167,7 @@ type LeaderboardUpdate struct {
 	// The user's score directly before this result, and the competition rank that this
 	// score has among the other users now. Both are absent unless the result replaced the
 	// user's earlier state: the status is APPLIED, or CONFLICT with stands. Both are also
-	// absent if the user had no score; previous_rank also if it is unknown.
+	// absent if the user had no score. previous_rank is also absent if it is unknown.
 	PreviousScore *int64 `protobuf:"varint,16,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64 `protobuf:"varint,17,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	// On BEST boards, if the result was applied: whether it is better than all earlier

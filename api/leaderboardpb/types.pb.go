@@ -686,8 +686,8 @@ type Outcome struct {
 	// unknown, and if a later result of the same batch changed the user's score.
 	NewScore *int64 `protobuf:"varint,5,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64 `protobuf:"varint,6,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// The user's score before this result. Absent if the user had no score, and if this
-	// call did not apply the result: a repeated submit does not know what was before.
+	// The user's score before this result. Absent if the user had no score, or if this
+	// call did not apply the result, such as a repeated submit.
 	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	// With include_previous_rank: the competition rank that previous_score has now among
 	// the other users.
@@ -695,7 +695,7 @@ type Outcome struct {
 	// On BEST boards, if this call applied the result: whether it is better than all
 	// earlier results of the user in the season.
 	PersonalBest *bool `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
-	// For CONFLICT: whether this result counts. If false, the stored one does.
+	// For CONFLICT: whether this result counts. If false, the stored result counts.
 	Stands   *bool `protobuf:"varint,14,opt,name=stands,proto3,oneof" json:"stands,omitempty"`
 	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The season that the result belongs to.

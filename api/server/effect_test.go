@@ -10,7 +10,7 @@ import (
 )
 
 // The answer to a submit states the score before it, its rank on request, and whether the
-// result is a personal best. A repeated submit does not know them.
+// result is a personal best. The answer to a repeated submit contains none of these.
 func TestSubmitStatesWhatItChanged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"race","order":"LOWER_FIRST","policy":"BEST"}`)
@@ -47,7 +47,7 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 	}
 	a = h.do("submit", "POST", "/v1/scores", `{"user_id":"ann","points":1}`)
 	if _, ok := a.body["personal_best"]; ok {
-		t.Errorf("a board that adds up: %s; want no personal_best", a.raw)
+		t.Errorf("submit to a board with the policy SUM: %s; want no personal_best", a.raw)
 	}
 	res, err := h.client().SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{
 		Board: "race", Result: &pb.Result{UserId: "ann", MatchId: "m5", Score: new(int64)}, IncludePreviousRank: true,
@@ -80,7 +80,7 @@ func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 }
 
 // A rejected result that is sent again is rejected again, although the board would accept
-// it now. The answer says so, and how to try again.
+// it now. The answer states this, and how to try again.
 func TestRepeatedRejectionSaysSo(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"purse","policy":"SUM","floor":0}`)
@@ -103,7 +103,8 @@ func TestRepeatedRejectionSaysSo(t *testing.T) {
 	}
 }
 
-// CONFLICT says which of the two results counts, whichever of them arrived first.
+// The answer CONFLICT states which of the two results counts. Their order of arrival does
+// not matter.
 func TestConflictSaysWhichResultCounts(t *testing.T) {
 	h := newHarness(t, Options{})
 	submit := func(match string, points int) answer {

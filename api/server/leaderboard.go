@@ -130,7 +130,7 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 	return result, err
 }
 
-// submitOptions are the fields that all requests that submit results have.
+// submitOptions has the fields that are common to all requests with new results.
 type submitOptions interface {
 	GetNoWait() bool
 	GetIncludePreviousRank() bool

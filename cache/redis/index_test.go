@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 const mixed = "shards are read side by side, not at one moment"
 
 // suites runs the suites of the contract, with sizes that suit an index behind a network.
-// The first suite runs with the decorator that serve adds, the second without it.
+// The first suite runs with the decorator that a server adds, the second without it.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
 	open := func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }

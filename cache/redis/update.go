@@ -271,8 +271,9 @@ func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
 	}
 }
 
-// acknowledgements removes and returns what to acknowledge to a shard: pairs of
-// channel and position, as arguments of the update script.
+// The method acknowledgements removes and returns the acknowledgements for a sending
+// shard, as arguments of the update script. Each has a channel and the number of items
+// received from it.
 func (s *seasonIndex) acknowledgements(shard int) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

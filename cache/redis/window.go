@@ -27,7 +27,7 @@ type window struct {
 	cut      string // a sort key; keys that are not smaller are behind the cut
 	parts    []part
 	base     int64    // position of keys[0] in the ladder, from 0
-	keys     []string // sorted; keys[from:to] has no gap, which is a place where a shard has keys that were not read
+	keys     []string // sorted; keys[from:to] has no gaps: places where a shard has keys that were not read
 	from, to int
 	whole    bool // the ladder has no standing behind the last key
 }

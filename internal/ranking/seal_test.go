@@ -27,12 +27,12 @@ const day = leaderboard.SeasonID("20261120")
 
 var dayQuery = ranking.Query{Board: "b", Season: day}
 
-// afterDay sets the clock to a time after the season day has closed.
+// afterDay sets the clock to a time when the season with the id day has closed.
 func (f *fixture) afterDay() {
 	f.clock.set(start.AddDate(0, 0, 1))
 }
 
-// seal seals the season day.
+// seal seals the season with the id day.
 func (f *fixture) seal() {
 	f.t.Helper()
 	f.afterDay()
@@ -41,7 +41,7 @@ func (f *fixture) seal() {
 	}
 }
 
-// lateRetraction returns the key of a result in the season day.
+// lateRetraction returns the key of a result in the season with the id day.
 func lateRetraction(user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
 }

@@ -60,7 +60,8 @@ type Receipt struct {
 	// Status, Reason, Score and Rank are not valid. The caller may submit the result
 	// again.
 	Err error
-	// Repeated means that the result was rejected before, and is rejected therefore.
+	// Repeated means that the same result was rejected before. It is therefore rejected
+	// again.
 	Repeated bool
 	// Stands reports, if Status is Conflict, whether this result stands.
 	Stands bool
@@ -156,9 +157,9 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	return receipts, s.setRanks(ctx, b, valid, outcomes, at, receipts)
 }
 
-// setOutcome sets the fields of a receipt that an outcome determines. last means that no
-// later result of the Submit is of the same user and season. The score is then the user's
-// current one, which may include results of other calls.
+// setOutcome sets the fields of a receipt that an outcome determines. The parameter last
+// states that no later result of the Submit is of the same user and season. The score is
+// then the user's current one, which may include results of other calls.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands = o.Repeated, o.Stands
@@ -178,8 +179,9 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 	}
 }
 
-// AddPreviousRanks sets the PreviousRank of each receipt of a Submit to b that has a
-// Previous. If the ranks are unavailable, it sets none.
+// AddPreviousRanks sets the PreviousRank of each receipt that has a Previous. The
+// receipts are those of one Submit to board b. If the ranks are unavailable, it sets
+// none.
 func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, receipts []Receipt) error {
 	bySeason := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range receipts {

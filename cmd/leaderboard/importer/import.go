@@ -23,7 +23,7 @@ import (
 
 const (
 	maxBatch      = 5000    // the number of results that a server accepts in one call
-	maxBatchBytes = 4 << 20 // the size of a batch; a server accepts several times as much
+	maxBatchBytes = 4 << 20 // the maximum size of a batch; a server accepts larger ones
 	// maxRejected is the number of rows after which an import stops if all of them were
 	// rejected. The mapping of columns is then probably wrong.
 	maxRejected = 1000
