@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -8,7 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 // acts returns the acts that match the query of a URL, the newest first.
@@ -135,5 +141,78 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	acts := h.acts("")
 	if len(acts) != 3 || acts[0]["action"] != "user.erase" || acts[2]["erased"] != true || !strings.HasPrefix(acts[2]["actor"].(string), "key:") {
 		t.Errorf("acts after the erasure: %v, want user.erase and two erased records with their actor", acts)
+	}
+}
+
+// unrecorded is a store that cannot append to the audit log while broken is set.
+type unrecorded struct {
+	leaderboard.Store
+	broken bool
+}
+
+func (u *unrecorded) AppendAct(ctx context.Context, a leaderboard.Act) error {
+	if u.broken {
+		return leaderboard.ErrUnavailable
+	}
+	return u.Store.AppendAct(ctx, a)
+}
+
+// An act that cannot be recorded does not happen.
+func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
+	store, index := embedded.Open(t)
+	u := &unrecorded{Store: store}
+	svc := ranking.New(u, index, ranking.Options{})
+	if err := svc.EnsureDefaultBoard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := svc.Load(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	h := serve(t, svc, store, Options{})
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"ann","points":1}`)
+	h.must("admin", "POST", "/v1/users/bob:ban", `{}`)
+	h.createBoard(`{"board_id":"old"}`)
+	state := func() string {
+		text := ""
+		for _, path := range []string{"/v1/boards", "/v1/bans", "/v1/keys", "/v1/audit", "/v1/scores"} {
+			text += h.do("admin", "GET", path, nil).raw + "\n"
+		}
+		return text
+	}
+	before := state()
+	acts := [][3]string{
+		{"POST", "/v1/users/ann:ban", `{}`}, {"POST", "/v1/users/bob:unban", `{}`}, {"POST", "/v1/users/ann:erase", `{}`},
+		{"POST", "/v1/boards", `{"board_id":"x"}`}, {"PATCH", "/v1/boards/default", `{"title":"t"}`}, {"DELETE", "/v1/boards/old", ``},
+		{"POST", "/v1/keys", `{"name":"k","scopes":["read"]}`},
+	}
+	u.broken = true
+	for _, act := range acts {
+		if a := h.do("admin", act[0], act[1], act[2]); a.status != http.StatusServiceUnavailable {
+			t.Errorf("%s %s without a record: %d %s, want 503", act[0], act[1], a.status, a.raw)
+		}
+	}
+	if diff := cmp.Diff(before, state()); diff != "" {
+		t.Errorf("acts without a record changed (-before +after):\n%s", diff)
+	}
+	u.broken = false
+	for _, act := range acts {
+		h.must("admin", act[0], act[1], act[2])
+	}
+}
+
+// The API cannot change the audit log.
+func TestTheRecordCannotBeChanged(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("admin", "POST", "/v1/users/ann:ban", `{}`)
+	before := h.acts("")
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		for _, path := range []string{"/v1/audit", "/v1/audit/" + fmt.Sprint(before[0]["request_id"])} {
+			if a := h.do("admin", method, path, `{}`); a.status != http.StatusNotFound && a.status != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d %s, want 404 or 405", method, path, a.status, a.raw)
+			}
+		}
+	}
+	if diff := cmp.Diff(before, h.acts("")); diff != "" {
+		t.Errorf("the audit log changed (-before +after):\n%s", diff)
 	}
 }

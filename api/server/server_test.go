@@ -194,7 +194,7 @@ func TestSecurityHeaders(t *testing.T) {
 		header := h.do("", "GET", path, nil).header
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-			"Access-Control-Allow-Origin": "", "Server": "",
+			"Access-Control-Allow-Origin": "", "Server": "", "Set-Cookie": "",
 		} {
 			if got := header.Get(name); got != want {
 				t.Errorf("GET %s: the header %s is %q, want %q", path, name, got, want)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -224,5 +227,41 @@ func TestNodesReplaceTheAdminKeyTogether(t *testing.T) {
 	keys, err := store.APIKeys(t.Context())
 	if err != nil || len(keys) != 1 || keys[0].ID != auth.ConfiguredKeyID {
 		t.Errorf("stored keys: %v, error %v; want one key with the id %s", keys, err, auth.ConfiguredKeyID)
+	}
+}
+
+// The data folder has no secret of a key, apart from the file with the first key.
+func TestSecretsOfKeysAreNotStored(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	s := startServer(t, data, nil)
+	file := filepath.Join(data, "admin-key")
+	first := keyIn(t, s, file)
+	r := s.with(t, first, "key", "create", "--name", "site", "--scope", "read")
+	made := strings.TrimSpace(r.stdout)
+	if r.code != exitOK || len(made) < 20 {
+		t.Fatalf("key create: %q, %s; want a key", made, r.stderr)
+	}
+	if code := s.stop(); code != exitOK {
+		t.Fatalf("the server exited with %d", code)
+	}
+	var stored []byte
+	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path == file {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		stored = append(stored, text...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(stored, []byte("site")) {
+		t.Error("the data folder does not have the name of the key, so the test searches in the wrong place")
+	}
+	for _, key := range []string{first, made} {
+		if bytes.Contains(stored, []byte(key)) || bytes.Contains(stored, []byte(strings.TrimPrefix(key, "lbk_"))) {
+			t.Error("the data folder contains the secret of a key")
+		}
 	}
 }

@@ -23,6 +23,16 @@ func TestAdminListener(t *testing.T) {
 	if status, _ := get(t, http.DefaultClient, admin+"/v1/scores"); status != http.StatusNotFound {
 		t.Errorf("the admin port answers /v1/scores with %d, want 404", status)
 	}
+	for _, path := range []string{"/v1/scores", "/v1/boards", "/metrics", "/healthz"} {
+		res, err := http.Post(admin+path, "application/json", strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusNotFound && res.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("the admin port answers POST %s with %d, want 404 or 405", path, res.StatusCode)
+		}
+	}
 	if r := command(t, "", nil, "health", "--ready", "--admin", strings.TrimPrefix(admin, "http://"), "--http", "127.0.0.1:1"); r.code != exitOK {
 		t.Errorf("health with the setting admin: %s, want success", r.stderr)
 	}
