@@ -55,6 +55,12 @@ type Options struct {
 	// ReceiveTimeout bounds the time that a client takes to send a request. Default
 	// 30 s.
 	ReceiveTimeout time.Duration
+	// HandshakeTimeout bounds the time that a new connection takes to begin its first
+	// request, and that a client takes to send the headers of a request over REST. Default
+	// 10 s.
+	HandshakeTimeout time.Duration
+	// IdleTimeout is how long a connection may be open without a call. Default 2 minutes.
+	IdleTimeout time.Duration
 	// MaxConnections bounds the connections of each listener. Further connections wait
 	// until other connections end. Default 20,000.
 	MaxConnections int
@@ -111,6 +117,8 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 30*time.Second)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeout)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, idleTimeout)
 	o.MaxConnections = cmp.Or(o.MaxConnections, 20_000)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 250)
 	o.MaxWatchers = cmp.Or(o.MaxWatchers, 10_000)
@@ -214,8 +222,8 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		// Clients may send keepalive pings every 10 s, also between calls.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: idleTimeout}),
-		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: s.options.IdleTimeout}),
+		grpc.ConnectionTimeout(s.options.HandshakeTimeout),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 	}
 	if s.options.TracerProvider != nil {
@@ -242,6 +250,7 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)
 	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)
 	server := newHTTPServer(s.handler, s.options.Log)
+	server.ReadHeaderTimeout, server.IdleTimeout = s.options.HandshakeTimeout, s.options.IdleTimeout
 	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(s.options.MaxStreams), SendPingTimeout: keepaliveTime, PingTimeout: keepaliveTimeout}
 	serve := func() error { return server.Serve(rest) }
 	if s.options.TLS != nil {

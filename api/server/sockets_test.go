@@ -384,12 +384,59 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
+// The server closes a connection that begins no request in time, sends its headers too
+// slowly, or is idle for too long.
+func TestSilentConnectionsEnd(t *testing.T) {
+	h := newHarness(t, Options{HandshakeTimeout: time.Second, IdleTimeout: time.Second})
+	rest, overGRPC := h.onSockets()
+	const request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+	for _, tt := range []struct{ name, address, sends, want string }{
+		{"nothing over REST", rest, "", ""},
+		{"a part of the headers", rest, request, ""},
+		{"a request, then nothing", rest, request + "\r\n", "HTTP/1.1 200"},
+		{"nothing over gRPC", overGRPC, "", ""},
+		{"no call over gRPC", overGRPC, emptyHello, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, took := exchange(t, tt.address, tt.sends)
+			if !strings.HasPrefix(got, tt.want) || took < time.Second/2 || took > 10*time.Second {
+				t.Errorf("the server answered %.60q and closed the connection after %v, want %q and about 1 s", got, took, tt.want)
+			}
+		})
+	}
+}
+
+// A call over the limit of one connection is refused.
+func TestStreamsAreBounded(t *testing.T) {
+	h := newHarness(t, Options{MaxStreams: 2})
+	_, address := h.onSockets()
+	c := dialH2(t, address)
+	for stream := uint32(1); stream <= 5; stream += 2 {
+		c.open(stream, pb.LeaderboardService_SubmitScore_FullMethodName, h.keys["admin"], 1<<20)
+	}
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("the third call was not refused: %v", err)
+		}
+		if reset, ok := f.(*http2.RSTStreamFrame); ok {
+			if reset.StreamID != 5 || reset.ErrCode != http2.ErrCodeRefusedStream {
+				t.Errorf("stream %d ended with %v, want stream 5 with REFUSED_STREAM", reset.StreamID, reset.ErrCode)
+			}
+			return
+		}
+	}
+}
+
+// emptyHello begins an HTTP/2 connection with empty settings.
+const emptyHello = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
 // A connection over the limit waits until another one ends.
 func TestConnectionsAreBounded(t *testing.T) {
 	h := newHarness(t, Options{MaxConnections: 2})
 	rest, overGRPC := h.onSockets()
-	hello := http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // with empty settings
-	for address, request := range map[string]string{rest: "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", overGRPC: hello} {
+	for address, request := range map[string]string{rest: "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", overGRPC: emptyHello} {
 		var conns []net.Conn
 		for range 3 {
 			conn, err := net.Dial("tcp", address)
