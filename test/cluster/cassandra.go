@@ -93,13 +93,7 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 	if err != nil {
 		return nil, err
 	}
-	c.founded = func(ctx context.Context, s *Server) error {
-		if err := dialAll(s.listens[1:2]); err != nil || secrets == nil {
-			return err
-		}
-		return createUser(ctx, secrets, s.Addr)
-	}
-	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, secrets, addrs(live)) }
+	c.founded = func(_ context.Context, s *Server) error { return dialAll(s.listens[1:2]) }
 	tokens := ringTokens(dcs)
 	for i, host := range hosts {
 		s, err := c.add(fmt.Sprintf("cassandra-%d", i+1))
@@ -113,6 +107,12 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i]}, joins)
 		}
 	}
+	if secrets != nil {
+		if c, err = createUser(ctx, secrets, c); err != nil {
+			return nil, err
+		}
+	}
+	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, secrets, addrs(live)) }
 	return c.begin(ctx)
 }
 
@@ -281,13 +281,20 @@ func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// createUser creates the user of secrets, unless the user exists.
-func createUser(ctx context.Context, secrets *Secrets, addr string) error {
+// createUser starts the nodes of c and creates the user of secrets. A node that joins
+// takes over partitions without their data, so the user would be lost if it existed
+// earlier. If createUser fails, it closes c.
+func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
 	first := *secrets
 	first.Username, first.Password = "cassandra", "cassandra" // every new cluster has this user
-	session, err := nodeSession(&first, addr)
+	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, &first, addrs(live)) }
+	c, err := c.begin(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	session, err := nodeSession(&first, c.Servers[0].Addr)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	defer session.Close()
 	for _, statement := range []string{
@@ -296,10 +303,10 @@ func createUser(ctx context.Context, secrets *Secrets, addr string) error {
 		"GRANT SELECT ON KEYSPACE system_distributed TO " + secrets.Username, // cassandraNodeReady reads it
 	} {
 		if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
-			return err
+			return nil, errors.Join(err, c.Close())
 		}
 	}
-	return nil
+	return c, nil
 }
 
 // nodeSession opens a session that sends requests to the node at addr only. secrets may
