@@ -168,8 +168,9 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	return d
 }
 
-// Outcome returns the outcome of a result with the decision d. before and after are the
-// user's rank keys around the result. The caller must set Outcome.Entry.
+// Outcome returns the outcome of a result with the decision d. Parameters before and after
+// are the user's rank keys directly before and after the result. The caller must set
+// Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
 	return Outcome{
 		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil, Before: before, After: after,

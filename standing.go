@@ -196,8 +196,9 @@ func (r Ranks) By(m Method) int64 {
 	}
 }
 
-// RankAmongOthers returns the competition rank that the rank key k has among all users
-// but one. rank is k's rank among all users, and own that user's rank key, or empty.
+// RankAmongOthers returns the competition rank of the rank key k among all users except
+// one. Parameter rank is the rank of k among all users. Parameter own is the rank key of
+// the excluded user, or empty if that user has none.
 func RankAmongOthers(rank int64, k, own RankKey) int64 {
 	if own != "" && own < k {
 		return rank - 1
@@ -206,8 +207,9 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 }
 
 // PersonalBest reports whether a result is better than all earlier results of its user in
-// the season. o is the result's outcome. ok is false if the entry does not tell: the board
-// takes no best result, or the Apply did not change the stored result.
+// the season. Parameter o is the result's outcome. The result ok is false if PersonalBest
+// cannot know: the board's policy is not Best, or the Apply did not change the stored
+// result.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
 	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
 }

@@ -180,7 +180,7 @@ func TestFetchesNameTheRack(t *testing.T) {
 			t.Error(err)
 		}
 		select {
-		case <-racks: // of a later request of this consumer
+		case <-racks: // drop the rack of a later request of this consumer
 		default:
 		}
 	}

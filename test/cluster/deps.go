@@ -57,8 +57,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
-// jars returns the folder of the jars that jars.sha256 of kind lists. Maven
-// fetches missing jars.
+// jars returns the folder of the jars of one kind of server. The file jars.sha256 of that
+// kind lists them. Maven fetches missing jars.
 func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
 	pins, err := files.ReadFile(kind + "/jars.sha256")
 	if err != nil {

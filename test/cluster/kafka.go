@@ -227,7 +227,7 @@ func kafkaClientConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.ClientID = "cluster-harness"
 	cfg.Version = sarama.V2_8_0_0
-	cfg.Metadata.Retry.Max = 0 // poll retries.
+	cfg.Metadata.Retry.Max = 0 // The function poll repeats failed attempts.
 	cfg.Metadata.AllowAutoTopicCreation = false
 	cfg.Net.DialTimeout, cfg.Net.ReadTimeout = time.Second, 5*time.Second
 	cfg.Producer.RequiredAcks = sarama.WaitForAll

@@ -97,7 +97,7 @@ func TestCassandra(t *testing.T) {
 	must(t, c.Servers[1].Pause())
 	if session, err := nodeSession(nil, c.Servers[1].Addr); err == nil {
 		session.Close()
-		t.Error("a paused node accepted a session")
+		t.Error("a paused node accepted a session, want an error")
 	}
 	table.write(200, 250, gocql.Quorum)
 	must(t, c.Servers[1].Resume())
@@ -255,7 +255,7 @@ func TestKafka(t *testing.T) {
 	cfg.Producer.Retry.Max = 0
 	if producer, err := sarama.NewSyncProducer(c.Addrs()[:1], cfg); err == nil {
 		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: testTopic, Value: sarama.StringEncoder("0")}); err == nil {
-			t.Error("one broker of three acknowledged a write")
+			t.Error("one broker of three acknowledged a write, want an error")
 		}
 		producer.Close()
 	}
@@ -296,7 +296,7 @@ func TestRedis(t *testing.T) {
 
 			must(t, s.Pause())
 			if err := redisClient(t, s).Ping(t.Context()).Err(); err == nil {
-				t.Error("a paused server answered a ping")
+				t.Error("a paused server answered a ping, want an error")
 			}
 			must(t, s.Resume())
 			if got, err := redisClient(t, s).Get(t.Context(), "k").Result(); got != "v" || err != nil {

@@ -19,15 +19,15 @@ const (
 	EnvRedisCluster = "LEADERBOARD_TEST_REDIS_CLUSTER"
 )
 
-// envRequire is 1 to start the servers that no variable names, and to fail tests
-// that lack servers instead of skipping them.
+// If the variable envRequire is 1, this package starts the servers that no other variable
+// names. A test that lacks servers then fails and is not skipped.
 const envRequire = "REQUIRE_INTEGRATION"
 
 // kind is one kind of server that tests share.
 type kind struct {
 	env   string
 	start func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error)
-	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers that env names are ready
+	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers named by env are ready
 
 	mu      sync.Mutex
 	size    int // largest number of servers that a test has asked for; 0 before the first test
@@ -118,11 +118,11 @@ func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, erro
 // until the next run removes it.
 func Main(m *testing.M) int { return MainThen(m, func() {}) }
 
-// MainThen is like [Main], and calls then before it closes the servers. For
-// example, then can remove a shared keyspace from servers that keep running.
-func MainThen(m *testing.M, then func()) int {
+// MainThen is like [Main], but it calls the function cleanup before it closes the servers.
+// For example, cleanup can remove a shared keyspace from servers that keep running.
+func MainThen(m *testing.M, cleanup func()) int {
 	code := m.Run()
-	then()
+	cleanup()
 	for _, k := range kinds {
 		if err := k.closeAll(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -148,7 +148,7 @@ func (k *kind) share(t testing.TB, n int) []string {
 	if k.size < n {
 		k.size = n
 		if named != "" {
-			k.addrs, k.err = k.named(named)
+			k.addrs, k.err = k.awaitNamed(named)
 		} else {
 			k.addrs, k.err = k.begin(t, n)
 		}
@@ -166,8 +166,8 @@ func (k *kind) share(t testing.TB, n int) []string {
 	return k.addrs
 }
 
-// named returns the servers in list once they are ready.
-func (k *kind) named(list string) ([]string, error) {
+// awaitNamed waits until the servers in list are ready, and returns them.
+func (k *kind) awaitNamed(list string) ([]string, error) {
 	addrs := strings.Split(list, ",")
 	// Containers that were just started may need time.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

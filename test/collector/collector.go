@@ -17,7 +17,7 @@ import (
 // Span is a received span.
 type Span struct {
 	Name, Process     string // the process is the service.name of its resource
-	Trace, ID, Parent string // in hex; Parent is empty for a span without one
+	Trace, ID, Parent string // in hex; Parent is empty if the span has no parent
 	Attributes        map[string]string
 	Failed            bool
 }

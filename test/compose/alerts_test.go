@@ -22,13 +22,13 @@ import (
 // parts. All lists of series begin at the same time, and the longest gives the end.
 type alertTest struct{ fires, silent string }
 
-// counted are the tests of an alert on any increase of a counter in the last minutes.
+// counted returns the test of an alert that fires after any increase of a counter.
 func counted(series string) alertTest {
 	return alertTest{series + " 0x55 1x4", series + " 7x60"}
 }
 
-// visible are the buckets and the count of submits, of which the given series became
-// visible in time.
+// visible returns two series about submits: how many became visible in time, with the
+// given samples, and how many there were.
 func visible(inTime string) string {
 	const series = `leaderboard_api_visible_seconds_`
 	return series + `bucket{method="SubmitScore",le="0.05"} ` + inTime + "\n" + series + `count{method="SubmitScore"} 0+100x500`
@@ -137,11 +137,11 @@ func TestAlertsFire(t *testing.T) {
 			seen[r.Alert] = true
 			tt, ok := alertTests[r.Alert]
 			if !ok {
-				t.Errorf("%s has no test", r.Alert)
+				t.Errorf("alert %s has no test: add one to alertTests", r.Alert)
 				continue
 			}
 			for text, want := range map[string]bool{tt.fires: true, tt.silent: false} {
-				if got := fires(t, r, parse(t, text)); got != want {
+				if got := isFiring(t, r, parse(t, text)); got != want {
 					t.Errorf("%s fires: %v, want %v, with\n%s", r.Alert, got, want, text)
 				}
 			}
@@ -149,7 +149,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 	for name := range alertTests {
 		if !seen[name] {
-			t.Errorf("there is no alert %s", name)
+			t.Errorf("alertTests has a test of %s, which is no alert: remove the test", name)
 		}
 	}
 }
@@ -174,9 +174,9 @@ func parse(t *testing.T, text string) samples {
 	return all
 }
 
-// fires reports whether r fires at the time of the last sample: as in Prometheus, an
-// element of its result must be in each evaluation since r.For.
-func fires(t *testing.T, r rulefmt.Rule, all samples) bool {
+// isFiring reports whether r fires at the time of the last sample. As in Prometheus, r
+// fires if one element is in the result of every evaluation of the last r.For.
+func isFiring(t *testing.T, r rulefmt.Rule, all samples) bool {
 	t.Helper()
 	var last int64
 	for _, s := range all {

@@ -64,8 +64,8 @@ func read(t *testing.T, env []string, files ...string) (*types.Project, error) {
 	return options.LoadProject(t.Context())
 }
 
-// named returns the services whose names begin with a prefix.
-func named(p *types.Project, prefix string) []string {
+// servicesNamed returns the services whose names begin with a prefix.
+func servicesNamed(p *types.Project, prefix string) []string {
 	names := slices.DeleteFunc(p.ServiceNames(), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 	slices.Sort(names)
 	return names
@@ -118,7 +118,7 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 				want = of.image + ":" + d.Version
 			}
 		}
-		names := named(p, prefix)
+		names := servicesNamed(p, prefix)
 		if len(names) != 3 || want == "" {
 			t.Errorf("services %s*: %v, want three; the tested version is %q", prefix, names, want)
 		}
@@ -174,7 +174,7 @@ func checkServices(t *testing.T, p *types.Project) {
 			}
 		}
 	}
-	for _, name := range append(named(p, "cassandra-"), named(p, "kafka-")...) {
+	for _, name := range append(servicesNamed(p, "cassandra-"), servicesNamed(p, "kafka-")...) {
 		if !slices.Contains(slices.Collect(maps.Values(volumes)), name) {
 			t.Errorf("%s has no volume, want one", name)
 		}
@@ -183,7 +183,7 @@ func checkServices(t *testing.T, p *types.Project) {
 		s := p.Services[name]
 		for _, on := range []string{"schema", "topics", "redis"} {
 			if _, ok := s.DependsOn[on]; !ok {
-				t.Errorf("%s does not wait for %s", name, on)
+				t.Errorf("%s does not wait for %s, want it to depend on it", name, on)
 			}
 		}
 	}
@@ -215,8 +215,8 @@ func settings(t *testing.T, p *types.Project, name string) *config.Config {
 		what, port string
 		have, want []string
 	}{
-		{"cassandra.hosts", "", c.Cassandra.Hosts, named(p, "cassandra-")},
-		{"kafka.brokers", ":9092", c.Kafka.Brokers, named(p, "kafka-")},
+		{"cassandra.hosts", "", c.Cassandra.Hosts, servicesNamed(p, "cassandra-")},
+		{"kafka.brokers", ":9092", c.Kafka.Brokers, servicesNamed(p, "kafka-")},
 		{"redis.addresses", ":6379", c.Redis.Addresses, []string{"redis"}},
 	} {
 		var want []string
@@ -268,7 +268,7 @@ func TestSettingsOfOurServices(t *testing.T) {
 		if got := s.HealthCheck.Test; !slices.Equal(got[:3], []string{"CMD", "/leaderboard", "health"}) {
 			t.Errorf("%s has the health check %v, want /leaderboard health: the image has no other program", name, got)
 		}
-		for _, node := range named(p, "cassandra-") {
+		for _, node := range servicesNamed(p, "cassandra-") {
 			if dc := p.Services[node].Environment["CASSANDRA_DC"]; dc == nil || *dc != c.Cassandra.DataCenter {
 				t.Errorf("%s uses data center %s, but %s is in %s; want the same", name, c.Cassandra.DataCenter, node, show(dc))
 			}
@@ -282,7 +282,7 @@ func TestSettingsOfOurServices(t *testing.T) {
 // Each replica has its own node, and a quorum survives the loss of one node.
 func TestEachReplicaHasItsOwnNode(t *testing.T) {
 	p := project(t)
-	nodes, brokers := len(named(p, "cassandra-")), len(named(p, "kafka-"))
+	nodes, brokers := len(servicesNamed(p, "cassandra-")), len(servicesNamed(p, "kafka-"))
 	dc := settings(t, p, "schema").Cassandra.DataCenter
 	if got, want := strings.Join(p.Services["schema"].Command, " "), fmt.Sprintf("--replicas %s=%d", dc, nodes); !strings.Contains(got, want) {
 		t.Errorf("schema runs %q, want %s", got, want)
@@ -291,11 +291,11 @@ func TestEachReplicaHasItsOwnNode(t *testing.T) {
 		t.Errorf("topics runs %q, want %s", got, want)
 	}
 	racks, ids := map[string]bool{}, map[string]bool{}
-	for _, name := range named(p, "cassandra-") {
+	for _, name := range servicesNamed(p, "cassandra-") {
 		racks[*p.Services[name].Environment["CASSANDRA_RACK"]] = true
 	}
 	var voters []string
-	for _, name := range named(p, "kafka-") {
+	for _, name := range servicesNamed(p, "kafka-") {
 		env := p.Services[name].Environment
 		id := *env["KAFKA_NODE_ID"]
 		ids[id] = true
@@ -324,7 +324,7 @@ func TestEachReplicaHasItsOwnNode(t *testing.T) {
 func TestTestsUseTheServersOfTheService(t *testing.T) {
 	p := testProject(t)
 	s, c := p.Services["tests"], settings(t, p, "api")
-	for _, name := range append(named(p, "cassandra-"), append(named(p, "kafka-"), "redis")...) {
+	for _, name := range append(servicesNamed(p, "cassandra-"), append(servicesNamed(p, "kafka-"), "redis")...) {
 		if ports := p.Services[name].Ports; len(ports) > 0 {
 			t.Errorf("%s publishes %v, which may be in use; want no ports", name, ports)
 		}
@@ -349,7 +349,7 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(known), strconv.Quote(variable)) {
-			t.Errorf("test/cluster does not read %s", variable)
+			t.Errorf("test/cluster does not read the variable %s, want it to read each variable of the tests", variable)
 		}
 	}
 	// Some tests build the program. Git refuses the folder that the container mounts,

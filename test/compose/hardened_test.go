@@ -17,7 +17,7 @@ import (
 func TestContainersAreHardened(t *testing.T) {
 	p := testProject(t)
 	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // the user of the image
-	writes := append(append(named(p, "cassandra-"), named(p, "kafka-")...), "credentials")
+	writes := append(append(servicesNamed(p, "cassandra-"), servicesNamed(p, "kafka-")...), "credentials")
 	for name, s := range p.Services {
 		if name == "tests" { // installs packages
 			continue
@@ -53,7 +53,7 @@ const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 // of the tests require none.
 func TestServersRequirePasswords(t *testing.T) {
 	p, tests := project(t), testProject(t)
-	for _, name := range named(p, "cassandra-") {
+	for _, name := range servicesNamed(p, "cassandra-") {
 		if command := p.Services[name].Command; !slices.Contains(command, authenticator) {
 			t.Errorf("%s runs %q, want %s", name, command, authenticator)
 		}
@@ -67,11 +67,11 @@ func TestServersRequirePasswords(t *testing.T) {
 	for _, name := range []string{"schema", "topics", "api", "consumer"} {
 		c := settings(t, p, name)
 		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword {
-			t.Errorf("%s does not use the passwords", name)
+			t.Errorf("%s does not use the user leaderboard and the passwords of .env, want it to use them", name)
 		}
 	}
 	if _, ok := p.Services["schema"].DependsOn["credentials"]; !ok {
-		t.Error("schema does not wait for its role")
+		t.Error("schema does not depend on credentials, want it to wait for its role")
 	}
 }
 
@@ -80,8 +80,8 @@ func TestServersRequirePasswords(t *testing.T) {
 func TestCredentialsJob(t *testing.T) {
 	s := project(t).Services["credentials"]
 	dir := t.TempDir()
-	// The fake writes its arguments. SETUP, NEW and DEFAULT are the results of the
-	// statements, and of later logins with the two roles.
+	// The fake cqlsh logs its arguments. SETUP is the exit status of the statements. NEW and
+	// DEFAULT are those of later logins with the new and the default role.
 	fake := `#!/bin/sh
 printf '%s\n' "$*" >> "$LOG"
 case "$*" in *ALTER*) exit "$SETUP";; *"-u leaderboard"*) exit "$NEW";; *"-u cassandra"*) exit "$DEFAULT";; esac
@@ -125,7 +125,7 @@ exit 9`
 
 // The test runs the command and the health check of the Redis service on another port.
 func TestRedisRequiresThePassword(t *testing.T) {
-	needs(t, "redis-server", "redis-cli")
+	needPrograms(t, "redis-server", "redis-cli")
 	s := project(t).Services["redis"]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -155,6 +155,6 @@ func TestRedisRequiresThePassword(t *testing.T) {
 		}
 	}
 	if out, err := check(); err == nil {
-		t.Errorf("without the password, the health check passes: %s", out)
+		t.Errorf("without the password, the health check passes, want a failure: %s", out)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// promtool check rules reads the rules in the same way.
+// The command "promtool check rules" reads the rules in the same way.
 func TestPrometheusAcceptsTheRules(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
 	for _, err := range errs {
@@ -26,13 +26,13 @@ func TestPrometheusAcceptsTheRules(t *testing.T) {
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			if names[r.Alert] {
-				t.Errorf("two rules are called %s", r.Alert)
+				t.Errorf("two rules are called %s, want different names", r.Alert)
 			}
 			names[r.Alert] = true
 		}
 	}
 	if len(names) < 30 {
-		t.Errorf("found only %d alerts", len(names))
+		t.Errorf("found %d alerts, want at least 30", len(names))
 	}
 }
 
@@ -55,7 +55,7 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	queries := 0
 	for _, p := range dashboard.Panels {
 		if p.Type != "row" && len(p.Targets) == 0 || p.Title == "" {
-			t.Errorf("panel %q has %d queries", p.Title, len(p.Targets))
+			t.Errorf("panel %q has %d queries, want a title and at least one query", p.Title, len(p.Targets))
 		}
 		for _, target := range p.Targets {
 			queries++
@@ -66,12 +66,12 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 		}
 	}
 	if queries < 40 || dashboard.UID == "" || dashboard.Title == "" {
-		t.Errorf("dashboard %q (%q) has %d queries", dashboard.Title, dashboard.UID, queries)
+		t.Errorf("the dashboard has the title %q, the UID %q and %d queries, want a title, a UID and at least 40 queries", dashboard.Title, dashboard.UID, queries)
 	}
 }
 
-// docker compose starts Prometheus with the rules, which reads the metrics of our
-// services, and Grafana with the dashboard and Prometheus as its source.
+// Docker Compose starts Prometheus and Grafana. Prometheus has the rules, and reads the
+// metrics of our services. Grafana has the dashboard, and reads from Prometheus.
 func TestComposeStartsMonitoring(t *testing.T) {
 	p := project(t)
 	mounts := func(service string) map[string]string {
@@ -81,7 +81,7 @@ func TestComposeStartsMonitoring(t *testing.T) {
 				continue
 			}
 			if _, err := os.Stat(v.Source); err != nil || !v.ReadOnly {
-				t.Errorf("%s mounts %s (read only: %v): %v", service, v.Source, v.ReadOnly, err)
+				t.Errorf("%s mounts %s, read only: %v, error: %v; want a read-only mount of an existing folder", service, v.Source, v.ReadOnly, err)
 			}
 			found[v.Target] = v.Source
 		}
@@ -99,7 +99,7 @@ func TestComposeStartsMonitoring(t *testing.T) {
 	}
 	folder("prometheus", "/etc/prometheus", "deploy/prometheus")
 	folder("grafana", "/etc/grafana/provisioning", "deploy/grafana/provisioning")
-	folder("grafana", "/etc/grafana/dashboards", "deploy/grafana/dashboards") // as the provider in provisioning says
+	folder("grafana", "/etc/grafana/dashboards", "deploy/grafana/dashboards") // the folder that the provider in provisioning names
 
 	var config struct {
 		RuleFiles     []string `yaml:"rule_files"`

@@ -87,7 +87,7 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	again := filepath.Join(t.TempDir(), "again")
 	run(t, dir, "env", "DIST="+again, "scripts/release.sh", "v1.2.3", platform)
 	if data, err := os.ReadFile(filepath.Join(again, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
-		t.Errorf("a second archive of the same commit differs: %v", err)
+		t.Errorf("a second archive of the same commit differs, or cannot be read: %v; want the same bytes", err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // The test runs the script of the Redis Cluster service with other ports. The service's
 // health check must succeed, and the cluster must have every address that the tests use.
 func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
-	needs(t, "redis-server", "redis-cli", "hostname")
+	needPrograms(t, "redis-server", "redis-cli", "hostname")
 	p := testProject(t)
 	s := p.Services["redis-cluster"]
 	const ports, count = "700", 6
@@ -76,8 +76,8 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	}
 }
 
-// needs skips the test if a program is missing, or fails it with REQUIRE_INTEGRATION=1.
-func needs(t *testing.T, programs ...string) {
+// needPrograms skips the test if a program is missing, or fails it with REQUIRE_INTEGRATION=1.
+func needPrograms(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
@@ -122,7 +122,7 @@ func TestCassandraSyncsAsTested(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := project(t)
-	for _, name := range named(p, "cassandra-") {
+	for _, name := range servicesNamed(p, "cassandra-") {
 		options := strings.Fields(*p.Services[name].Environment["JVM_EXTRA_OPTS"])
 		want := []string{"-Dcassandra.config.allow_system_properties=true", "-Dcassandra.settings.commitlog_sync_period=0ms"}
 		for line := range strings.Lines(string(tested)) {

@@ -25,7 +25,7 @@ import (
 // resume, stop, start and restart it. Start returns once the process is ready.
 type Node struct {
 	*cluster.Server
-	*Client        // of the probes and the metrics, and of the REST API if the process has the role api
+	*Client        // calls the probes and the metrics; also the REST API, if the process has the role api
 	GRPC    string // host:port
 	// Program is the path of the program, and Flags are the flags of leaderboard serve.
 	// A change applies to the next start.

@@ -15,17 +15,17 @@ func TestCassandraNodesKilled(t *testing.T) {
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
 	ledger := s.ledger(t, "nodes")
 	load := s.load(t, ledger)
-	load.more(t, 100)
+	load.waitForMore(t, 100)
 	for _, node := range cassandra.Servers {
 		must(t, node.Kill())
 		after := load.recovered(t, time.Now())
-		load.more(t, 200)
+		load.waitForMore(t, 200)
 		t.Logf("%s killed: %d consecutive calls succeeded, the first started after %v", node.Name, steady, after.Round(time.Millisecond))
 		if after > 15*time.Second {
 			t.Errorf("recovered %v after %s was killed, want at most 15s", after, node.Name)
 		}
 		must(t, node.Start(t.Context()))
-		load.more(t, 50)
+		load.waitForMore(t, 50)
 	}
 	load.stop()
 	if f := load.figures(); f.percent() > 1 {

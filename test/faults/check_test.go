@@ -92,7 +92,8 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
 }
 
-// verify runs leaderboard verify, which must find no difference in the ledger's boards.
+// verify runs the command "leaderboard verify" on the ledger's boards. It fails the test if
+// the command finds a difference.
 func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {

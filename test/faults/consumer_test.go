@@ -39,7 +39,7 @@ func consumerPaused(t *testing.T, s *service) {
 	ledger := s.ledger(t, "paused")
 	load := s.load(t, ledger)
 	waitForResults(t, s.dynamic)
-	load.more(t, 50)
+	load.waitForMore(t, 50)
 	before, err := s.static.Metric(t.Context(), "leaderboard_consumer_sessions_total")
 	must(t, err)
 	must(t, s.dynamic.Pause())
@@ -50,9 +50,9 @@ func consumerPaused(t *testing.T, s *service) {
 		}
 		return err
 	})
-	load.more(t, 100)
+	load.waitForMore(t, 100)
 	must(t, s.dynamic.Resume())
-	load.more(t, 100)
+	load.waitForMore(t, 100)
 	load.stop()
 	check(t, ledger, s.apis...)
 }

@@ -30,16 +30,16 @@ type Switch struct{ mode atomic.Int32 }
 // Set changes the mode. The new mode applies to calls that start afterwards.
 func (s *Switch) Set(m Mode) { s.mode.Store(int32(m)) }
 
-// check returns nil, or an error that wraps down if the call must fail.
-func (s *Switch) check(ctx context.Context, call string, down error) error {
+// check returns nil, or an error that wraps the given cause if the call must fail.
+func (s *Switch) check(ctx context.Context, call string, cause error) error {
 	switch Mode(s.mode.Load()) {
 	case Refuse:
-		return fmt.Errorf("faults: %s: %w", call, down)
+		return fmt.Errorf("faults: %s: %w", call, cause)
 	case Hang:
 		ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 		defer cancel()
 		<-ctx.Done()
-		return fmt.Errorf("faults: %s: %w: %w", call, down, ctx.Err())
+		return fmt.Errorf("faults: %s: %w: %w", call, cause, ctx.Err())
 	}
 	return nil
 }

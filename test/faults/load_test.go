@@ -117,7 +117,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try makes a call and records it. write is true if the call sends a result.
+// try makes a call and records it. Parameter write is true if the call sends a result.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -297,14 +297,14 @@ func (l *load) errors() []error {
 // steady is the number of consecutive successful calls that show recovery from a fault.
 const steady = 50
 
-// recovered waits until [steady] consecutive calls that started after since have
-// succeeded. It returns the time from since to the start of the first of them.
-func (l *load) recovered(t *testing.T, since time.Time) time.Duration {
+// recovered waits until [steady] consecutive calls that started after the fault have
+// succeeded. It returns the time from the fault to the start of the first of these calls.
+func (l *load) recovered(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var after time.Duration
 	deployment.Eventually(t, func(context.Context) error {
 		l.mu.Lock()
-		calls := slices.DeleteFunc(slices.Clone(l.calls), func(c call) bool { return c.start.Before(since) })
+		calls := slices.DeleteFunc(slices.Clone(l.calls), func(c call) bool { return c.start.Before(fault) })
 		l.mu.Unlock()
 		slices.SortFunc(calls, func(x, y call) int { return x.start.Compare(y.start) })
 		row := 0
@@ -313,17 +313,17 @@ func (l *load) recovered(t *testing.T, since time.Time) time.Duration {
 				row = 0
 			}
 			if row == steady {
-				after = calls[i-steady+1].start.Sub(since)
+				after = calls[i-steady+1].start.Sub(fault)
 				return nil
 			}
 		}
-		return fmt.Errorf("among the %d calls since the fault, no %d consecutive ones succeeded", len(calls), steady)
+		return fmt.Errorf("among the %d calls since the fault, no %d consecutive calls succeeded", len(calls), steady)
 	})
 	return after
 }
 
-// more waits until n more results are acknowledged.
-func (l *load) more(t *testing.T, n int) {
+// waitForMore waits until n more results are acknowledged.
+func (l *load) waitForMore(t *testing.T, n int) {
 	t.Helper()
 	until := l.figures().acknowledged + n
 	deployment.Eventually(t, func(context.Context) error {

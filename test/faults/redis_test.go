@@ -17,24 +17,25 @@ import (
 func redisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")
 	load := s.load(t, ledger)
-	load.more(t, 100)
+	load.waitForMore(t, 100)
 	must(t, server.Kill())
-	load.degraded(t, true)
-	load.more(t, 50)
+	load.waitForDegraded(t, true)
+	load.waitForMore(t, 50)
 	must(t, server.Start(t.Context()))
-	load.degraded(t, false)
-	load.more(t, 100)
+	load.waitForDegraded(t, false)
+	load.waitForMore(t, 100)
 
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer client.Close()
 	must(t, client.FlushAll(t.Context()).Err())
-	load.more(t, 100)
+	load.waitForMore(t, 100)
 	load.stop()
 	check(t, ledger, s.apis...)
 }
 
-// degraded waits until the degraded field of every API node's answers is want.
-func (l *load) degraded(t *testing.T, want bool) {
+// waitForDegraded waits until the answers of every API node have the wanted value of the
+// degraded field.
+func (l *load) waitForDegraded(t *testing.T, want bool) {
 	t.Helper()
 	for _, api := range l.apis {
 		deployment.Eventually(t, func(ctx context.Context) error {

@@ -57,15 +57,15 @@ func TestStaleReplica(t *testing.T) {
 				e, err = s.Entry(ctx, l.key, user)
 				return err
 			})
-			l.is(e)
+			l.checkPlace(e)
 		case 1:
 			var change leaderboard.Change
 			deployment.Eventually(t, func(ctx context.Context) (err error) {
 				change, err = s.Recount(ctx, &b, l.key.Season, user)
 				return err
 			})
-			l.is(change.Before)
-			l.is(change.After)
+			l.checkPlace(change.Before)
+			l.checkPlace(change.After)
 		case 2:
 			l.apply(s, name(i), place{int64(5000 + i), "blue"})
 		}
@@ -122,8 +122,8 @@ func (l *staleLadder) apply(s *cql.Store, user string, to place) {
 	l.want[user] = to
 }
 
-// is compares an entry with the expected place of its user.
-func (l *staleLadder) is(e leaderboard.Entry) {
+// checkPlace compares an entry with the expected place of its user.
+func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	l.t.Helper()
 	var have place
 	if e.Key != "" && len(e.Divisions) == 1 {
@@ -147,24 +147,24 @@ func (l *staleLadder) check(s *cql.Store) {
 		}
 		slices.SortFunc(users, func(x, y string) int { return cmp.Compare(l.want[y].score, l.want[x].score) })
 		var have []string
-		for _, e := range all(l.t, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return s.Entries(ctx, ladder, "") }) {
+		for _, e := range collect(l.t, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return s.Entries(ctx, ladder, "") }) {
 			have = append(have, string(e.User))
-			l.is(e)
+			l.checkPlace(e)
 		}
 		if !slices.Equal(users, have) {
 			l.t.Errorf("the ladder of team %q has the users %v, want %v", team, have, users)
 		}
 	}
-	for _, orphan := range all(l.t, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] {
+	for _, orphan := range collect(l.t, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] {
 		return s.OrphanRows(ctx, l.key)
 	}) {
 		l.t.Errorf("%s has an orphan row in the ladder of division %q", orphan.User, orphan.Division)
 	}
 }
 
-// all returns the values of a sequence. It retries until the sequence ends without an
+// collect returns the values of a sequence. It retries until the sequence ends without an
 // error.
-func all[T any](t *testing.T, read func(context.Context) iter.Seq2[T, error]) (list []T) {
+func collect[T any](t *testing.T, read func(context.Context) iter.Seq2[T, error]) (list []T) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {
 		list = nil

@@ -17,8 +17,8 @@ type Store struct {
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// failed returns a sequence that yields only an error.
-func failed[T any](err error) iter.Seq2[T, error] {
+// failure returns a sequence that yields only an error.
+func failure[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		yield(none, err)
@@ -84,7 +84,7 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (got lead
 // Results implements [leaderboard.Store].
 func (s *Store) Results(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	if err := s.check(ctx, "Results", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.MatchResult](err)
+		return failure[leaderboard.MatchResult](err)
 	}
 	return s.Store.Results(ctx, key, user)
 }
@@ -92,7 +92,7 @@ func (s *Store) Results(ctx context.Context, key leaderboard.SeasonKey, user lea
 // Users implements [leaderboard.Store].
 func (s *Store) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	if err := s.check(ctx, "Users", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.UserID](err)
+		return failure[leaderboard.UserID](err)
 	}
 	return s.Store.Users(ctx, key)
 }
@@ -100,7 +100,7 @@ func (s *Store) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[
 // UnregisteredUsers implements [leaderboard.Store].
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	if err := s.check(ctx, "UnregisteredUsers", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.EntryKey](err)
+		return failure[leaderboard.EntryKey](err)
 	}
 	return s.Store.UnregisteredUsers(ctx)
 }
@@ -116,7 +116,7 @@ func (s *Store) Entry(ctx context.Context, key leaderboard.SeasonKey, user leade
 // Entries implements [leaderboard.Store].
 func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	if err := s.check(ctx, "Entries", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.Entry](err)
+		return failure[leaderboard.Entry](err)
 	}
 	return s.Store.Entries(ctx, l, after)
 }
@@ -124,7 +124,7 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 // Scan implements [leaderboard.Store].
 func (s *Store) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
 	if err := s.check(ctx, "Scan", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.Entry](err)
+		return failure[leaderboard.Entry](err)
 	}
 	return s.Store.Scan(ctx, key)
 }
@@ -132,7 +132,7 @@ func (s *Store) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[l
 // OrphanRows implements [leaderboard.Store].
 func (s *Store) OrphanRows(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	if err := s.check(ctx, "OrphanRows", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.OrphanRow](err)
+		return failure[leaderboard.OrphanRow](err)
 	}
 	return s.Store.OrphanRows(ctx, key)
 }
@@ -164,7 +164,7 @@ func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) (list []l
 // Bans implements [leaderboard.Store].
 func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
 	if err := s.check(ctx, "Bans", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.Ban](err)
+		return failure[leaderboard.Ban](err)
 	}
 	return s.Store.Bans(ctx, after)
 }
@@ -172,7 +172,7 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 // BansEnding implements [leaderboard.Store].
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
 	if err := s.check(ctx, "BansEnding", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.Ban](err)
+		return failure[leaderboard.Ban](err)
 	}
 	return s.Store.BansEnding(ctx, before)
 }
@@ -292,7 +292,7 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 // Acts implements [leaderboard.Store].
 func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
 	if err := s.check(ctx, "Acts", leaderboard.ErrUnavailable); err != nil {
-		return failed[leaderboard.Act](err)
+		return failure[leaderboard.Act](err)
 	}
 	return s.Store.Acts(ctx, after)
 }

@@ -18,31 +18,31 @@ const oldCommit = "029ef01321a20b9695a4dc7bfc3001fb7a2ceab0"
 
 // Two API nodes behind a load balancer and two consumers are upgraded one after another
 // under load, in the order of docs/operations.md. No call fails, and no acknowledged result
-// is lost. Old API nodes stop before the balancer notices, so it sends some calls to the
-// other node. New API nodes use drain_time, so it need not.
+// is lost. Old API nodes stop before the balancer notices, so the balancer sends some calls
+// to the other node. New API nodes use drain_time, so the balancer notices in time.
 func TestRollingUpgrade(t *testing.T) {
 	cluster.Cassandra(t, 1) // without servers, the test is skipped before it builds programs
 	program := deployment.Program(t)
 	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})
 	ledger, b := s.ledger(t, "upgrade"), newBalancer(t, s.apis...)
 	u := upgrade{program, b, start(t, s.Deployment, ledger, b.client, b.client)}
-	u.during(t, "old processes", func() {})
+	u.step(t, "old processes", func() {})
 
 	s.Program = program
 	if status := s.Run(t, "schema", "status", "--config", s.Config); !strings.Contains(status, "not applied") {
 		t.Errorf("schema status of the new program on the old schema, want a migration that is not applied:\n%s", status)
 	}
-	u.during(t, "schema apply", func() { s.Run(t, "schema", "apply", "--config", s.Config) })
+	u.step(t, "schema apply", func() { s.Run(t, "schema", "apply", "--config", s.Config) })
 	for _, consumer := range []*deployment.Node{s.static, s.dynamic} {
-		u.during(t, "consumer upgraded", func() { u.restart(t, consumer) })
+		u.step(t, "consumer upgraded", func() { u.restart(t, consumer) })
 		waitForResults(t, consumer)
 	}
 	for _, api := range s.apis {
 		api.Flags = append(api.Flags, "--drain-time=3s") // the old process does not have it
-		u.during(t, "API node upgraded", func() { u.restart(t, api) })
+		u.step(t, "API node upgraded", func() { u.restart(t, api) })
 	}
 	for _, api := range s.apis {
-		if moved := u.during(t, "new API node restarted", func() { u.restart(t, api) }); moved > 0 {
+		if moved := u.step(t, "new API node restarted", func() { u.restart(t, api) }); moved > 0 {
 			t.Errorf("an API node with drain_time did not answer %d calls when it stopped, want 0", moved)
 		}
 	}
@@ -61,17 +61,17 @@ type upgrade struct {
 	load     *load
 }
 
-// during does a step of the upgrade and waits until more results are acknowledged after
-// it. It logs the figures of the step, and returns how many calls the balancer moved.
-func (u *upgrade) during(t *testing.T, step string, do func()) (moved int64) {
+// step does one step of the upgrade, then waits until more results are acknowledged. It
+// logs the figures of the step, and returns how many calls the balancer moved.
+func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()
 	do()
 	took := time.Since(begun)
-	u.load.more(t, 150)
+	u.load.waitForMore(t, 150)
 	f, moved := u.load.figures(), u.balancer.moved.Load()-movedBefore
 	t.Logf("%s: took %v; meanwhile and shortly after, %d calls, %d errors, %d moved to the other node, %d results acknowledged",
-		step, took.Round(time.Millisecond), f.calls-before.calls, f.errors-before.errors, moved, f.acknowledged-before.acknowledged)
+		name, took.Round(time.Millisecond), f.calls-before.calls, f.errors-before.errors, moved, f.acknowledged-before.acknowledged)
 	return moved
 }
 

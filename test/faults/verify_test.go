@@ -56,7 +56,7 @@ func TestVerifyRepairs(t *testing.T) {
 	} {
 		t.Run(plant.name, func(t *testing.T) {
 			p.t = t
-			x, y := p.two()
+			x, y := p.twoRows()
 			plant.do(x, y)
 			if plant.kind != "" {
 				out, code := runVerify(t, n, b)
@@ -121,8 +121,8 @@ func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
 	return p
 }
 
-// two returns the rows of two users of one bucket who have different scores.
-func (p *planter) two() (x, y row) {
+// twoRows returns the rows of two users of one bucket who have different scores.
+func (p *planter) twoRows() (x, y row) {
 	p.t.Helper()
 	for bucket := range p.buckets {
 		var rows []row
@@ -183,7 +183,8 @@ func (p *planter) keys(pattern string) []string {
 	return keys
 }
 
-// ladder returns the Redis key of the overall ladder, which is small enough for one.
+// ladder returns the Redis key of the overall ladder. The ladder is so small that it has
+// only one key.
 func (p *planter) ladder() string {
 	p.t.Helper()
 	keys := p.keys("0l*")
@@ -211,17 +212,17 @@ func (p *planter) deleteMember(x, _ row) {
 	must(p.t, p.redis.ZRem(p.t.Context(), p.ladder(), p.member(x.user)).Err())
 }
 
-// stale returns the sort key that x would have with y's standing.
-func (p *planter) stale(x, y row) string {
+// staleKey returns the sort key that user x would have with the standing of user y.
+func (p *planter) staleKey(x, y row) string {
 	return strings.TrimSuffix(p.member(y.user), y.user) + x.user
 }
 
 func (p *planter) staleMember(x, y row) {
-	must(p.t, p.redis.ZAdd(p.t.Context(), p.ladder(), redis.Z{Member: p.stale(x, y)}).Err())
+	must(p.t, p.redis.ZAdd(p.t.Context(), p.ladder(), redis.Z{Member: p.staleKey(x, y)}).Err())
 }
 
 func (p *planter) wrongMember(x, y row) {
-	stale := p.stale(x, y)
+	stale := p.staleKey(x, y)
 	p.deleteMember(x, y)
 	must(p.t, p.redis.ZAdd(p.t.Context(), p.ladder(), redis.Z{Member: stale}).Err())
 }

@@ -56,8 +56,8 @@ func build(t *testing.T, dir string) [][]byte {
 	return documents
 }
 
-// all returns the manifests of the example of kind T by name.
-func all[T any](t *testing.T, kind string) map[string]T {
+// manifestsOf returns the example's manifests of kind T by name.
+func manifestsOf[T any](t *testing.T, kind string) map[string]T {
 	t.Helper()
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), example)
 	if err != nil {
@@ -79,7 +79,7 @@ func all[T any](t *testing.T, kind string) map[string]T {
 		found[r.GetName()] = v
 	}
 	if len(found) == 0 {
-		t.Fatalf("no %s", kind)
+		t.Fatalf("found no manifest of kind %s, want some", kind)
 	}
 	return found
 }
@@ -88,10 +88,10 @@ func all[T any](t *testing.T, kind string) map[string]T {
 func pods(t *testing.T) map[string]corev1.PodTemplateSpec {
 	t.Helper()
 	found := map[string]corev1.PodTemplateSpec{}
-	for name, d := range all[appsv1.Deployment](t, "Deployment") {
+	for name, d := range manifestsOf[appsv1.Deployment](t, "Deployment") {
 		found[name] = d.Spec.Template
 	}
-	for name, j := range all[batchv1.Job](t, "Job") {
+	for name, j := range manifestsOf[batchv1.Job](t, "Job") {
 		found[name] = j.Spec.Template
 	}
 	return found
@@ -110,8 +110,9 @@ var kinds = map[string]func() any{
 	"autoscaling/v2/HorizontalPodAutoscaler": func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
 }
 
-// validate checks a manifest: of Kubernetes against the types of its API, of KEDA against
-// the schema in testdata/crds. It refuses unknown fields and wrong types, as the servers do.
+// validate checks a manifest of Kubernetes against the types of the API of Kubernetes, and
+// a manifest of KEDA against the schema in testdata/crds. As the servers do, it refuses
+// unknown fields and wrong types.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
 	var is metav1.TypeMeta
@@ -204,7 +205,7 @@ func TestSchemasRefuseMistakes(t *testing.T) {
 		if i < 0 {
 			t.Errorf("no manifest has%s", right)
 		} else if err := validate(t, bytes.Replace(documents[i], []byte(right), []byte(wrong), 1)); err == nil {
-			t.Errorf("a manifest with%q in place of%q is valid", wrong, right)
+			t.Errorf("a manifest with%q in place of%q is valid, want an error", wrong, right)
 		}
 	}
 }
@@ -219,26 +220,26 @@ func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 	for name, pod := range pods(t) {
 		for _, r := range evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec) {
 			if !r.Allowed {
-				t.Errorf("%s: %s: %s", name, r.ForbiddenReason, r.ForbiddenDetail)
+				t.Errorf("the restricted standard forbids %s: %s: %s", name, r.ForbiddenReason, r.ForbiddenDetail)
 			}
 		}
 		c := pod.Spec.Containers[0]
 		if c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
-			t.Errorf("%s can write to its image", name)
+			t.Errorf("%s can write to its image, want readOnlyRootFilesystem", name)
 		}
 		if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
-			t.Errorf("%s gets a token of Kubernetes", name)
+			t.Errorf("%s gets a token of Kubernetes, want automountServiceAccountToken: false", name)
 		}
 		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
-			t.Errorf("%s has no requests or no limit of memory", name)
+			t.Errorf("%s lacks a memory limit, a memory request or a CPU request, want all three", name)
 		}
 		if !regexp.MustCompile(`^[a-z0-9./-]+:v\d+\.\d+\.\d+$`).MatchString(c.Image) {
 			t.Errorf("%s runs %q, want the version of a release", name, c.Image)
 		}
 	}
-	for name, n := range all[corev1.Namespace](t, "Namespace") {
+	for name, n := range manifestsOf[corev1.Namespace](t, "Namespace") {
 		if n.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
-			t.Errorf("the namespace %s enforces no restricted pods", name)
+			t.Errorf("the namespace %s does not enforce restricted pods, want the label pod-security.kubernetes.io/enforce: restricted", name)
 		}
 	}
 }
@@ -249,7 +250,7 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	c := pod.Containers[0]
 	variables := map[string]string{}
-	settings := all[corev1.ConfigMap](t, "ConfigMap")
+	settings := manifestsOf[corev1.ConfigMap](t, "ConfigMap")
 	for _, from := range c.EnvFrom {
 		m, ok := settings[from.ConfigMapRef.Name]
 		if !ok {
@@ -296,19 +297,19 @@ func TestSettingsOfThePods(t *testing.T) {
 	for name, pod := range found {
 		c := pod.Spec.Containers[0]
 		s := load(t, environ(t, pod.Spec))
-		knows(t, c.Args)
+		checkKnown(t, c.Args)
 		if pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks {
-			t.Errorf("%s gets variables of Services, which may look like settings", name)
+			t.Errorf("%s gets variables of Services, which may look like settings; want enableServiceLinks: false", name)
 		}
 		if !s.Cassandra.TLS.Enabled || !s.Redis.TLS.Enabled || !s.Kafka.TLS.Enabled || s.Cassandra.Password == "" || s.Redis.Password == "" || s.Kafka.Password == "" {
-			t.Errorf("%s does not authenticate itself, or not over TLS", name)
+			t.Errorf("%s lacks TLS or a password for Cassandra, Redis or Kafka, want both for each", name)
 		}
 		role, serves := roles[name]
 		if !serves {
 			continue
 		}
 		if !slices.Equal(s.Roles, []string{role}) || s.Insecure || (s.AdminKey != "") != s.Has(config.RoleAPI) {
-			t.Errorf("%s has the roles %v, insecure %v, admin key %v", name, s.Roles, s.Insecure, s.AdminKey != "")
+			t.Errorf("%s has the roles %v, insecure %v, admin key %v; want the role %s, secure, and an admin key only for an API node", name, s.Roles, s.Insecure, s.AdminKey != "", role)
 		}
 		checkProbes(t, name, c, s)
 		grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
@@ -363,7 +364,7 @@ func TestSecretsAreListed(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range all[triggerAuthentication](t, "TriggerAuthentication") {
+	for _, a := range manifestsOf[triggerAuthentication](t, "TriggerAuthentication") {
 		for _, s := range a.Spec.SecretTargetRef {
 			named[s.Name+" "+s.Key] = true
 		}
@@ -398,7 +399,7 @@ func matches(t *testing.T, s *metav1.LabelSelector, pod corev1.PodTemplateSpec) 
 // Each Deployment has a budget that lets one pod go at a time, spreads its pods over zones
 // and machines, and selects its own pods only.
 func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
-	budgets, deployments := all[policyv1.PodDisruptionBudget](t, "PodDisruptionBudget"), all[appsv1.Deployment](t, "Deployment")
+	budgets, deployments := manifestsOf[policyv1.PodDisruptionBudget](t, "PodDisruptionBudget"), manifestsOf[appsv1.Deployment](t, "Deployment")
 	for name, d := range deployments {
 		b, ok := budgets[name]
 		if !ok || b.Spec.MaxUnavailable.IntValue() != 1 {
@@ -420,7 +421,7 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 			}
 		}
 		if u := d.Spec.Strategy.RollingUpdate; u == nil || u.MaxUnavailable.IntValue() != 0 {
-			t.Errorf("%s: a rollout takes pods away before new ones are ready", name)
+			t.Errorf("%s: a rollout removes pods before new pods are ready, want maxUnavailable 0", name)
 		}
 	}
 }
@@ -437,10 +438,10 @@ func TestNetworkOfThePods(t *testing.T) {
 		}
 		return n
 	}
-	service := all[corev1.Service](t, "Service")["leaderboard"]
+	service := manifestsOf[corev1.Service](t, "Service")["leaderboard"]
 	for _, p := range service.Spec.Ports {
 		if want := map[string]string{"http": s.HTTP, "grpc": s.GRPC}[p.Name]; want == "" || int(p.Port) != port(want) || p.TargetPort.StrVal != p.Name {
-			t.Errorf("the Service has the port %v", p)
+			t.Errorf("the Service has the port %v, want the port and the name of a setting: http or grpc", p)
 		}
 	}
 	in := map[string][]int{} // open ports by workload
@@ -450,13 +451,13 @@ func TestNetworkOfThePods(t *testing.T) {
 			t.Errorf("the Service selects the pods of %s: %v, want %v", name, got, want)
 		}
 		egress := false
-		for _, p := range all[networkingv1.NetworkPolicy](t, "NetworkPolicy") {
+		for _, p := range manifestsOf[networkingv1.NetworkPolicy](t, "NetworkPolicy") {
 			if !matches(t, &p.Spec.PodSelector, pod) {
 				continue
 			}
 			for _, rule := range p.Spec.Ingress {
 				if len(rule.From) == 0 {
-					t.Errorf("%s: %s lets everyone in", name, p.Name)
+					t.Errorf("%s: policy %s admits every caller, want a list of callers", name, p.Name)
 				}
 				for _, o := range rule.Ports {
 					in[name] = append(in[name], o.Port.IntValue())
@@ -470,7 +471,7 @@ func TestNetworkOfThePods(t *testing.T) {
 			}
 		}
 		if !egress {
-			t.Errorf("%s may call everyone", name)
+			t.Errorf("%s may call every server, want a policy for egress", name)
 		}
 	}
 	for name, want := range map[string][]int{"leaderboard-consumer": {port(s.Admin)}, "leaderboard-api": {port(s.HTTP), port(s.Admin), port(s.GRPC)}} {
@@ -481,7 +482,7 @@ func TestNetworkOfThePods(t *testing.T) {
 	}
 	for _, address := range slices.Concat(s.Redis.Addresses, s.Kafka.Brokers, []string{"cassandra:9042"}) {
 		if !slices.Contains(out, port(address)) {
-			t.Errorf("no policy lets pods call %s", address)
+			t.Errorf("no policy lets pods call %s, want one", address)
 		}
 	}
 }
@@ -506,14 +507,15 @@ type scaledObject struct {
 	}
 }
 
-// The autoscaler of consumers reads the lag of the group, the topic and the brokers of the
-// settings, with their credentials, and starts no more consumers than partitions.
+// The autoscaler of consumers reads the lag of the group, the topic and the brokers that
+// the settings name, with the credentials of the settings. It starts no more consumers than
+// partitions.
 func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	found := pods(t)
-	o := all[scaledObject](t, "ScaledObject")["leaderboard-consumer"].Spec
+	o := manifestsOf[scaledObject](t, "ScaledObject")["leaderboard-consumer"].Spec
 	pod, ok := found[o.ScaleTargetRef.Name]
 	if !ok || len(o.Triggers) != 1 || o.Triggers[0].Type != "kafka" {
-		t.Fatalf("the autoscaler is %+v", o)
+		t.Fatalf("the autoscaler is %+v, want one trigger of type kafka, for an existing workload", o)
 	}
 	variables := environ(t, pod.Spec)
 	s := load(t, variables)
@@ -533,20 +535,20 @@ func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	}
 	args := found["leaderboard-topics"].Spec.Containers[0].Args
 	if i := slices.Index(args, "--partitions"); i < 0 || args[i+1] != strconv.Itoa(o.MaxReplicaCount) || o.MinReplicaCount < 2 {
-		t.Errorf("%d to %d consumers, but the topics are created with %v", o.MinReplicaCount, o.MaxReplicaCount, args)
+		t.Errorf("%d to %d consumers, and the topics are created with %v; want at least 2, and at most as many as partitions", o.MinReplicaCount, o.MaxReplicaCount, args)
 	}
-	auth := all[triggerAuthentication](t, "TriggerAuthentication")[o.Triggers[0].AuthenticationRef.Name].Spec
+	auth := manifestsOf[triggerAuthentication](t, "TriggerAuthentication")[o.Triggers[0].AuthenticationRef.Name].Spec
 	if len(auth.Env) != 1 || len(auth.SecretTargetRef) != 2 || !has("LEADERBOARD_KAFKA_BROKERS") || !has(auth.Env[0].Name) {
-		t.Errorf("the autoscaler authenticates itself with %+v", auth)
+		t.Errorf("the autoscaler authenticates itself with %+v, want one variable of the consumers and two keys of Secrets", auth)
 	}
-	h := all[autoscalingv2.HorizontalPodAutoscaler](t, "HorizontalPodAutoscaler")["leaderboard-api"]
-	deployments := all[appsv1.Deployment](t, "Deployment")
+	h := manifestsOf[autoscalingv2.HorizontalPodAutoscaler](t, "HorizontalPodAutoscaler")["leaderboard-api"]
+	deployments := manifestsOf[appsv1.Deployment](t, "Deployment")
 	if _, ok := deployments[h.Spec.ScaleTargetRef.Name]; !ok {
-		t.Errorf("the autoscaler of API nodes scales %v", h.Spec.ScaleTargetRef)
+		t.Errorf("the autoscaler of API nodes scales %v, want an existing Deployment", h.Spec.ScaleTargetRef)
 	}
 	for name, d := range deployments {
 		if d.Spec.Replicas != nil {
-			t.Errorf("%s sets the number of pods, which the autoscaler owns", name)
+			t.Errorf("%s sets the number of pods, want no number: the autoscaler sets it", name)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// knows fails t unless the program knows a command and its flags.
-func knows(t *testing.T, args []string) {
+// checkKnown fails t unless the program knows a command and its flags.
+func checkKnown(t *testing.T, args []string) {
 	t.Helper()
 	// The program prints help only if it knows the arguments before --help.
 	if out, err := exec.Command(program, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {

@@ -37,7 +37,7 @@ func directives(t *testing.T, section string) map[string][]string {
 		}
 	}
 	if len(found) == 0 {
-		t.Fatalf("no section %s", section)
+		t.Fatalf("the unit has no section %s, want one", section)
 	}
 	return found
 }
@@ -54,7 +54,8 @@ var confinement = map[string][]string{
 	"UMask": {"0077"}, "StateDirectory": {"leaderboard"}, "StateDirectoryMode": {"0700"}, "User": {"leaderboard"}, "Group": {"leaderboard"},
 }
 
-// systemd ignores a misspelled directive. So each one is of confinement or of this list.
+// systemd ignores a misspelled directive. So each directive of the unit must be in
+// confinement or in this list.
 var others = []string{"Type", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartSec", "TimeoutStopSec", "LimitNOFILE"}
 
 func TestUnitConfinesTheProcess(t *testing.T) {
@@ -66,7 +67,7 @@ func TestUnitConfinesTheProcess(t *testing.T) {
 	}
 	for name := range found {
 		if _, ok := confinement[name]; !ok && !slices.Contains(others, name) {
-			t.Errorf("%s is not in the lists of this test", name)
+			t.Errorf("directive %s is not in the lists of this test: correct its name, or add it to a list", name)
 		}
 	}
 }
@@ -76,13 +77,13 @@ func TestUnitConfinesTheProcess(t *testing.T) {
 func TestSettingsOfTheUnit(t *testing.T) {
 	found := directives(t, "Service")
 	if len(found["ExecStart"]) != 1 {
-		t.Fatalf("ExecStart is %q", found["ExecStart"])
+		t.Fatalf("ExecStart is %q, want one command", found["ExecStart"])
 	}
 	args := strings.Fields(found["ExecStart"][0])
 	if filepath.Base(args[0]) != "leaderboard" {
-		t.Errorf("the unit runs %s", args[0])
+		t.Errorf("the unit runs %s, want leaderboard", args[0])
 	}
-	knows(t, args[1:])
+	checkKnown(t, args[1:])
 	file := filepath.Join(t.TempDir(), "leaderboard.yaml")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func TestSettingsOfTheUnit(t *testing.T) {
 		environ = append(environ, v)
 	}
 	s := load(t, environ)
-	if state := "/var/lib/" + found["StateDirectory"][0]; filepath.Dir(s.Data) != state { // restore replaces the folder, so it must not be state itself
+	if state := "/var/lib/" + found["StateDirectory"][0]; filepath.Dir(s.Data) != state { // the command restore replaces the data folder, so this must be a folder inside state
 		t.Errorf("the data is in %s, want a folder in %s", s.Data, state)
 	}
 	stop, err := time.ParseDuration(found["TimeoutStopSec"][0] + "s")
@@ -137,11 +138,11 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 	}
 	write(strings.ReplaceAll(here, "NoNewPrivileges=", "NoNewPrivilege="))
 	if out, _ := run("verify", "--man=no"); !strings.Contains(out, "NoNewPrivilege") {
-		t.Errorf("systemd-analyze verify accepts a misspelled directive: %s", out)
+		t.Errorf("systemd-analyze verify accepts a misspelled directive, want a warning: %s", out)
 	}
 	write(strings.ReplaceAll(here, "CapabilityBoundingSet=\n", ""))
 	var exit *exec.ExitError
 	if out, err := run("security", "--offline=true", "--threshold=15"); !errors.As(err, &exit) {
-		t.Errorf("systemd-analyze security accepts a process with capabilities: %v: %s", err, out)
+		t.Errorf("systemd-analyze security accepts a process with capabilities, want an error: %v: %s", err, out)
 	}
 }

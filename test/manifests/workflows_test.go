@@ -12,7 +12,7 @@ import (
 func TestWorkflowsAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
 	if err != nil || len(files) < 2 {
-		t.Fatalf("workflows: %v, %v", files, err)
+		t.Fatalf("the workflows are %v, error %v, want at least 2", files, err)
 	}
 	linter, err := actionlint.NewLinter(io.Discard, &actionlint.LinterOptions{})
 	if err != nil {

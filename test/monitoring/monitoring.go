@@ -36,8 +36,8 @@ func Rules(t testing.TB, root string) []Rule {
 	return rules
 }
 
-// query is a query of the dashboard or of a rule. text is a template that names labels of
-// its result.
+// query is a query of the dashboard or of a rule. The field text is a template that names
+// labels of the query's result.
 type query struct {
 	expr, text string
 	rule       bool
@@ -103,8 +103,8 @@ func series(body string) map[string]map[string][]string {
 	return exposed
 }
 
-// shared returns the labels that all metrics of q must have.
-func (q query) shared() []string {
+// sharedLabels returns the labels that all metrics of q must have.
+func (q query) sharedLabels() []string {
 	var labels []string
 	for _, m := range grouping.FindAllStringSubmatch(q.expr, -1) {
 		labels = append(labels, strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' })...)
@@ -115,13 +115,13 @@ func (q query) shared() []string {
 	return labels
 }
 
-// missing returns the labels in a selector's braces, and those of q.shared, that a metric
-// with the given labels lacks. A value that a rule names must exist too, since the rule
-// would otherwise miss the first increase. Boundaries of histograms must exist in each
-// query.
-func (q query) missing(braces string, labels map[string][]string) []string {
+// missingLabels returns the labels that a metric with the given labels lacks, out of the
+// labels in a selector's braces and those of q.sharedLabels. If a rule names a value of a
+// label, the metric must have this value too: otherwise the rule would miss the first
+// increase. If any query names a boundary of a histogram, the metric must have it too.
+func (q query) missingLabels(braces string, labels map[string][]string) []string {
 	var lacks []string
-	for _, l := range q.shared() {
+	for _, l := range q.sharedLabels() {
 		if _, ok := labels[l]; !ok {
 			lacks = append(lacks, l)
 		}
@@ -136,9 +136,10 @@ func (q query) missing(braces string, labels map[string][]string) []string {
 }
 
 // Unexposed returns the metrics that rules and queries use, but that a process does not
-// expose, and as metric{label} the labels that these metrics lack. body is the process's
-// answer to /metrics. Metrics with one of the given prefixes are of the other form of the
-// engine and may be missing.
+// expose. If a process exposes a metric without a label that rules or queries use,
+// Unexposed returns metric{label}. Parameter body is the process's answer to /metrics.
+// Metrics with one of the given prefixes belong to the other engine, so the process may
+// lack them.
 func Unexposed(t testing.TB, root, body string, other ...string) []string {
 	t.Helper()
 	exposed := series(body)
@@ -154,13 +155,13 @@ func Unexposed(t testing.TB, root, body string, other ...string) []string {
 				}
 				continue
 			}
-			for _, l := range q.missing(m[2], labels) {
+			for _, l := range q.missingLabels(m[2], labels) {
 				missing = append(missing, name+"{"+l+"}")
 			}
 		}
 	}
 	if used < 100 {
-		t.Errorf("found only %d uses of metrics", used)
+		t.Errorf("found %d uses of metrics, want at least 100", used)
 	}
 	slices.Sort(missing)
 	return slices.Compact(missing)

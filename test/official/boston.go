@@ -93,7 +93,7 @@ func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	var all []bostonLadder
 	for _, division := range slices.Sorted(maps.Keys(byDivision)) {
 		l := byDivision[division]
-		l.want = ladder(bests(t, bostonResults(members[division], true)), lowerFirst)
+		l.want = ladder(recountBests(t, bostonResults(members[division], true)), lowerFirst)
 		all = append(all, *l)
 	}
 	return all
@@ -188,8 +188,9 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 	return b
 }
 
-// checkPlaces compares the entries of a ladder, by method, with the official places. It
-// skips a rule if read lacks the rule's method. The rules allow no exception:
+// checkPlaces compares the entries of a ladder with the official places. Parameter read has
+// the entries by method. A rule is skipped if read does not have the rule's method. The
+// rules allow no exception:
 //
 //	min      a competition rank is the best official place with the same time
 //	block    an official place is one of the places that users with its time share
@@ -257,7 +258,7 @@ func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders [
 		}
 	}
 	began := time.Now()
-	err := each(t.Context(), len(runners), func(ctx context.Context, i int) error {
+	err := forEach(t.Context(), len(runners), func(ctx context.Context, i int) error {
 		f := runners[i]
 		queries := []query{
 			{board: b, division: "gender:" + f.gender, method: methods[i%len(methods)]},
@@ -453,7 +454,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 	}
 
 	if len(s.Percentiles) == 0 {
-		t.Errorf("%v: the answer has no percentiles", q)
+		t.Errorf("%v: the answer has no percentiles, want some", q)
 	}
 	for _, p := range s.Percentiles {
 		// At most the given percentage of users is worse than the score. Together

@@ -89,8 +89,8 @@ func (e *entry) line() string {
 	return fmt.Sprintf("{%q score %d %v rank %s at %s}", e.User, e.Score, e.TieBreakers, rank, e.AchievedAt.Format(time.RFC3339Nano))
 }
 
-// about holds the fields of every answer that describe its ladder.
-type about struct {
+// ladderInfo holds the fields that describe the ladder in an answer.
+type ladderInfo struct {
 	Board    string `json:"board"`
 	Season   string `json:"season"`
 	Division string `json:"division"`
@@ -100,7 +100,7 @@ type about struct {
 }
 
 type page struct {
-	about
+	ladderInfo
 	Entries []entry  `json:"leaderboard"`
 	Count   int      `json:"count"`
 	Next    string   `json:"next_page_token"`
@@ -108,7 +108,7 @@ type page struct {
 }
 
 type userPage struct {
-	about
+	ladderInfo
 	entry
 	Neighbors    []entry `json:"neighbors"`
 	ClippedAbove bool    `json:"neighbors_clipped_above"`
@@ -117,7 +117,7 @@ type userPage struct {
 }
 
 type statsPage struct {
-	about
+	ladderInfo
 	Best      *int64 `json:"best_score"`
 	Worst     *int64 `json:"worst_score"`
 	Histogram []struct {
@@ -262,13 +262,13 @@ func (c *client) data(ctx context.Context, method, path string, values url.Value
 
 // check returns an error if an answer is about another ladder than that of the query, or
 // if it is degraded.
-func (q query) check(a about) error {
+func (q query) check(a ladderInfo) error {
 	want := q
 	if want.method == "" {
 		want.method = "competition"
 	}
 	if want.season == "" {
-		want.season = a.Season // the current one
+		want.season = a.Season // the current season
 	}
 	if got := (query{a.Board, a.Season, a.Division, a.Method}); got != want || a.Degraded {
 		return fmt.Errorf("the answer is about %v, degraded %t, want %v, not degraded", got, a.Degraded, q)
@@ -290,15 +290,15 @@ func (c *client) list(ctx context.Context, q query) ([]entry, error) {
 		if err := c.data(ctx, http.MethodGet, q.path("scores"), values, nil, &p); err != nil {
 			return nil, err
 		}
-		if err := q.check(p.about); err != nil {
+		if err := q.check(p.ladderInfo); err != nil {
 			return nil, err
 		}
 		all = append(all, p.Entries...)
 		switch {
 		case p.Count != len(p.Entries):
-			return nil, fmt.Errorf("%v: count is %d, the page has %d entries", q, p.Count, len(p.Entries))
+			return nil, fmt.Errorf("%v: count is %d and the page has %d entries, want equal numbers", q, p.Count, len(p.Entries))
 		case p.Next == "" && int64(len(all)) != p.Total:
-			return nil, fmt.Errorf("%v: total is %d, all pages have %d entries", q, p.Total, len(all))
+			return nil, fmt.Errorf("%v: total is %d and all pages have %d entries, want equal numbers", q, p.Total, len(all))
 		case p.Next == "":
 			return all, nil
 		case len(p.Entries) != limit:
@@ -316,7 +316,7 @@ func (c *client) user(ctx context.Context, q query, user string, neighbors int) 
 	if err := c.data(ctx, http.MethodGet, q.path("scores", escape(user)), values, nil, &p); err != nil {
 		return userPage{}, err
 	}
-	return p, q.check(p.about)
+	return p, q.check(p.ladderInfo)
 }
 
 // lookup returns the entries of some users.
@@ -329,7 +329,7 @@ func (c *client) lookup(ctx context.Context, q query, users []string) (page, err
 	if err := c.data(ctx, http.MethodPost, q.path("scores:lookup"), nil, body, &p); err != nil {
 		return page{}, err
 	}
-	return p, q.check(p.about)
+	return p, q.check(p.ladderInfo)
 }
 
 // stats returns the statistics of a ladder.
@@ -342,7 +342,7 @@ func (c *client) stats(ctx context.Context, q query, more url.Values) (statsPage
 	if err := c.data(ctx, http.MethodGet, q.path("stats"), values, nil, &p); err != nil {
 		return statsPage{}, err
 	}
-	return p, q.check(p.about)
+	return p, q.check(p.ladderInfo)
 }
 
 // createBoard creates a board with a unique id, which it returns, and deletes the board

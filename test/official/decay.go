@@ -89,7 +89,7 @@ func agreement(x, y *big.Float) int {
 // displayed decimals. Result closest is the largest agreement, in bits, of two different
 // neighboring sums.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
-	want = ladder(sums(results), func(x, y *standing) int {
+	want = ladder(recountSums(results), func(x, y *standing) int {
 		if agreement(values[x.user], values[y.user]) >= decaySame {
 			return 0
 		}

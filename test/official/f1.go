@@ -133,15 +133,15 @@ func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 		if err := d.Feeder(t.Context(), countback, round.results); err != nil {
 			t.Fatal(err)
 		}
-		byPoints := readRecounted(t, c, query{board: points}, ladder(sums(submitted), higherFirst))
-		byPlaces := readRecounted(t, c, query{board: countback}, ladder(sums(submittedCountback), higherFirst))
+		byPoints := readRecounted(t, c, query{board: points}, ladder(recountSums(submitted), higherFirst))
+		byPlaces := readRecounted(t, c, query{board: countback}, ladder(recountSums(submittedCountback), higherFirst))
 		if err := checkTable(round, byPoints, byPlaces, count); err != nil {
 			t.Errorf("round %s: %v", round.round, err)
 		}
 	}
 	for _, m := range methods { // every method at the end of the season
-		readRecounted(t, c, query{board: points, method: m}, ladder(sums(submitted), higherFirst))
-		readRecounted(t, c, query{board: countback, method: m}, ladder(sums(submittedCountback), higherFirst))
+		readRecounted(t, c, query{board: points, method: m}, ladder(recountSums(submitted), higherFirst))
+		readRecounted(t, c, query{board: countback, method: m}, ladder(recountSums(submittedCountback), higherFirst))
 	}
 	count.mu.Lock()
 	defer count.mu.Unlock()

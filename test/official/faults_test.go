@@ -76,7 +76,7 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 		return string(out), err
 	}
 	if out, err := run(t, fault{}); err != nil || !strings.Contains(out, "--- PASS: TestDecay/1900-01-01") {
-		t.Fatalf("without a fault: %v\n%s", err, out)
+		t.Fatalf("without a fault, the check failed or did not run, want a pass: %v\n%s", err, out)
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {

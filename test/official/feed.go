@@ -72,7 +72,7 @@ func (c *client) submit(ctx context.Context, board string, results []Result) ([]
 		return nil, err
 	}
 	if len(answer.Outcomes) != len(results) {
-		return nil, fmt.Errorf("%d outcomes for %d results", len(answer.Outcomes), len(results))
+		return nil, fmt.Errorf("%d outcomes for %d results, want one for each", len(answer.Outcomes), len(results))
 	}
 	return answer.Outcomes, nil
 }
@@ -191,9 +191,9 @@ func lockedRand(seed uint64) func(func(*rand.Rand)) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// each calls f with 0 to n-1, up to [readers] calls concurrently, and returns the first
+// forEach calls f with 0 to n-1, up to [readers] calls concurrently, and returns the first
 // error.
-func each(ctx context.Context, n int, f func(context.Context, int) error) error {
+func forEach(ctx context.Context, n int, f func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i := range n {

@@ -59,7 +59,7 @@ type seasons map[string]map[string][]entry
 // dump reads the ladder of every year by every method.
 func (c *client) dump(ctx context.Context, b string, years []string) (seasons, error) {
 	read := make([]map[string][]entry, len(years))
-	err := each(ctx, len(years), func(ctx context.Context, i int) error {
+	err := forEach(ctx, len(years), func(ctx context.Context, i int) error {
 		read[i] = map[string][]entry{}
 		for _, m := range methods {
 			entries, err := c.list(ctx, query{board: b, season: years[i], method: m})
@@ -155,7 +155,7 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 	unchanged := func(what string, b string) {
 		t.Helper()
 		if diff := difference(first, dump(b)); diff != "" {
-			t.Errorf("%s changed the board %s", what, diff)
+			t.Errorf("%s changed the board, want no change %s", what, diff)
 		}
 	}
 	submit("a second time", d.Feeder, b, results)
@@ -180,7 +180,7 @@ func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 	t.Helper()
 	rows, same := 0, 0
 	for year, results := range byYear {
-		want := ladder(sums(results), higherFirst)
+		want := ladder(recountSums(results), higherFirst)
 		for _, m := range methods {
 			if err := compareLadder(want, got[year][m], m); err != nil {
 				t.Errorf("%s by %s: %v", year, m, err)
@@ -240,8 +240,8 @@ func checkFootballFacts(t *testing.T, name string, got seasons, matches []match)
 // checkYearByUser reads the entry of every team of a year by id, by every method.
 func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) {
 	t.Helper()
-	want := ladder(sums(results), higherFirst)
-	err := each(t.Context(), len(want)*len(methods), func(ctx context.Context, i int) error {
+	want := ladder(recountSums(results), higherFirst)
+	err := forEach(t.Context(), len(want)*len(methods), func(ctx context.Context, i int) error {
 		s := &want[i/len(methods)]
 		return c.checkUser(ctx, query{board: b, season: year, method: methods[i%len(methods)]}, s, int64(len(want)))
 	})
@@ -263,7 +263,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 		}
 	}
 	began := time.Now()
-	err := each(t.Context(), len(results), func(ctx context.Context, i int) error {
+	err := forEach(t.Context(), len(results), func(ctx context.Context, i int) error {
 		return c.retract(ctx, b, &results[i])
 	})
 	if err != nil {
@@ -273,7 +273,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 	if diff := difference(want, dump(b)); diff != "" {
 		t.Errorf("after the retractions, the board differs from one in which exactly the years %v are empty %s", years, diff)
 	}
-	err = each(t.Context(), len(results), func(ctx context.Context, i int) error {
+	err = forEach(t.Context(), len(results), func(ctx context.Context, i int) error {
 		r := &results[i]
 		q := query{board: b, season: strconv.Itoa(r.AchievedAt.Year())}
 		_, err := c.user(ctx, q, r.User, 0)
@@ -312,7 +312,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 		t.Fatal(err)
 	}
 	if diff := difference(first, dump(b)); diff != "" {
-		t.Errorf("submitting the first revision again changed the board %s", diff)
+		t.Errorf("submitting the first revision again changed the board, want no change %s", diff)
 	}
 }
 

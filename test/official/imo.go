@@ -51,7 +51,7 @@ func IMO(t *testing.T, d Deployment) {
 
 	rows, agree, exactYears, exactRows := 0, 0, 0, 0
 	for year, contestants := range years {
-		want := ladder(sums(byYear[year]), higherFirst)
+		want := ladder(recountSums(byYear[year]), higherFirst)
 		var read map[string]entry
 		for _, m := range []string{"ordinal", "dense", "competition"} {
 			read = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)

@@ -23,9 +23,9 @@ type standing struct {
 	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
-// ladder sorts standings and ranks them. better compares two standings by score and
-// tie-breakers only, and is negative if the first is better. Equal standings are ordered
-// by time, then by user.
+// ladder sorts standings and ranks them. The function better compares two standings by
+// score and tie-breakers only. Its result is negative if the first is better. Equal
+// standings are ordered by time, then by user.
 func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	slices.SortFunc(standings, func(x, y standing) int {
 		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
@@ -56,8 +56,8 @@ func lowerFirst(x, y *standing) int {
 	return cmp.Or(cmp.Compare(x.score, y.score), slices.Compare(y.ties, x.ties))
 }
 
-// sums recounts a sum board. It returns one standing per user, in no order.
-func sums(results []Result) []standing {
+// recountSums recounts a sum board. It returns one standing per user, in no order.
+func recountSums(results []Result) []standing {
 	type sum struct {
 		standing
 		match   string // the match that determines at
@@ -90,8 +90,8 @@ func sums(results []Result) []standing {
 	return all
 }
 
-// bests recounts a board of best results. Each user must have exactly one result.
-func bests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
+// recountBests recounts a board of best results. Each user must have exactly one result.
+func recountBests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
 	all := make([]standing, 0, len(results))
 	seen := map[string]bool{}
 	for i := range results {

@@ -104,7 +104,7 @@ func TestSumsAddResultsInAnyOrder(t *testing.T) {
 		{user: "b", score: 0, ties: []int64{}, at: at(15)},
 	}
 	for range 2 {
-		got := ladder(sums(results), higherFirst)
+		got := ladder(recountSums(results), higherFirst)
 		for i := range got {
 			got[i].rank, got[i].level, got[i].worse = nil, 0, 0
 		}
@@ -141,7 +141,7 @@ func TestCompareLadderFindsEachDifference(t *testing.T) {
 		"a user is wrong":         func(e []entry) []entry { e[2].User = "d"; return e },
 	} {
 		if compareLadder(want, spoil(right()), "dense") == nil {
-			t.Errorf("%s: compareLadder found no difference", name)
+			t.Errorf("%s: compareLadder found no difference, want one", name)
 		}
 	}
 }

@@ -133,15 +133,15 @@ func (p *process) ready(ctx context.Context, url string) error {
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return p.failed("the server exited unexpectedly")
+			return p.errorWithLog("the server exited unexpectedly")
 		case <-ctx.Done():
-			return p.failed(fmt.Sprintf("the server is not ready after %v", startTimeout))
+			return p.errorWithLog(fmt.Sprintf("the server is not ready after %v", startTimeout))
 		}
 	}
 }
 
-// failed returns an error with the end of the server's log.
-func (p *process) failed(what string) error {
+// errorWithLog returns an error with the end of the server's log.
+func (p *process) errorWithLog(what string) error {
 	b, err := os.ReadFile(p.log())
 	return errors.Join(fmt.Errorf("%s: %v; the end of its log:\n%s", what, p.waitErr, b[max(0, len(b)-4<<10):]), err)
 }
@@ -157,7 +157,7 @@ func (p *process) stop() error {
 	}
 	select {
 	case <-p.exited:
-		return p.failed("the server exited unexpectedly")
+		return p.errorWithLog("the server exited unexpectedly")
 	default:
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -168,10 +168,10 @@ func (p *process) stop() error {
 	case <-time.After(time.Minute):
 		err := p.cmd.Process.Kill()
 		<-p.exited
-		return errors.Join(p.failed("the server did not stop within a minute and was killed"), err)
+		return errors.Join(p.errorWithLog("the server did not stop within a minute and was killed"), err)
 	}
 	if p.waitErr != nil {
-		return p.failed("the server exited with an error")
+		return p.errorWithLog("the server exited with an error")
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func checkLargest(t *testing.T, c *client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := ladder(sums(results[:most]), higherFirst)
+	want := ladder(recountSums(results[:most]), higherFirst)
 	if err := compareLadder(want, p.Entries, "competition"); err != nil {
 		t.Error(err)
 	}
@@ -311,7 +311,7 @@ func checkReadYourWrites(t *testing.T, c *client) {
 		}
 		return n
 	}
-	err := each(t.Context(), writers, func(ctx context.Context, w int) error {
+	err := forEach(t.Context(), writers, func(ctx context.Context, w int) error {
 		random := newRand(s + uint64(w))
 		type submit struct {
 			user   int
@@ -371,7 +371,7 @@ func checkReadYourWrites(t *testing.T, c *client) {
 		if sum := acked[user].Load(); sum > 0 {
 			at := slices.IndexFunc(entries, func(e entry) bool { return e.User == name(user) })
 			if at < 0 {
-				t.Fatalf("%s is missing", name(user))
+				t.Fatalf("%s is missing from the board, want an entry", name(user))
 			}
 			want = append(want, standing{user: name(user), score: sum, at: entries[at].AchievedAt})
 		}

@@ -99,9 +99,9 @@ func (b *browser) eval(expression string) string {
 	return value
 }
 
-// shows waits until the text of an element contains every part. White space between
+// waitForText waits until the text of an element contains every part. White space between
 // words counts as one space.
-func (b *browser) shows(selector string, parts ...string) {
+func (b *browser) waitForText(selector string, parts ...string) {
 	b.t.Helper()
 	b.waitFor(fmt.Sprintf("%s contains %q", selector, parts), func() (string, bool) {
 		text := strings.Join(strings.Fields(b.eval(fmt.Sprintf("document.querySelector(%q)?.innerText", selector))), " ")
@@ -114,8 +114,8 @@ func (b *browser) shows(selector string, parts ...string) {
 	})
 }
 
-// is waits until an expression has a value.
-func (b *browser) is(expression, want string) {
+// waitForValue waits until an expression has the wanted value.
+func (b *browser) waitForValue(expression, want string) {
 	b.t.Helper()
 	b.waitFor(fmt.Sprintf("%s is %q", expression, want), func() (string, bool) {
 		got := b.eval(expression)
@@ -138,7 +138,7 @@ func (b *browser) waitFor(what string, done func() (string, bool)) {
 // choose selects an option of a list as a user does.
 func (b *browser) choose(id, value string) {
 	b.t.Helper()
-	b.is(fmt.Sprintf("[...document.getElementById(%q).options].some(o => o.value === %q)", id, value), "true")
+	b.waitForValue(fmt.Sprintf("[...document.getElementById(%q).options].some(o => o.value === %q)", id, value), "true")
 	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); })(document.getElementById(%q))`, value, id))
 }
 
@@ -149,14 +149,14 @@ func (b *browser) submit(id, text string) {
 	b.do(chromedp.SendKeys(chromedp.CSS("#"+id), text+"\n"))
 }
 
-// fits checks that nothing is wider than the window, and that no rank, score, heading or
+// checkFits checks that nothing is wider than the window, and that no rank, score, heading or
 // detail of a user is cut off.
-func (b *browser) fits() {
+func (b *browser) checkFits() {
 	b.t.Helper()
 	if got := b.eval("document.documentElement.scrollWidth - innerWidth"); strings.TrimPrefix(got, "-") == got && got != "0" {
-		b.t.Errorf("the page at %s is %s pixels wider than the window", b.eval("location.href"), got)
+		b.t.Errorf("the page at %s is %s pixels wider than the window, want 0", b.eval("location.href"), got)
 	}
 	if cut := b.eval(`[...document.querySelectorAll("td.rank, td.score, th, dd")].filter(e => e.scrollWidth > e.clientWidth + 1 && e.offsetParent).map(e => e.innerText)`); cut != "" {
-		b.t.Errorf("the page at %s cuts off %s", b.eval("location.href"), cut)
+		b.t.Errorf("the page at %s cuts off %s, want nothing cut off", b.eval("location.href"), cut)
 	}
 }

@@ -25,16 +25,16 @@ func TestEveryLinkOfTheDemoWorks(t *testing.T) {
 			continue
 		}
 		b.visit(l)
-		b.shows("#state", "live")
-		b.is(`document.querySelectorAll("#top tr").length`, "10")
-		b.shows("#caption", "entrants")
-		b.fits()
+		b.waitForText("#state", "live")
+		b.waitForValue(`document.querySelectorAll("#top tr").length`, "10")
+		b.waitForText("#caption", "entrants")
+		b.checkFits()
 	}
-	// A link without a season falls back to the newest one, and the list moves.
+	// A link without a season shows the newest season. The demo changes this season's list.
 	b.visit(links[0] + "#board=football-yearly")
-	b.shows("#state", "live")
-	b.is(`document.getElementById("season").value`, "latest")
-	b.is(`document.querySelectorAll("#top tr").length`, "10")
+	b.waitForText("#state", "live")
+	b.waitForValue(`document.getElementById("season").value`, "latest")
+	b.waitForValue(`document.querySelectorAll("#top tr").length`, "10")
 	const top = `document.getElementById("top").innerText`
 	before := b.eval(top)
 	b.waitFor("the top changes", func() (string, bool) { now := b.eval(top); return now, now != before && now != "" })
@@ -71,73 +71,73 @@ func TestPageShowsARanking(t *testing.T) {
 	server := startRace(t)
 	b := open(t, 1200, 900)
 	b.visit(server + "/#board=race")
-	b.shows("h1", "Harbor race")
-	b.shows("#caption", "season 2025", "6 entrants")
-	b.shows("thead", "Time")
+	b.waitForText("h1", "Harbor race")
+	b.waitForText("#caption", "season 2025", "6 entrants")
+	b.waitForText("thead", "Time")
 	// Times have the form that the command line prints. A row shows tie-breakers only if
 	// they decide its rank. The second tie-breaker decides between ada and bob. No
 	// tie-breaker decides between eve and flo.
-	b.shows("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
+	b.waitForText("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
 
 	// The list of divisions is in the order of the numbers in them: 9-10 before 30-34.
-	b.is(`[...document.getElementById("division").options].map(o => o.value)`, ",gender:F,gender:M,age:9-10,age:30-34,other")
+	b.waitForValue(`[...document.getElementById("division").options].map(o => o.value)`, ",gender:F,gender:M,age:9-10,age:30-34,other")
 	b.choose("division", "gender:F")
-	b.shows("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 3 flo 2:13:20")
+	b.waitForText("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 3 flo 2:13:20")
 	b.choose("method", "ordinal")
-	b.shows("#top", "3 eve 2:13:20 4 flo 2:13:20")
+	b.waitForText("#top", "3 eve 2:13:20 4 flo 2:13:20")
 	b.choose("season", "2025")
 	b.submit("user", "eve")
-	b.shows("#found", "Rank 3", "Score 2:13:20", "2 ada", "3 eve", "4 flo")
+	b.waitForText("#found", "Rank 3", "Score 2:13:20", "2 ada", "3 eve", "4 flo")
 
 	// The address names all of these choices, so another browser shows the same.
 	const want = "#board=race&season=2025&division=gender%3AF&method=ordinal&user=eve"
-	b.is("location.hash", want)
+	b.waitForValue("location.hash", want)
 	other := open(t, 1200, 900)
 	other.visit(server + "/" + want)
-	other.shows("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 4 flo 2:13:20")
-	other.shows("#found", "Rank 3")
-	other.is(`["season", "division", "method"].map(id => document.getElementById(id).value)`, "2025,gender:F,ordinal")
+	other.waitForText("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 4 flo 2:13:20")
+	other.waitForText("#found", "Rank 3")
+	other.waitForValue(`["season", "division", "method"].map(id => document.getElementById(id).value)`, "2025,gender:F,ordinal")
 	// A link that is pasted into the open page changes it.
 	other.eval(`location.hash = "#board=race&season=2024"`)
-	other.shows("#top", "1 old 2:30:00")
+	other.waitForText("#top", "1 old 2:30:00")
 	other.choose("division", "other")
 	other.submit("other", "age:80+")
-	other.is("location.hash", "#board=race&season=2024&division="+url.QueryEscape("age:80+"))
-	other.shows("#caption", "age:80+", "1 entrant")
+	other.waitForValue("location.hash", "#board=race&season=2024&division="+url.QueryEscape("age:80+"))
+	other.waitForText("#caption", "age:80+", "1 entrant")
 
 	b.visit(server + "/#board=race&season=2023")
-	b.shows("#caption", `no season "2023"`, `"2024" and "2025"`)
-	b.shows("#state", "stopped")
+	b.waitForText("#caption", `no season "2023"`, `"2024" and "2025"`)
+	b.waitForText("#state", "stopped")
 }
 
 func TestPageFollowsChanges(t *testing.T) {
 	server := startRace(t)
 	b := open(t, 1200, 900)
 	b.visit(server + "/#board=race&user=bob")
-	b.shows("#found", "Rank 4", "Score 2:08:37")
-	b.shows("#top", "4 bob")
+	b.waitForText("#found", "Rank 4", "Score 2:08:37")
+	b.waitForText("#top", "4 bob")
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"bob","match_id":"m2","score":60,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
-	b.is(`[...document.querySelectorAll("#top tr")].map(tr => tr.dataset.user)`, "dan,bob,cyd,ada,eve,flo")
-	b.shows("#top", "2▲2 bob") // the row has moved up by two places
-	b.shows("#found", "Rank 2", "Score 1:00", "3 cyd")
-	b.shows("#top tr.mine", "bob")
+	b.waitForValue(`[...document.querySelectorAll("#top tr")].map(tr => tr.dataset.user)`, "dan,bob,cyd,ada,eve,flo")
+	b.waitForText("#top", "2▲2 bob") // the row has moved up by two places
+	b.waitForText("#found", "Rank 2", "Score 1:00", "3 cyd")
+	b.waitForText("#top tr.mine", "bob")
 
 	b.submit("user", "nobody")
-	b.shows("#problem", "nobody has no entry in this ranking")
+	b.waitForText("#problem", "nobody has no entry in this ranking")
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"nobody","match_id":"m","score":1,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
-	b.shows("#found", "Rank 1")
-	b.is(`document.getElementById("problem").innerText`, "")
+	b.waitForText("#found", "Rank 1")
+	b.waitForValue(`document.getElementById("problem").innerText`, "")
 }
 
 func TestPageOfAnEmptyBoard(t *testing.T) {
 	server := startRace(t)
 	b := open(t, 1200, 900)
 	b.visit(server + "/#board=empty")
-	b.shows("#empty", "This ranking has no entries yet.")
-	b.shows("#state", "live")
+	b.waitForText("#empty", "This ranking has no entries yet.")
+	b.waitForText("#state", "live")
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/empty/scores", `{"user_id":"ada","points":1}`)
-	b.shows("#top", "1 ada 1")
-	b.is(`document.getElementById("empty").hidden`, "true")
+	b.waitForText("#top", "1 ada 1")
+	b.waitForValue(`document.getElementById("empty").hidden`, "true")
 }
 
 func TestPageAsksForAKey(t *testing.T) {
@@ -150,15 +150,15 @@ func TestPageAsksForAKey(t *testing.T) {
 	key := strings.TrimSpace(string(text))
 	b := open(t, 1200, 900)
 	b.visit(server + "/")
-	b.shows("#state", "a key is needed")
-	b.shows("#key", "API key")
-	b.is(`document.getElementById("refused").hidden`, "true")
+	b.waitForText("#state", "a key is needed")
+	b.waitForText("#key", "API key")
+	b.waitForValue(`document.getElementById("refused").hidden`, "true")
 	b.submit("secret", "wrong")
-	b.shows("#refused", "does not accept this key")
+	b.waitForText("#refused", "does not accept this key")
 	b.submit("secret", key)
-	b.shows("#state", "live")
-	b.is(`document.getElementById("key").hidden`, "true")
-	b.shows("#empty", "no entries yet")
+	b.waitForText("#state", "live")
+	b.waitForValue(`document.getElementById("key").hidden`, "true")
+	b.waitForText("#empty", "no entries yet")
 }
 
 func TestPageFitsAPhone(t *testing.T) {
@@ -168,12 +168,12 @@ func TestPageFitsAPhone(t *testing.T) {
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/empty/scores", `{"user_id":"United Arab Emirates","points":9007199254740991}`)
 	b := open(t, 360, 740)
 	b.visit(server + "/#board=race&user=ada")
-	b.shows("#found", "Rank 3")
-	b.shows("#top", long, "100:00:00")
-	b.fits()
+	b.waitForText("#found", "Rank 3")
+	b.waitForText("#top", long, "100:00:00")
+	b.checkFits()
 	b.visit(server + "/#board=empty&user=United+Arab+Emirates")
-	b.shows("#found", "Rank 1")
+	b.waitForText("#found", "Rank 1")
 	if b.eval("document.documentElement.scrollWidth <= innerWidth") != "true" {
-		t.Error("the largest score makes the page wider than a phone")
+		t.Error("the largest score makes the page wider than a phone, want it to fit")
 	}
 }

@@ -62,9 +62,9 @@ func write(ctx context.Context, d *deployment.Deployment, topic string, messages
 	return nil
 }
 
-// read starts kcat and calls use for each message of a topic, from the beginning of the
-// topic until t ends.
-func read(t *testing.T, d *deployment.Deployment, topic string, use func(message) error) {
+// read starts kcat and calls f for each message of a topic, from the beginning of the topic
+// until t ends.
+func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) error) {
 	t.Helper()
 	cmd := exec.Command(kcat, "-C", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-o", "beginning", "-q", "-u",
 		"-X", "fetch.wait.max.ms=100", "-f", `%p %o %K %S %h\n%k%s`)
@@ -80,7 +80,7 @@ func read(t *testing.T, d *deployment.Deployment, topic string, use func(message
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := readMessages(out, use); !ending.Load() {
+		if err := readMessages(out, f); !ending.Load() {
 			t.Errorf("kcat -C %s ended before the test: %v", topic, err)
 		}
 	}()

@@ -10,7 +10,7 @@ import (
 )
 
 // A process with both roles exposes every metric that the dashboard and the alert rules
-// use, but for those of the embedded engine. It sees its servers up.
+// use, except the metrics of the embedded engine. Its metrics show that its servers are up.
 func TestMonitoringOfProcesses(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
@@ -33,7 +33,7 @@ func TestMonitoringOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range monitoring.Unexposed(t, "../..", string(text), "leaderboard_embedded_", "leaderboard_backup_") {
-		t.Errorf("%s is not exposed", name)
+		t.Errorf("%s is not exposed, want it in the answer to /metrics", name)
 	}
 	for _, name := range []string{"cassandra_nodes", "cassandra_connections", "redis_masters", "redis_used_memory_bytes", "redis_connections",
 		"consumer_partitions", "consumer_visible_seconds_count", "api_visible_seconds_count"} {

@@ -94,7 +94,7 @@ func (p *previews) run(steps int) {
 	p.t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; %d acts were refused",
 		p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused)
 	if steps >= 1000 && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused) == 0 {
-		p.t.Error("the history lacks one of these changes")
+		p.t.Error("one of these numbers is 0, want at least 1 for each kind of change")
 	}
 }
 
@@ -241,12 +241,12 @@ func (p *previews) snapshot() snapshot {
 	return s
 }
 
-// same compares the error of a preview with that of the act. It reports whether both are
+// compareErrors compares the error of a preview with that of the act. It reports whether both are
 // nil.
-func (p *previews) same(preview, act error) bool {
+func (p *previews) compareErrors(preview, act error) bool {
 	p.t.Helper()
 	if fmt.Sprint(preview) != fmt.Sprint(act) {
-		p.t.Errorf("the preview said %v, the act %v", preview, act)
+		p.t.Errorf("the preview returned the error %v and the act %v, want equal errors", preview, act)
 	}
 	if act != nil {
 		p.refused++
@@ -272,7 +272,7 @@ func (p *previews) ban() {
 		p.t.Errorf("the preview of %+v changed what is stored, want no change (-before +after):\n%s", ban, diff)
 	}
 	stands, actErr := p.SetBan(p.t.Context(), ban)
-	if !p.same(err, actErr) {
+	if !p.compareErrors(err, actErr) {
 		return
 	}
 	want := ranking.BanPreview{Ban: stands}
@@ -299,8 +299,8 @@ func (p *previews) ban() {
 	}
 }
 
-// change returns a random change of a board. Some boards refuse it.
-func (p *previews) change() func(*leaderboard.Board) error {
+// randomChange returns a random change of a board. Some boards refuse it.
+func (p *previews) randomChange() func(*leaderboard.Board) error {
 	n, grace := p.rng.IntN(6), time.Duration(p.rng.IntN(60))*time.Hour
 	return func(b *leaderboard.Board) error {
 		switch n {
@@ -330,18 +330,18 @@ func (p *previews) change() func(*leaderboard.Board) error {
 
 func (p *previews) amend() {
 	p.t.Helper()
-	id, change := p.board().ID, p.change()
+	id, change := p.board().ID, p.randomChange()
 	before, seasons := p.snapshot(), p.allSeasons()
 	said, err := p.PreviewAmendment(p.t.Context(), id, change)
 	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
 		p.t.Errorf("the preview of a change to board %s changed what is stored, want no change (-before +after):\n%s", id, diff)
 	}
 	board, actErr := p.AmendBoard(p.t.Context(), id, change)
-	if !p.same(err, actErr) {
+	if !p.compareErrors(err, actErr) {
 		return
 	}
 	if diff := cmp.Diff(before.Places, p.snapshot().Places); diff != "" {
-		p.t.Errorf("a change of settings changed ranks (-before +after):\n%s", diff)
+		p.t.Errorf("a change of settings changed ranks, want no change (-before +after):\n%s", diff)
 	}
 	want := ranking.BoardPreview{Board: board}
 	for key, s := range p.allSeasons() {

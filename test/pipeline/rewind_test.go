@@ -203,7 +203,7 @@ func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]s
 // tally, so another process changes it.
 const owners = "owners"
 
-// cassandraState adds the boards' rows of all tables to all.
+// cassandraState adds the boards' rows of every table to the map all.
 func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all map[string]string) {
 	t.Helper()
 	session := d.Session(t)

@@ -25,7 +25,7 @@ func TestSecuredBackEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := secured(t, secrets)
+	d := startSecured(t, secrets)
 	node := d.Serve(t, "--kafka-rack=rack1", "--cassandra-rack=rack1")
 	board := node.Board(t, "secured", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	var got struct {
@@ -40,11 +40,11 @@ func TestSecuredBackEnds(t *testing.T) {
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} { // the node uses SCRAM-SHA-512
 		d.Run(t, "topics", "--config", d.Config, "--kafka-mechanism="+mechanism, "--replication-factor=1", "--force")
 	}
-	rejected(t, d)
+	checkRejected(t, d)
 }
 
-// secured starts secured servers, and returns a deployment that uses them.
-func secured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment {
+// startSecured starts secured servers, and returns a deployment that uses them.
+func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment {
 	t.Helper()
 	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
 		t.Skip("the test starts servers of its own; set REQUIRE_INTEGRATION=1 to run it")
@@ -88,8 +88,9 @@ func secured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment {
 	})
 }
 
-// rejected starts processes that each have one wrong credential.
-func rejected(t *testing.T, d *deployment.Deployment) {
+// checkRejected starts processes that each have one wrong credential, and checks their
+// error lines.
+func checkRejected(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	other, err := authority.New(t.TempDir(), "other")
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// traceparent returns the header of a caller whose trace has a number.
+// traceparent returns the header of a caller in trace number n, and the id of this trace.
 func traceparent(n int) (header, traceID string) {
 	traceID = fmt.Sprintf("%032x", n)
 	return "00-" + traceID + "-b7ad6b7169203331-01", traceID
@@ -168,13 +168,14 @@ func TestSubmitIsOneTrace(t *testing.T) {
 	}
 	for _, s := range e.spans.GetSpans() {
 		if strings.Contains(fmt.Sprint(s.Attributes), "mallory") {
-			t.Errorf("%s names the user: %v", s.Name, s.Attributes)
+			t.Errorf("%s names the user, want no user: %v", s.Name, s.Attributes)
 		}
 	}
 }
 
-// A batch with messages of several traces has a span in each. The first has the store
-// below it; the others link to it. Messages without a sampled trace begin none.
+// A batch with messages of several traces has a span in each of these traces. The first
+// span is the parent of the store's spans. The other spans link to the first. Messages
+// without a sampled trace begin no trace.
 func TestBatchOfSeveralTraces(t *testing.T) {
 	e := startEngine(t)
 	b, err := e.service.Board(t.Context(), leaderboard.DefaultBoard)
@@ -213,10 +214,10 @@ func TestBatchOfSeveralTraces(t *testing.T) {
 	}
 	if len(two[0].Links) == 1 { // one batch had all messages, as it mostly does
 		if got := two[0].Links[0].SpanContext.SpanID(); got != one[0].SpanContext.SpanID() {
-			t.Errorf("the second trace links to %v, want the batch in the first", got)
+			t.Errorf("the second trace links to %v, want the span of the batch in the first trace", got)
 		}
-		if len(named(firstID, "store.Apply")) != 1 || len(named(secondID, "store.Apply")) != 0 {
-			t.Error("the call of the store is not in the first trace alone")
+		if first, second := len(named(firstID, "store.Apply")), len(named(secondID, "store.Apply")); first != 1 || second != 0 {
+			t.Errorf("store.Apply has %d spans in the first trace and %d in the second, want 1 and 0", first, second)
 		}
 	}
 	ids := map[string]bool{}

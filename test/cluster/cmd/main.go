@@ -71,8 +71,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.IntVar(&s.kafka, "kafka", 1, "number of Kafka brokers; 0 starts none")
 	flags.BoolVar(&s.redis, "redis", true, "start one Redis server")
 	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
-	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file that records the servers of up, so that down finds them")
-	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; with -redis=false, they use the Redis Cluster, which is not started otherwise")
+	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file in which \"up\" records its servers for \"down\"")
+	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts the Redis Cluster only with -redis=false")
 	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; not for benchmarks, nor to kill servers")
 	detach := flags.Bool("d", false, "run in the background (up only)")
 	if err := flags.Parse(args[1:]); err != nil {

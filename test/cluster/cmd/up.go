@@ -21,7 +21,7 @@ type state struct {
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and takes its lock. held reports whether another
+// openState opens the state file and takes its lock. The result held is true if another
 // process, which runs the servers, holds the lock instead.
 func openState(path string) (f *os.File, held bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
