@@ -24,9 +24,10 @@ type Counts struct {
 
 // Neighborhood is a user's standing among its neighbors.
 type Neighborhood struct {
-	// Standings are consecutive standings of a ladder. Of is the index of the user's.
+	// Standings are consecutive standings of a ladder.
 	Standings []Standing
-	Of        int
+	// Of is the index of the user's standing in Standings.
+	Of int
 	// NotWorse is the number of standings of the whole ladder whose rank key is the
 	// user's or a better one.
 	NotWorse int64
@@ -36,15 +37,16 @@ type Neighborhood struct {
 type SurveyQuery struct {
 	// Positions count from 1.
 	Positions []int64
-	// Percents are shares of a ladder, 0 to 100. The standing that is better than a
-	// share p of a ladder of n standings has the position n-⌊n×p/100⌋, but at least 1.
+	// Percents select positions by a share of the ladder, from 0 to 100. In a ladder of n
+	// standings, percent p selects the position n-⌊n×p/100⌋, but at least 1. The standing at this
+	// position is better than about p percent of the standings.
 	Percents []float64
 	// Keys are rank keys or prefixes of rank keys, as of Count.
 	Keys []RankKey
 }
 
-// PercentPosition returns the position that [SurveyQuery] defines for a share of a
-// ladder of size standings.
+// PercentPosition returns the position that percent selects in a ladder of the given size:
+// see [SurveyQuery].Percents.
 func PercentPosition(size int64, percent float64) int64 {
 	return max(size-int64(float64(size)*percent/100), 1)
 }
@@ -57,8 +59,9 @@ type Survey struct {
 }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at
-// one moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings may consist of
-// parts, each of which shows a later moment. If a ladder has no standings, the answer is empty and the error is nil.
+// one moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings
+// may consist of parts, each of which shows a later moment. If a ladder has no standings,
+// the answer is empty and the error is nil.
 //
 // Parameter methods has the kinds of rank that the caller uses; none means all. Other
 // kinds in the answer have no meaning, except the ordinal rank.
@@ -82,8 +85,8 @@ type Ranker interface {
 	// better. A key may also be a prefix of a rank key: see [Board.ScorePrefix]. Unless
 	// methods include dense ranks, the counts of different rank keys have no meaning.
 	Count(ctx context.Context, l Ladder, keys []RankKey, methods ...Method) ([]Counts, View, error)
-	// Survey returns the rank keys at positions and shares of the ladder, and counts as
-	// Count does.
+	// Survey returns the rank keys at the positions and percents of q, and the counts for
+	// the keys of q, as Count returns them.
 	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 

@@ -103,13 +103,13 @@ func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 	}
 }
 
-// surveyed counts the reads of rank bands.
-type surveyed struct {
+// bandReads is a service that counts the reads of rank bands.
+type bandReads struct {
 	*ranking.Service
 	reads atomic.Int64
 }
 
-func (s *surveyed) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error) {
+func (s *bandReads) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error) {
 	s.reads.Add(1)
 	return s.Service.KeysAt(ctx, key, positions)
 }
@@ -118,13 +118,13 @@ func (s *surveyed) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positi
 func TestRankBandsAreReadOnceASecond(t *testing.T) {
 	c := start(t)
 	service, _ := newService(t, ranking.Options{})
-	s := &surveyed{Service: service}
+	s := &bandReads{Service: service}
 	began := time.Now()
 	c.consume(s)
 	const results = 30
 	for i := range results {
 		c.send(message(points("ann", fmt.Sprint("m", i), 1)))
-		time.Sleep(20 * time.Millisecond) // so that most are batches of their own
+		time.Sleep(20 * time.Millisecond) // so that most results are in a batch of their own
 	}
 	c.read(c.topics.Updates(), results)
 	if most := int64(time.Since(began).Seconds()) + 1; s.reads.Load() == 0 || s.reads.Load() > most {

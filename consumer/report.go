@@ -67,7 +67,8 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 	return messages, nil
 }
 
-// update returns the update that reports the outcome of i. bands are those of its season.
+// update returns the update that reports the outcome of i. Parameter bands has the rank
+// bands of the item's season.
 func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
 	now := time.Now()
 	content := i.result.ContentID()
@@ -83,7 +84,7 @@ func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
 		}
 		*score = new(int64)
 		**score = int64(i.board.ScoreOf(k, now))
-		if b := bands.of(k); b != 0 {
+		if b := bands.bandOf(k); b != 0 {
 			*band = &b
 		}
 	}
@@ -122,8 +123,8 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks ranksOf
 // ranksOf holds the competition rank of each rank key, by season; 0 means unknown.
 type ranksOf map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
-// ranks returns the competition ranks of the scores before the results of a batch. It sends one request per
-// season. If ranks are unavailable, they stay unknown.
+// ranks returns the competition ranks of the scores before the results of a batch. It sends
+// one request per season. If ranks are unavailable, they stay unknown.
 func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
 	all := ranksOf{}
 	for _, i := range items {
@@ -157,8 +158,8 @@ const (
 	lastBandSize = 1e10        // more than the users of any season
 )
 
-// bandSizes are the rank bands: 1, 3, 10, 100, 1000, …. A rank belongs to the smallest band that is at
-// least as large.
+// bandSizes are the rank bands: 1, 3, 10, 100, 1000, …. A rank belongs to the smallest band
+// that is at least as large.
 var bandSizes = func() []int64 {
 	sizes := []int64{1, 3}
 	for n := int64(10); n <= lastBandSize; n *= 10 {
@@ -167,15 +168,16 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands are the bands of a season at a moment: of each of bandSizes, the rank key at the last position, which
-// is empty if the season has fewer users.
+// bands are the rank bands of a season at a moment. The field keys has, for each band of
+// bandSizes, the rank key at the band's last position. The key is empty if the season has
+// fewer users.
 type bands struct {
 	at   time.Time
 	keys []leaderboard.RankKey
 }
 
-// of returns the band of rank key k.
-func (b bands) of(k leaderboard.RankKey) int64 {
+// bandOf returns the band of the rank key k, or 0 if it is unknown.
+func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	for i, last := range b.keys {
 		if last == "" || k <= last { // fewer than bandSizes[i] users are better
 			return bandSizes[i]
@@ -184,7 +186,8 @@ func (b bands) of(k leaderboard.RankKey) int64 {
 	return 0
 }
 
-// bandsOf returns the bands of the seasons of items. If ranks of a season are unavailable, its bands are unknown.
+// bandsOf returns the bands of the seasons of items. If ranks of a season are unavailable,
+// the bands of this season are unknown.
 func (c *Consumer) bandsOf(ctx context.Context, items []*item) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
 	for _, i := range items {

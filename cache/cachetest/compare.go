@@ -123,12 +123,12 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	f.ok("Count", err)
 	f.equal(name("counts"), counts, gotCounts)
 	f.equal(name("view of counts"), view, v)
-	f.surveyAgrees(l, all, keys, view)
-	f.methodsAgree(l, all, keys)
+	f.compareSurvey(l, all, keys, view)
+	f.compareMethods(l, all, keys)
 }
 
-// surveyAgrees compares the answers of Survey in one ladder with all its standings.
-func (f *fixture) surveyAgrees(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey, view leaderboard.View) {
+// compareSurvey compares the answers of Survey in one ladder with all its standings.
+func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey, view leaderboard.View) {
 	f.Helper()
 	q := leaderboard.SurveyQuery{Percents: []float64{100, 99, 50, 33.3, 1, 0}, Keys: keys}
 	var want leaderboard.Survey
@@ -154,8 +154,9 @@ func (f *fixture) surveyAgrees(l leaderboard.Ladder, all []leaderboard.Standing,
 	f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
 }
 
-// methodsAgree compares the ranks of one method in one ladder with all its standings.
-func (f *fixture) methodsAgree(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
+// compareMethods calls each method of Ranker for one rank method only. It compares the
+// ranks in one ladder with all its standings.
+func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {
 		same := func(what string, want, got []leaderboard.Standing) {

@@ -82,7 +82,8 @@ func (f *fixture) equal(what string, want, got any) {
 	}
 }
 
-// around returns the standings of Around.
+// around calls Around and returns its standings. It returns an error if Of is not the index
+// of the user's standing.
 func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
 	n, v, err := f.Around(f.ctx, l, user, above, below)
 	if err == nil && n.Standings[n.Of].User != user {
