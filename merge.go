@@ -148,6 +148,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 		if same {
 			d.Status = Duplicate
 			if r.Assigned && r.AchievedAt.Before(have.AchievedAt) {
+				r.Amends = false
 				d.Put, d.Recount = &r, true
 			}
 			return d
@@ -159,6 +160,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	if reason := b.refuse(known, &r); reason != "" {
 		return d.reject(&Refusal{r.Revision, reason, content, r.ReceivedAt}, reason)
 	}
+	r.Amends = false
 	d.Put = &r
 	if have == nil || have.Retracted {
 		d.Tally = b.Add(known.Tally, &r)
@@ -219,7 +221,7 @@ func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if b.Check(r, r.ReceivedAt) != nil {
 		return ReasonInvalid
 	}
-	if s, err := b.Season.ByID(r.Season); err == nil && b.Closed(s, r.ReceivedAt) {
+	if s, err := b.Season.ByID(r.Season); err == nil && !r.Amends && b.Closed(s, r.ReceivedAt) {
 		return ReasonClosed
 	}
 	return ""

@@ -70,6 +70,9 @@ type MatchResult struct {
 	// It determines whether the result is too late. A replay has the same ReceivedAt,
 	// so it has the same outcome.
 	ReceivedAt time.Time
+	// Amends marks an administrator's correction, which a closed season accepts too. It is
+	// neither part of the content nor stored.
+	Amends bool
 }
 
 // Truncate returns t in UTC, rounded down to a microsecond, which is the resolution

@@ -103,8 +103,30 @@ type Record struct {
 	Refusals []Refusal
 }
 
+// Reservation is a caller's right to submit one revision of a match result.
+type Reservation struct {
+	Key      ResultKey
+	Revision int64
+	Holder   string    // a text of the caller's choice that no other caller uses
+	At       time.Time // the present time
+	Until    time.Time // when the reservation ends, at most an hour after At
+}
+
+// Grants reports whether r may replace have, the stored reservation of the same match. A
+// stored reservation of a lower revision, one that has ended, and one of r's holder may be
+// replaced.
+func (r *Reservation) Grants(have *Reservation) bool {
+	return r.Revision > have.Revision || !have.Until.After(r.At) || r.Holder == have.Holder && r.Revision == have.Revision
+}
+
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
+	// Reserve stores a reservation and reports true, unless the store has one of the same
+	// match that r must not replace: see [Reservation.Grants]. Of several concurrent calls
+	// for one revision, one reports true. Apply ignores reservations. They need not
+	// survive Close if no other process can use the data meanwhile.
+	Reserve(ctx context.Context, r Reservation) (bool, error)
+
 	// Apply merges results into the stored results by [Board.Merge] and updates the
 	// entries of their users. b must be a board as the store returned it. All results
 	// must be of b, have a season, and have valid ids and revisions. They may be of

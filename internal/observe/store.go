@@ -73,6 +73,12 @@ func (o *store) Result(ctx context.Context, key leaderboard.ResultKey) (_ leader
 	return o.inner.Result(ctx, key)
 }
 
+func (o *store) Reserve(ctx context.Context, r leaderboard.Reservation) (_ bool, err error) {
+	ctx, call := o.calls.begin(ctx, "Reserve", r.Key.Board)
+	defer call.end(&err)
+	return o.inner.Reserve(ctx, r)
+}
+
 func (o *store) Results(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	return sequence(ctx, o.calls, "Results", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.MatchResult, error] {
 		return o.inner.Results(ctx, s, user)

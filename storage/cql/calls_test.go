@@ -135,6 +135,14 @@ func TestCallsAreGolden(t *testing.T) {
 			return read(s.Entries(ctx, red, e.SortKey()))
 		}},
 		{"Result", func() error { _, err := s.Result(ctx, w.result("m").ResultKey); return err }},
+		{"Reserve", func() error {
+			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 1, Holder: "a", At: stepsEpoch, Until: stepsEpoch})
+			return err
+		}},
+		{"Reserve a reserved match", func() error {
+			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "b", At: stepsEpoch, Until: stepsEpoch})
+			return err
+		}},
 		{"SetBan", func() error {
 			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch})
 			return err

@@ -58,6 +58,10 @@ const (
 	deleteRow      = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
 	deleteRows     = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ?`
 
+	selectReservation = `SELECT body FROM reservations WHERE match_hash = ?`
+	createReservation = `INSERT INTO reservations (match_hash, body) VALUES (?, ?) IF NOT EXISTS`
+	changeReservation = `UPDATE reservations SET body = ? WHERE match_hash = ? IF body = ?`
+
 	selectAccount      = `SELECT body, ban FROM accounts WHERE user_hash = ?`
 	selectAccounts     = `SELECT body, ban FROM accounts`
 	selectAccountsFrom = `SELECT body, ban FROM accounts WHERE token(user_hash) >= token(?)`

@@ -73,6 +73,9 @@ type Store struct {
 	// with an empty season maps to the time of the board's last deletion.
 	deleted sync.Map
 
+	reservedMu sync.Mutex
+	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
+
 	orphanMu sync.Mutex
 	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that orphanRowsOf or OrphanRows has searched
 }
@@ -93,10 +96,11 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.CacheBytes = defaultCacheBytes
 	}
 	s := &Store{
-		admin:   newGate(),
-		failed:  make(chan struct{}),
-		seals:   map[leaderboard.SeasonKey]*seal{},
-		orphans: map[leaderboard.SeasonKey]orphans{},
+		admin:    newGate(),
+		failed:   make(chan struct{}),
+		seals:    map[leaderboard.SeasonKey]*seal{},
+		reserved: map[leaderboard.ResultKey]leaderboard.Reservation{},
+		orphans:  map[leaderboard.SeasonKey]orphans{},
 	}
 	for i := range s.stripes {
 		s.stripes[i] = newGate()

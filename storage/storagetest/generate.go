@@ -123,6 +123,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 		Score:     pick(w.rng, points),
 		Assigned:  w.chance(15),
 		Revision:  int64(w.rng.IntN(3)),
+		Amends:    w.chance(10),
 	}
 	if w.chance(30) {
 		r.Score = leaderboard.Score(w.rng.IntN(2001) - 1000)

@@ -51,7 +51,9 @@ type wantOutcome struct {
 }
 
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
+	amends := r.Amends
 	r = normalize(r)
+	r.Amends = false
 	for _, s := range []leaderboard.SeasonKey{r.SeasonKey, {Board: r.Board}} {
 		if at, ok := m.deleted[s]; ok && !r.ReceivedAt.After(at) {
 			return wantOutcome{status: leaderboard.Rejected, reason: leaderboard.ReasonDeleted}
@@ -87,7 +89,7 @@ func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 		status = leaderboard.Conflict
 	}
 	m.records[r.ResultKey] = rec
-	if reason := m.refusal(rec.Result, &r); reason != "" {
+	if reason := m.refusal(rec.Result, &r, amends); reason != "" {
 		rec.Refusals = append(rec.Refusals, leaderboard.Refusal{
 			Revision: r.Revision, Reason: reason, Content: r.ContentID(), ReceivedAt: r.ReceivedAt})
 		return wantOutcome{status: leaderboard.Rejected, reason: reason}
@@ -159,8 +161,8 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 }
 
 // refusal returns the reason why r must not replace the stored result old. It returns ""
-// if r may replace old.
-func (m *model) refusal(old, r *leaderboard.MatchResult) leaderboard.Reason {
+// if r may replace old. amends means that the season may be closed.
+func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if r.Retracted {
 		return ""
@@ -184,7 +186,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult) leaderboard.Reason {
 		if b.CreatedAt.After(closes) {
 			closes = b.CreatedAt
 		}
-		if !r.ReceivedAt.Before(closes.Add(b.Season.Grace)) {
+		if !amends && !r.ReceivedAt.Before(closes.Add(b.Season.Grace)) {
 			return leaderboard.ReasonClosed
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -236,6 +237,74 @@ var applyTests = []test{
 }
 
 var resultTests = []test{
+	{"of the callers that reserve a revision of a match result, one succeeds", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		key := f.result(b, "u", "m", 0, 1).ResultKey
+		reserve := func(key leaderboard.ResultKey, revision int64, holder string, after time.Duration) bool {
+			at := epoch.Add(after)
+			ok, err := f.Reserve(f.ctx, leaderboard.Reservation{Key: key, Revision: revision, Holder: holder, At: at, Until: at.Add(time.Minute)})
+			f.ok("Reserve", err)
+			return ok
+		}
+		for _, tt := range []struct {
+			name     string
+			revision int64
+			holder   string
+			after    time.Duration
+			want     bool
+		}{
+			{"the first", 5, "a", 0, true},
+			{"the holder again", 5, "a", time.Second, true},
+			{"another holder", 5, "b", 2 * time.Second, false},
+			{"another holder, a lower revision", 4, "b", 2 * time.Second, false},
+			{"the holder, a lower revision", 4, "a", 2 * time.Second, false},
+			{"another holder, a higher revision", 6, "b", 3 * time.Second, true},
+			{"the former holder", 6, "a", 4 * time.Second, false},
+			{"before the end", 6, "a", 63*time.Second - time.Microsecond, false},
+			{"at the end", 6, "a", 63 * time.Second, true},
+			{"after that", 6, "b", 64 * time.Second, false},
+		} {
+			f.equal(tt.name, tt.want, reserve(key, tt.revision, tt.holder, tt.after))
+		}
+		for _, other := range []leaderboard.ResultKey{
+			{SeasonKey: key.SeasonKey, User: "um", Match: ""}, {SeasonKey: key.SeasonKey, User: "u", Match: "m2"},
+			{SeasonKey: key.SeasonKey, User: "v", Match: "m"}, {SeasonKey: leaderboard.SeasonKey{Board: "c", Season: key.Season}, User: "u", Match: "m"},
+			{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: "x"}, User: "u", Match: "m"},
+		} {
+			f.equal(fmt.Sprint("another match: ", other), true, reserve(other, 1, "c", 65*time.Second))
+		}
+		var wg sync.WaitGroup
+		var won atomic.Int64
+		for i := range 8 {
+			wg.Go(func() {
+				if ok, err := f.Reserve(f.ctx, leaderboard.Reservation{Key: key, Revision: 9, Holder: fmt.Sprint(i), At: epoch, Until: epoch.Add(time.Hour)}); ok && err == nil {
+					won.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		f.equal("concurrent callers that succeed", int64(1), won.Load())
+	}},
+	{"a closed season accepts a result that amends it, and nothing else", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		late := f.result(b, "u", "m", 0, 7)
+		late.AchievedAt, late.Season = b.Season.Windows[0].Start, b.Season.Windows[0].ID
+		late.ReceivedAt = b.Season.Windows[0].End.AddDate(1, 0, 0)
+		report, err := f.Apply(f.ctx, b, []leaderboard.MatchResult{late})
+		f.ok("Apply", err)
+		f.equal("reason without Amends", leaderboard.ReasonClosed, report.Outcomes[0].Reason)
+		late.Revision, late.Amends = 1, true
+		report, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{late})
+		f.ok("Apply", err)
+		f.equal("status with Amends", leaderboard.Applied, report.Outcomes[0].Status)
+		rec, err := f.Result(f.ctx, late.ResultKey)
+		f.ok("Result", err)
+		f.equal("the stored result is the same as others", false, rec.Result.Amends)
+		late.Amends = false
+		report, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{late})
+		f.ok("Apply", err)
+		f.equal("status of a repeated result", leaderboard.Duplicate, report.Outcomes[0].Status)
+	}},
 	{"Result returns the record of a match result", func(f *fixture) {
 		b := sumBoard("b")
 		b.TieBreakers = []leaderboard.TieBreaker{{Name: "x"}, {Name: "y"}}

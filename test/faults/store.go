@@ -81,6 +81,14 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (got lead
 	return s.Store.Result(ctx, key)
 }
 
+// Reserve implements [leaderboard.Store].
+func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (got bool, err error) {
+	if err = s.check(ctx, "Reserve", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Reserve(ctx, r)
+}
+
 // Results implements [leaderboard.Store].
 func (s *Store) Results(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	if err := s.check(ctx, "Results", leaderboard.ErrUnavailable); err != nil {

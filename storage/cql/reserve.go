@@ -1,0 +1,62 @@
+package cql
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// reservation is the body of a row of table reservations. It does not name the user.
+type reservation struct {
+	Revision int64     `json:"revision"`
+	Holder   string    `json:"holder"`
+	Until    time.Time `json:"until"`
+}
+
+// Reserve stores a reservation, unless another one of the match is in force.
+func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
+	text, err := json.Marshal(reservation{r.Revision, r.Holder, leaderboard.Truncate(r.Until)})
+	if err != nil {
+		return false, fmt.Errorf("cql: reservation: %w", err)
+	}
+	body, match := string(text), matchHash(r.Key)
+	for range maxTries {
+		ok, err := s.conn.swap(ctx, op{createReservation, []any{match, body}}, map[string]any{})
+		if ok || err != nil {
+			return ok, err
+		}
+		var old string
+		if err := s.conn.read(ctx, op{selectReservation, []any{match}}, []any{&old}, func() bool { return true }); err != nil {
+			return false, err
+		}
+		if old == "" {
+			continue // the row expired between the two statements
+		}
+		var have reservation
+		if err := json.Unmarshal([]byte(old), &have); err != nil {
+			return false, fmt.Errorf("cql: reservation: %w: %w", leaderboard.ErrFormat, err)
+		}
+		if !r.Grants(&leaderboard.Reservation{Revision: have.Revision, Holder: have.Holder, Until: have.Until}) {
+			return false, nil
+		}
+		if ok, err := s.conn.swap(ctx, op{changeReservation, []any{body, match, old}}, map[string]any{}); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, fmt.Errorf("cql: match %q: %d other reservations during one call; repeat the call: %w", r.Key.Match, maxTries, leaderboard.ErrUnavailable)
+}
+
+// matchHash returns a hash of a result's key. Each part has its length before it, so
+// different keys are different texts.
+func matchHash(key leaderboard.ResultKey) []byte {
+	var text []byte
+	for _, part := range []string{string(key.Board), string(key.Season), string(key.User), string(key.Match)} {
+		text = appendString(text, part)
+	}
+	sum := sha256.Sum256(text)
+	return sum[:]
+}
