@@ -101,7 +101,7 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 		r.AchievedAt, err = protoconv.ToTime("achieved_at", in.GetAchievedAt())
 	} else {
 		r, err = protoconv.ToResult(b, record.GetResult())
-		r.Assigned = record.GetAssigned()
+		r.Assigned, r.Amends = record.GetAssigned(), record.GetAmends()
 	}
 	if err != nil {
 		return r, err

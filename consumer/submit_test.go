@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -229,5 +230,65 @@ func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	}
 	if diff := gocmp.Diff([]string{"0 0 true 20", "20 2 true 40", "40 1 false 40"}, updates); diff != "" {
 		t.Errorf("previous score, previous rank, personal best and new score of the updates (-want +got):\n%s", diff)
+	}
+}
+
+// Corrections through Kafka count, in closed seasons too, and concurrent ones do not undo
+// each other.
+func TestCorrectionsThroughKafka(t *testing.T) {
+	c := start(t)
+	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
+	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
+	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := follower.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	day := time.Now().UTC().Truncate(24 * time.Hour).AddDate(0, 0, -10)
+	window := leaderboard.Season{ID: "old", Start: day, End: day.AddDate(0, 0, 1)}
+	b, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "cup", Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: 0, Windows: []leaderboard.Season{window}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "cup", Season: "old"}, User: "ann", Match: "m"}
+	// The board is new, so it accepts the result until its grace ends.
+	if _, err := store.Apply(t.Context(), &b, []leaderboard.MatchResult{{ResultKey: key, Score: 5, AchievedAt: day.Add(time.Hour), ReceivedAt: day.Add(2 * time.Hour)}}); err != nil {
+		t.Fatal(err)
+	}
+	c.consume(ranking.New(store, index, ranking.Options{}))
+	correct := func(change ranking.Correction) (ranking.Receipt, error) {
+		_, r, err := s.Correct(t.Context(), &b, key, change)
+		return r, err
+	}
+	score := leaderboard.Score(7)
+	if r, err := correct(ranking.Correction{Score: &score}); err != nil || r.Reason != leaderboard.ReasonClosed {
+		t.Errorf("a correction that does not amend the closed season: %+v, %v; want SEASON_CLOSED", r, err)
+	}
+	if r, err := correct(ranking.Correction{Score: &score, Amends: true}); err != nil || r.Status != leaderboard.Applied || r.Score != 7 || r.Revision != 2 {
+		t.Errorf("a correction that amends the closed season: %+v, %v; want APPLIED with the score 7 and revision 2", r, err)
+	}
+	var group errgroup.Group
+	for i := range 4 {
+		group.Go(func() error {
+			r, err := correct(ranking.Correction{Attributes: map[string]string{fmt.Sprint("a", i): "x"}, Amends: true})
+			if err == nil && r.Status != leaderboard.Applied {
+				err = fmt.Errorf("correction %d: %v, want APPLIED", i, r.Status)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	record, err := store.Result(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(map[string]string{"a0": "x", "a1": "x", "a2": "x", "a3": "x"}, record.Result.Attributes); diff != "" || record.Result.Score != 7 {
+		t.Errorf("after concurrent corrections: score %d, attributes (-want +got):\n%s; want the score 7", record.Result.Score, diff)
 	}
 }

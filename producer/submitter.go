@@ -78,7 +78,7 @@ func (s *Submitter) send(ctx context.Context, b *leaderboard.Board, results []le
 func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {
 	m, err := kafka.NewMessage(topic, string(r.User), &pb.MatchResultRecord{
 		BoardId: string(b.ID), Result: protoconv.FromResult(b, r), Retracted: r.Retracted,
-		Season: string(r.Season), ReceivedAt: protoconv.Timestamp(r.ReceivedAt), Assigned: r.Assigned,
+		Season: string(r.Season), ReceivedAt: protoconv.Timestamp(r.ReceivedAt), Assigned: r.Assigned, Amends: r.Amends,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("producer: result %q: %w", r.Match, err)

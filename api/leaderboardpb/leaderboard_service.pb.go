@@ -83,7 +83,7 @@ func (x GetResultResponse_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetResultResponse_Status.Descriptor instead.
 func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{7, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // Request of SubmitScore.
@@ -448,8 +448,12 @@ type RetractResultRequest struct {
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// If absent, the next revision.
-	Revision      *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
-	Season        string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
+	Revision *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	// If absent, the season in which the match has a result.
+	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
+	// A reason for operators to read, at most 256 bytes. It is required, with the admin
+	// scope, if the season no longer accepts results.
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +519,13 @@ func (x *RetractResultRequest) GetRevision() int64 {
 func (x *RetractResultRequest) GetSeason() string {
 	if x != nil {
 		return x.Season
+	}
+	return ""
+}
+
+func (x *RetractResultRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -624,13 +635,309 @@ func (x *RetractResultResponse) GetSeason() string {
 	return ""
 }
 
+// Request of CorrectResult. Absent fields of the result stay as they are.
+type CorrectResultRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// If absent, the season in which the match has a result.
+	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
+	// If given, the revision that must count now. Otherwise the call fails with
+	// FAILED_PRECONDITION, and the details have the Result that counts.
+	Revision *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	Score    *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
+	Points   *int64 `protobuf:"varint,7,opt,name=points,proto3,oneof" json:"points,omitempty"`
+	// If not empty, it replaces all tie-breakers.
+	TieBreakers []int64 `protobuf:"varint,8,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
+	// It must be in the same season.
+	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	// The attributes to set. An empty value removes an attribute.
+	Attributes map[string]string `protobuf:"bytes,10,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// If given, it replaces the metadata; {} removes it.
+	Metadata *structpb.Struct `protobuf:"bytes,11,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// As in RetractResultRequest.
+	Reason string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, the answer has previous_rank.
+	IncludePreviousRank bool `protobuf:"varint,13,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *CorrectResultRequest) Reset() {
+	*x = CorrectResultRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CorrectResultRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CorrectResultRequest) ProtoMessage() {}
+
+func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CorrectResultRequest.ProtoReflect.Descriptor instead.
+func (*CorrectResultRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CorrectResultRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *CorrectResultRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *CorrectResultRequest) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *CorrectResultRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *CorrectResultRequest) GetRevision() int64 {
+	if x != nil && x.Revision != nil {
+		return *x.Revision
+	}
+	return 0
+}
+
+func (x *CorrectResultRequest) GetScore() int64 {
+	if x != nil && x.Score != nil {
+		return *x.Score
+	}
+	return 0
+}
+
+func (x *CorrectResultRequest) GetPoints() int64 {
+	if x != nil && x.Points != nil {
+		return *x.Points
+	}
+	return 0
+}
+
+func (x *CorrectResultRequest) GetTieBreakers() []int64 {
+	if x != nil {
+		return x.TieBreakers
+	}
+	return nil
+}
+
+func (x *CorrectResultRequest) GetAchievedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AchievedAt
+	}
+	return nil
+}
+
+func (x *CorrectResultRequest) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *CorrectResultRequest) GetMetadata() *structpb.Struct {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *CorrectResultRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CorrectResultRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
+// Response of CorrectResult. The fields are as in Outcome.
+type CorrectResultResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True if the correction is durable and applied.
+	Success  bool           `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
+	NewScore *int64         `protobuf:"varint,2,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
+	Rank     *int64         `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	Status   Outcome_Status `protobuf:"varint,4,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
+	UserId   string         `protobuf:"bytes,5,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	MatchId  string         `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// The revision of the corrected result.
+	Revision int64  `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	Season   string `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
+	// The whole corrected result.
+	Result *Result `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`
+	// USER_BANNED if the user is banned on the board, otherwise absent.
+	Reason        *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	PreviousScore *int64  `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
+	PreviousRank  *int64  `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
+	PersonalBest  *bool   `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CorrectResultResponse) Reset() {
+	*x = CorrectResultResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CorrectResultResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CorrectResultResponse) ProtoMessage() {}
+
+func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CorrectResultResponse.ProtoReflect.Descriptor instead.
+func (*CorrectResultResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CorrectResultResponse) GetSuccess() bool {
+	if x != nil {
+		return x.Success
+	}
+	return false
+}
+
+func (x *CorrectResultResponse) GetNewScore() int64 {
+	if x != nil && x.NewScore != nil {
+		return *x.NewScore
+	}
+	return 0
+}
+
+func (x *CorrectResultResponse) GetRank() int64 {
+	if x != nil && x.Rank != nil {
+		return *x.Rank
+	}
+	return 0
+}
+
+func (x *CorrectResultResponse) GetStatus() Outcome_Status {
+	if x != nil {
+		return x.Status
+	}
+	return Outcome_STATUS_UNSPECIFIED
+}
+
+func (x *CorrectResultResponse) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *CorrectResultResponse) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *CorrectResultResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CorrectResultResponse) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *CorrectResultResponse) GetResult() *Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *CorrectResultResponse) GetReason() string {
+	if x != nil && x.Reason != nil {
+		return *x.Reason
+	}
+	return ""
+}
+
+func (x *CorrectResultResponse) GetPreviousScore() int64 {
+	if x != nil && x.PreviousScore != nil {
+		return *x.PreviousScore
+	}
+	return 0
+}
+
+func (x *CorrectResultResponse) GetPreviousRank() int64 {
+	if x != nil && x.PreviousRank != nil {
+		return *x.PreviousRank
+	}
+	return 0
+}
+
+func (x *CorrectResultResponse) GetPersonalBest() bool {
+	if x != nil && x.PersonalBest != nil {
+		return *x.PersonalBest
+	}
+	return false
+}
+
 // Request of GetResult.
 type GetResultRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	Season  string                 `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
+	// If absent, the current season, or else the season in which the match has a result.
+	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
 	// The revision whose state to return. If absent, the revision that counts.
 	Revision      *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -639,7 +946,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +958,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +971,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{6}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetResultRequest) GetBoard() string {
@@ -724,7 +1031,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +1043,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +1056,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{7}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetResultResponse) GetStatus() GetResultResponse_Status {
@@ -832,7 +1139,7 @@ type ListScoresRequest struct {
 
 func (x *ListScoresRequest) Reset() {
 	*x = ListScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +1151,7 @@ func (x *ListScoresRequest) String() string {
 func (*ListScoresRequest) ProtoMessage() {}
 
 func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +1164,7 @@ func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListScoresRequest) GetBoard() string {
@@ -928,7 +1235,7 @@ type ListScoresResponse struct {
 
 func (x *ListScoresResponse) Reset() {
 	*x = ListScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1247,7 @@ func (x *ListScoresResponse) String() string {
 func (*ListScoresResponse) ProtoMessage() {}
 
 func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1260,7 @@ func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListScoresResponse) GetStatus() string {
@@ -990,7 +1297,7 @@ type GetUserScoreRequest struct {
 
 func (x *GetUserScoreRequest) Reset() {
 	*x = GetUserScoreRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1309,7 @@ func (x *GetUserScoreRequest) String() string {
 func (*GetUserScoreRequest) ProtoMessage() {}
 
 func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1322,7 @@ func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreRequest.ProtoReflect.Descriptor instead.
 func (*GetUserScoreRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{10}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetUserScoreRequest) GetBoard() string {
@@ -1079,7 +1386,7 @@ type GetUserScoreResponse struct {
 
 func (x *GetUserScoreResponse) Reset() {
 	*x = GetUserScoreResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1398,7 @@ func (x *GetUserScoreResponse) String() string {
 func (*GetUserScoreResponse) ProtoMessage() {}
 
 func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1411,7 @@ func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetUserScoreResponse) GetStatus() string {
@@ -1138,7 +1445,7 @@ type LookupScoresRequest struct {
 
 func (x *LookupScoresRequest) Reset() {
 	*x = LookupScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1457,7 @@ func (x *LookupScoresRequest) String() string {
 func (*LookupScoresRequest) ProtoMessage() {}
 
 func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1470,7 @@ func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresRequest.ProtoReflect.Descriptor instead.
 func (*LookupScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LookupScoresRequest) GetBoard() string {
@@ -1215,7 +1522,7 @@ type LookupScoresResponse struct {
 
 func (x *LookupScoresResponse) Reset() {
 	*x = LookupScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1534,7 @@ func (x *LookupScoresResponse) String() string {
 func (*LookupScoresResponse) ProtoMessage() {}
 
 func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1547,7 @@ func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresResponse.ProtoReflect.Descriptor instead.
 func (*LookupScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LookupScoresResponse) GetStatus() string {
@@ -1278,7 +1585,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1597,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1610,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetStatsRequest) GetBoard() string {
@@ -1367,7 +1674,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1686,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1699,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetStatsResponse) GetStatus() string {
@@ -1419,7 +1726,7 @@ type ListSeasonsRequest struct {
 
 func (x *ListSeasonsRequest) Reset() {
 	*x = ListSeasonsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1738,7 @@ func (x *ListSeasonsRequest) String() string {
 func (*ListSeasonsRequest) ProtoMessage() {}
 
 func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1751,7 @@ func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsRequest.ProtoReflect.Descriptor instead.
 func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListSeasonsRequest) GetBoard() string {
@@ -1466,7 +1773,7 @@ type ListSeasonsResponse struct {
 
 func (x *ListSeasonsResponse) Reset() {
 	*x = ListSeasonsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1785,7 @@ func (x *ListSeasonsResponse) String() string {
 func (*ListSeasonsResponse) ProtoMessage() {}
 
 func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1798,7 @@ func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListSeasonsResponse) GetStatus() string {
@@ -1525,7 +1832,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1844,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1857,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -1600,7 +1907,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1919,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1932,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -1651,7 +1958,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1970,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1983,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
 }
 
 // Response of ListBoards.
@@ -1689,7 +1996,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +2008,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +2021,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -1734,7 +2041,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +2053,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +2066,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -1779,7 +2086,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +2098,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +2111,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -1824,7 +2131,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +2143,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2156,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -1869,7 +2176,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2188,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2201,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -1919,7 +2226,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2238,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2251,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -1978,7 +2285,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2297,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2310,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -2023,7 +2330,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2342,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2355,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -2067,7 +2374,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2386,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2399,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 // Request of BanUser.
@@ -2113,7 +2420,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2432,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2445,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -2190,7 +2497,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2509,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2522,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -2262,7 +2569,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2581,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2594,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -2332,7 +2639,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2651,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2664,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -2398,7 +2705,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2717,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2730,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -2444,7 +2751,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2763,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2776,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -2498,7 +2805,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2817,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2830,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -2552,7 +2859,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2871,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2884,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -2644,7 +2951,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2963,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2976,7 @@ func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse_UserScore.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse_UserScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *GetUserScoreResponse_UserScore) GetUserId() string {
@@ -2831,7 +3138,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3150,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3163,7 @@ func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Bucket.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Bucket) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *GetStatsResponse_Bucket) GetLower() int64 {
@@ -2892,7 +3199,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +3211,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3224,7 @@ func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Percentile.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Percentile) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 1}
 }
 
 func (x *GetStatsResponse_Percentile) GetPercentile() float64 {
@@ -2965,7 +3272,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3284,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3297,7 @@ func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Stats.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Stats) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 2}
 }
 
 func (x *GetStatsResponse_Stats) GetBoard() string {
@@ -3095,7 +3402,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3414,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3427,7 @@ func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Amendment.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Amendment) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *ListSeasonsResponse_Amendment) GetAt() *timestamppb.Timestamp {
@@ -3167,7 +3474,7 @@ type ListSeasonsResponse_Season struct {
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3486,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3499,7 @@ func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Season.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Season) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 1}
 }
 
 func (x *ListSeasonsResponse_Season) GetId() string {
@@ -3271,7 +3578,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3590,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3603,7 @@ func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Seasons.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Seasons) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 2}
 }
 
 func (x *ListSeasonsResponse_Seasons) GetBoard() string {
@@ -3340,7 +3647,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3659,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3672,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -3449,7 +3756,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3768,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3781,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -3554,13 +3861,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xa8\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xc0\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x1f\n" +
 	"\brevision\x18\x04 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x16\n" +
-	"\x06season\x18\x05 \x01(\tR\x06seasonB\v\n" +
+	"\x06season\x18\x05 \x01(\tR\x06season\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reasonB\v\n" +
 	"\t_revision\"\xa6\x02\n" +
 	"\x15RetractResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
@@ -3573,7 +3881,52 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06season\x18\b \x01(\tR\x06seasonB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"\xa4\x01\n" +
+	"\x05_rank\"\xef\x04\n" +
+	"\x14CorrectResultRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
+	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
+	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
+	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x19\n" +
+	"\x05score\x18\x06 \x01(\x03H\x01R\x05score\x88\x01\x01\x12\x1b\n" +
+	"\x06points\x18\a \x01(\x03H\x02R\x06points\x88\x01\x01\x12\"\n" +
+	"\ftie_breakers\x18\b \x03(\x03R\ftie_breakers\x12<\n" +
+	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12T\n" +
+	"\n" +
+	"attributes\x18\n" +
+	" \x03(\v24.leaderboard.v1.CorrectResultRequest.AttributesEntryR\n" +
+	"attributes\x123\n" +
+	"\bmetadata\x18\v \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x16\n" +
+	"\x06reason\x18\f \x01(\tR\x06reason\x124\n" +
+	"\x15include_previous_rank\x18\r \x01(\bR\x15include_previous_rank\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
+	"\t_revisionB\b\n" +
+	"\x06_scoreB\t\n" +
+	"\a_points\"\xb8\x04\n" +
+	"\x15CorrectResultResponse\x12\x18\n" +
+	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
+	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
+	"\x04rank\x18\x03 \x01(\x03H\x01R\x04rank\x88\x01\x01\x126\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x1e.leaderboard.v1.Outcome.StatusR\x06status\x12\x18\n" +
+	"\auser_id\x18\x05 \x01(\tR\auser_id\x12\x1a\n" +
+	"\bmatch_id\x18\x06 \x01(\tR\bmatch_id\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
+	"\x06season\x18\b \x01(\tR\x06season\x12.\n" +
+	"\x06result\x18\t \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1b\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tH\x02R\x06reason\x88\x01\x01\x12+\n" +
+	"\x0eprevious_score\x18\v \x01(\x03H\x03R\x0eprevious_score\x88\x01\x01\x12)\n" +
+	"\rprevious_rank\x18\f \x01(\x03H\x04R\rprevious_rank\x88\x01\x01\x12)\n" +
+	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01B\f\n" +
+	"\n" +
+	"_new_scoreB\a\n" +
+	"\x05_rankB\t\n" +
+	"\a_reasonB\x11\n" +
+	"\x0f_previous_scoreB\x10\n" +
+	"\x0e_previous_rankB\x10\n" +
+	"\x0e_personal_best\"\xa4\x01\n" +
 	"\x10GetResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -3821,12 +4174,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xf8\x13\n" +
+	"\a_banned2\x93\x15\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
 	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"A\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x12\xa0\x01\n" +
-	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x89\x01\n" +
+	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x98\x01\n" +
+	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\":\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x12\x89\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x12\x84\x01\n" +
 	"\n" +
 	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\"/\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
@@ -3862,7 +4216,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -3871,150 +4225,160 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*BatchSubmitScoresResponse)(nil),         // 4: leaderboard.v1.BatchSubmitScoresResponse
 	(*RetractResultRequest)(nil),              // 5: leaderboard.v1.RetractResultRequest
 	(*RetractResultResponse)(nil),             // 6: leaderboard.v1.RetractResultResponse
-	(*GetResultRequest)(nil),                  // 7: leaderboard.v1.GetResultRequest
-	(*GetResultResponse)(nil),                 // 8: leaderboard.v1.GetResultResponse
-	(*ListScoresRequest)(nil),                 // 9: leaderboard.v1.ListScoresRequest
-	(*ListScoresResponse)(nil),                // 10: leaderboard.v1.ListScoresResponse
-	(*GetUserScoreRequest)(nil),               // 11: leaderboard.v1.GetUserScoreRequest
-	(*GetUserScoreResponse)(nil),              // 12: leaderboard.v1.GetUserScoreResponse
-	(*LookupScoresRequest)(nil),               // 13: leaderboard.v1.LookupScoresRequest
-	(*LookupScoresResponse)(nil),              // 14: leaderboard.v1.LookupScoresResponse
-	(*GetStatsRequest)(nil),                   // 15: leaderboard.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),                  // 16: leaderboard.v1.GetStatsResponse
-	(*ListSeasonsRequest)(nil),                // 17: leaderboard.v1.ListSeasonsRequest
-	(*ListSeasonsResponse)(nil),               // 18: leaderboard.v1.ListSeasonsResponse
-	(*WatchScoresRequest)(nil),                // 19: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 20: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 21: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 22: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 23: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 24: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 25: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 26: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 27: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 28: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 29: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 30: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 31: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 32: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 33: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 34: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 35: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 36: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 37: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 38: leaderboard.v1.ListUserScoresResponse
-	(*GetUserScoreResponse_UserScore)(nil),    // 39: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 40: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 41: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 42: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 43: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 44: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 45: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 46: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 47: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 48: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 49: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 50: google.protobuf.Timestamp
-	(*Outcome)(nil),                           // 51: leaderboard.v1.Outcome
-	(*Leaderboard)(nil),                       // 52: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 53: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 54: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 55: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 56: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 57: leaderboard.v1.Entry
-	(*structpb.Struct)(nil),                   // 58: google.protobuf.Struct
+	(*CorrectResultRequest)(nil),              // 7: leaderboard.v1.CorrectResultRequest
+	(*CorrectResultResponse)(nil),             // 8: leaderboard.v1.CorrectResultResponse
+	(*GetResultRequest)(nil),                  // 9: leaderboard.v1.GetResultRequest
+	(*GetResultResponse)(nil),                 // 10: leaderboard.v1.GetResultResponse
+	(*ListScoresRequest)(nil),                 // 11: leaderboard.v1.ListScoresRequest
+	(*ListScoresResponse)(nil),                // 12: leaderboard.v1.ListScoresResponse
+	(*GetUserScoreRequest)(nil),               // 13: leaderboard.v1.GetUserScoreRequest
+	(*GetUserScoreResponse)(nil),              // 14: leaderboard.v1.GetUserScoreResponse
+	(*LookupScoresRequest)(nil),               // 15: leaderboard.v1.LookupScoresRequest
+	(*LookupScoresResponse)(nil),              // 16: leaderboard.v1.LookupScoresResponse
+	(*GetStatsRequest)(nil),                   // 17: leaderboard.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),                  // 18: leaderboard.v1.GetStatsResponse
+	(*ListSeasonsRequest)(nil),                // 19: leaderboard.v1.ListSeasonsRequest
+	(*ListSeasonsResponse)(nil),               // 20: leaderboard.v1.ListSeasonsResponse
+	(*WatchScoresRequest)(nil),                // 21: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 22: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 23: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 24: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 25: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 26: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 27: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 28: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 29: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 30: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 31: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 32: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 33: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 34: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 35: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 36: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 37: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 38: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 39: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 40: leaderboard.v1.ListUserScoresResponse
+	nil,                                       // 41: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 42: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 43: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 44: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 45: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 46: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 47: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 48: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 49: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 50: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 51: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 52: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 53: google.protobuf.Timestamp
+	(*Outcome)(nil),                           // 54: leaderboard.v1.Outcome
+	(*structpb.Struct)(nil),                   // 55: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 56: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 57: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 58: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 59: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 60: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 61: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	48, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	49, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	50, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	48, // 3: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	51, // 4: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	49, // 5: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	0,  // 6: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	48, // 7: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	52, // 8: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	39, // 9: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	52, // 10: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	42, // 11: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	45, // 12: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	52, // 13: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	53, // 14: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	53, // 15: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	53, // 16: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	53, // 17: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	53, // 18: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	54, // 19: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	53, // 20: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	50, // 21: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	55, // 22: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	56, // 23: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	55, // 24: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	56, // 25: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	47, // 26: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	50, // 27: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	57, // 28: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	50, // 29: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	50, // 30: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	58, // 31: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	50, // 32: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	40, // 33: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	41, // 34: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	50, // 35: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	50, // 36: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	50, // 37: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	50, // 38: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	43, // 39: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	50, // 40: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	50, // 41: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	44, // 42: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	50, // 43: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	50, // 44: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	46, // 45: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	55, // 46: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 47: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 48: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 49: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 50: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	9,  // 51: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	11, // 52: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	13, // 53: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	15, // 54: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	17, // 55: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	19, // 56: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	21, // 57: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	23, // 58: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	25, // 59: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	27, // 60: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	29, // 61: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	31, // 62: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	33, // 63: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	35, // 64: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	37, // 65: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 66: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 67: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 68: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 69: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	10, // 70: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	12, // 71: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	14, // 72: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	16, // 73: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	18, // 74: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	20, // 75: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	22, // 76: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	24, // 77: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	26, // 78: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	28, // 79: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	30, // 80: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	32, // 81: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	34, // 82: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	36, // 83: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	38, // 84: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	66, // [66:85] is the sub-list for method output_type
-	47, // [47:66] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	51, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	52, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	53, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	51, // 3: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	54, // 4: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	52, // 5: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	53, // 6: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	41, // 7: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	55, // 8: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	52, // 9: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	51, // 10: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	0,  // 11: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	51, // 12: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	56, // 13: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	42, // 14: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	56, // 15: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	45, // 16: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	48, // 17: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	56, // 18: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	57, // 19: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	57, // 20: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	57, // 21: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	57, // 22: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	57, // 23: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	58, // 24: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	57, // 25: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	53, // 26: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	59, // 27: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	60, // 28: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	59, // 29: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	60, // 30: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	50, // 31: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	53, // 32: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	61, // 33: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	53, // 34: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	53, // 35: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	55, // 36: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	53, // 37: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	43, // 38: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	44, // 39: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	53, // 40: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	53, // 41: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	53, // 42: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	53, // 43: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	46, // 44: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	53, // 45: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	53, // 46: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	47, // 47: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	53, // 48: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	53, // 49: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	49, // 50: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	59, // 51: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 52: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 53: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 54: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	7,  // 55: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	9,  // 56: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	11, // 57: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	13, // 58: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	15, // 59: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	17, // 60: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	19, // 61: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	21, // 62: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	23, // 63: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	25, // 64: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	27, // 65: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	29, // 66: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	31, // 67: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	33, // 68: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	35, // 69: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	37, // 70: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	39, // 71: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 72: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 73: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 74: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	8,  // 75: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	10, // 76: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	12, // 77: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	14, // 78: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	16, // 79: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	18, // 80: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	20, // 81: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	22, // 82: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	24, // 83: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	26, // 84: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	28, // 85: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	30, // 86: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	32, // 87: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	34, // 88: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	36, // 89: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	38, // 90: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	40, // 91: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	72, // [72:92] is the sub-list for method output_type
+	52, // [52:72] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -4028,22 +4392,24 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[5].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[7].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[8].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[10].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[14].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[38].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[12].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[16].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[43].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[45].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[44].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[46].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[48].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

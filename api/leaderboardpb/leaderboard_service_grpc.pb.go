@@ -22,6 +22,7 @@ const (
 	LeaderboardService_SubmitScore_FullMethodName       = "/leaderboard.v1.LeaderboardService/SubmitScore"
 	LeaderboardService_BatchSubmitScores_FullMethodName = "/leaderboard.v1.LeaderboardService/BatchSubmitScores"
 	LeaderboardService_RetractResult_FullMethodName     = "/leaderboard.v1.LeaderboardService/RetractResult"
+	LeaderboardService_CorrectResult_FullMethodName     = "/leaderboard.v1.LeaderboardService/CorrectResult"
 	LeaderboardService_GetResult_FullMethodName         = "/leaderboard.v1.LeaderboardService/GetResult"
 	LeaderboardService_ListScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/ListScores"
 	LeaderboardService_GetUserScore_FullMethodName      = "/leaderboard.v1.LeaderboardService/GetUserScore"
@@ -56,6 +57,10 @@ type LeaderboardServiceClient interface {
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
+	// Changes the given fields of a stored result, and submits the whole as its next
+	// revision. If the season no longer accepts results, the call needs the admin scope
+	// and a reason.
+	CorrectResult(ctx context.Context, in *CorrectResultRequest, opts ...grpc.CallOption) (*CorrectResultResponse, error)
 	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
@@ -133,6 +138,16 @@ func (c *leaderboardServiceClient) RetractResult(ctx context.Context, in *Retrac
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RetractResultResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_RetractResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) CorrectResult(ctx context.Context, in *CorrectResultRequest, opts ...grpc.CallOption) (*CorrectResultResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CorrectResultResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_CorrectResult_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -324,6 +339,10 @@ type LeaderboardServiceServer interface {
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
+	// Changes the given fields of a stored result, and submits the whole as its next
+	// revision. If the season no longer accepts results, the call needs the admin scope
+	// and a reason.
+	CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error)
 	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
@@ -385,6 +404,9 @@ func (UnimplementedLeaderboardServiceServer) BatchSubmitScores(context.Context, 
 }
 func (UnimplementedLeaderboardServiceServer) RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetractResult not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CorrectResult not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetResult not implemented")
@@ -505,6 +527,24 @@ func _LeaderboardService_RetractResult_Handler(srv interface{}, ctx context.Cont
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).RetractResult(ctx, req.(*RetractResultRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_CorrectResult_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CorrectResultRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).CorrectResult(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_CorrectResult_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).CorrectResult(ctx, req.(*CorrectResultRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -808,6 +848,10 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RetractResult",
 			Handler:    _LeaderboardService_RetractResult_Handler,
+		},
+		{
+			MethodName: "CorrectResult",
+			Handler:    _LeaderboardService_CorrectResult_Handler,
 		},
 		{
 			MethodName: "GetResult",

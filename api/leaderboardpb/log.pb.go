@@ -47,7 +47,9 @@ type MatchResultRecord struct {
 	// received_at is absent, later than that timestamp, or over 10 minutes before it.
 	ReceivedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=received_at,proto3" json:"received_at,omitempty"`
 	// If true, the caller sent no achieved_at, and the service chose it.
-	Assigned      bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	Assigned bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	// If true, the result is an administrator's correction, and a closed season accepts it.
+	Amends        bool `protobuf:"varint,8,opt,name=amends,proto3" json:"amends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -127,6 +129,13 @@ func (x *MatchResultRecord) GetReceivedAt() *timestamppb.Timestamp {
 func (x *MatchResultRecord) GetAssigned() bool {
 	if x != nil {
 		return x.Assigned
+	}
+	return false
+}
+
+func (x *MatchResultRecord) GetAmends() bool {
+	if x != nil {
+		return x.Amends
 	}
 	return false
 }
@@ -373,7 +382,7 @@ var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x18leaderboard/v1/log.proto\x12\x0eleaderboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\x93\x02\n" +
+	"\x18leaderboard/v1/log.proto\x12\x0eleaderboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\xab\x02\n" +
 	"\x11MatchResultRecord\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
@@ -381,7 +390,8 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\fnotification\x18\x04 \x01(\bR\fnotification\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
-	"\bassigned\x18\a \x01(\bR\bassigned\"\xc6\a\n" +
+	"\bassigned\x18\a \x01(\bR\bassigned\x12\x16\n" +
+	"\x06amends\x18\b \x01(\bR\x06amends\"\xc6\a\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +

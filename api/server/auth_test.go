@@ -51,6 +51,7 @@ var calls = map[string][3]string{
 	"SubmitScore":       {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores": {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
 	"RetractResult":     {"POST", "/v1/boards/default/results/u/m:retract", `{}`},
+	"CorrectResult":     {"PATCH", "/v1/boards/default/results/u/m", `{"points":1}`},
 	"GetResult":         {"GET", "/v1/boards/default/results/u/m", ``},
 	"ListScores":        {"GET", "/v1/scores", ``},
 	"GetUserScore":      {"GET", "/v1/scores/u", ``},

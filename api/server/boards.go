@@ -32,6 +32,7 @@ var reaches = map[string]reach{
 	pb.LeaderboardService_SubmitScore_FullMethodName:       oneBoard,
 	pb.LeaderboardService_BatchSubmitScores_FullMethodName: oneBoard,
 	pb.LeaderboardService_RetractResult_FullMethodName:     oneBoard,
+	pb.LeaderboardService_CorrectResult_FullMethodName:     oneBoard,
 	pb.LeaderboardService_GetResult_FullMethodName:         oneBoard,
 	pb.LeaderboardService_ListScores_FullMethodName:        oneBoard,
 	pb.LeaderboardService_GetUserScore_FullMethodName:      oneBoard,

@@ -569,7 +569,7 @@ func TestSealedSeason(t *testing.T) {
 		t.Errorf("final standings: %v, want 3 entries and sealed true", final)
 	}
 	now = now.Add(time.Minute)
-	h.must("submit", "POST", "/v1/boards/d/results/u0/m:retract", `{"season":"20261120"}`)
+	h.must("admin", "POST", "/v1/boards/d/results/u0/m:retract", `{"season":"20261120","reason":"wrong lane"}`)
 	if first := get(h.must("read", "GET", "/v1/boards/d/scores?season=20261120", nil), "data", "leaderboard", 0); get(first, "user_id") != "u1" {
 		t.Errorf("the first entry after the retraction is %v, want u1", first)
 	}

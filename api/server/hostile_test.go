@@ -141,7 +141,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"PATCH", "/v1/boards/b", `{}`, 400, "body", []string{"names no field to change"}},
 		{"PATCH", "/v1/boards/b", ``, 400, "body", []string{"names no field to change"}},
 		{"POST", "/v1/boards", `{"board_id":"b","policy":"SUM"}`, 409, "", []string{"board exists with other rules", "choose another board_id", "PATCH"}},
-		{"GET", "/v1/boards/b/results/u/m", ``, 404, "", []string{"match result not found", "current one if absent", "user_id, match_id and season"}},
+		{"GET", "/v1/boards/b/results/u/m", ``, 404, "", []string{"match result not found", "user_id, match_id and season"}},
 	} {
 		a := h.do("admin", tt.method, tt.path, tt.body)
 		if a.status != tt.status || strings.Join(a.violations(), ",") != tt.fields {

@@ -151,6 +151,8 @@ func usersOf(req any) map[string]int {
 		return map[string]int{req.GetResult().GetUserId(): 1}
 	case *pb.RetractResultRequest:
 		return map[string]int{req.GetUserId(): 1}
+	case *pb.CorrectResultRequest:
+		return map[string]int{req.GetUserId(): 1}
 	case *pb.BatchSubmitScoresRequest:
 		users := make(map[string]int, len(req.GetResults()))
 		for _, r := range req.GetResults() {

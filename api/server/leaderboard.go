@@ -35,6 +35,8 @@ type service interface {
 	Accept(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
 	AddPreviousRanks(context.Context, *leaderboard.Board, []ranking.Receipt) error
 	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
+	Correct(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.Receipt, error)
+	ResultSeason(context.Context, *leaderboard.Board, leaderboard.ResultKey) (leaderboard.SeasonID, bool, error)
 	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)
 
 	Page(context.Context, ranking.PageQuery) (ranking.Page, error)
@@ -249,27 +251,6 @@ func resultKey(board, season, user, match string) leaderboard.ResultKey {
 		SeasonKey: leaderboard.SeasonKey{Board: boardID(board), Season: leaderboard.SeasonID(season)},
 		User:      leaderboard.UserID(user), Match: leaderboard.MatchID(match),
 	}
-}
-
-// RetractResult undoes a result.
-func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
-	if err != nil {
-		return nil, err
-	}
-	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
-	receipt, err := s.service.Retract(ctx, &b, key, req.Revision)
-	if err != nil {
-		return nil, err
-	}
-	o, err := outcome(&b, key.User, &receipt)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.RetractResultResponse{
-		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
-		Revision: o.Revision, Season: o.Season,
-	}, nil
 }
 
 // GetResult returns the state of a result, or of one of its revisions.

@@ -19,6 +19,7 @@ var needs = map[string]auth.Scope{
 	pb.LeaderboardService_SubmitScore_FullMethodName:       auth.Submit,
 	pb.LeaderboardService_BatchSubmitScores_FullMethodName: auth.Submit,
 	pb.LeaderboardService_RetractResult_FullMethodName:     auth.Submit,
+	pb.LeaderboardService_CorrectResult_FullMethodName:     auth.Submit,
 	pb.LeaderboardService_GetResult_FullMethodName:         auth.Read,
 	pb.LeaderboardService_ListScores_FullMethodName:        auth.Read,
 	pb.LeaderboardService_GetUserScore_FullMethodName:      auth.Read,

@@ -81,9 +81,14 @@ func TestSubmitAndRead(t *testing.T) {
 	contains(t, s.ok(t, "result", "ada", "m1"), "status", "applied", "points", "metadata", `{"map":"dust"}`)
 	contains(t, s.ok(t, "season", "list"), "open, current")
 
+	contains(t, s.ok(t, "correct", "ada", "m2", "--points", "1"), "applied: ada has 4 points, rank 3 (before: 7 points, rank 1)", "revision 1")
+	contains(t, s.ok(t, "correct", "ada", "m2", "--attribute", "team=red", "--revision", "1"), "applied: ada has 4 points")
+	s.fails(t, exitFailure, []string{"revision 2 of the result counts, not 1"}, "correct", "ada", "m2", "--points", "2", "--revision", "1")
+	s.fails(t, exitFailure, []string{"give the fields to change"}, "correct", "ada", "m2")
+	contains(t, s.ok(t, "result", "ada", "m2"), "attribute team", "red")
 	contains(t, s.ok(t, "retract", "ada", "m2"), "applied: ada has 3 points, rank 3")
 	contains(t, s.ok(t, "result", "ada", "m2"), "retracted")
-	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "2"), "ada has 7 points, rank 1")
+	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "4"), "ada has 7 points, rank 1")
 	s.ok(t, "retract", "eve", "m1")
 	contains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no results any more")
 

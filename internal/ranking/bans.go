@@ -56,7 +56,7 @@ func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard
 }
 
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
-	if err := errors.Join(ban.User.Validate(), checkReason(ban.Reason)); err != nil {
+	if err := errors.Join(ban.User.Validate(), CheckReason(ban.Reason)); err != nil {
 		return err
 	}
 	if !ban.Banned {
@@ -74,7 +74,9 @@ func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	return nil
 }
 
-func checkReason(reason string) error {
+// CheckReason returns a [leaderboard.FieldError] if the reason of an administrator is too
+// long.
+func CheckReason(reason string) error {
 	if len(reason) > maxReasonBytes {
 		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxReasonBytes, len(reason))}
 	}
@@ -135,7 +137,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	for i := range bans {
 		b := &bans[i]
-		err := errors.Join(b.User.Validate(), checkReason(b.Reason))
+		err := errors.Join(b.User.Validate(), CheckReason(b.Reason))
 		if err == nil && b.Board != "" {
 			err = b.Board.Validate()
 		}

@@ -23,9 +23,27 @@ type ResultStatus struct {
 }
 
 // Result returns the state of a match result of a board. If revision is not nil, it
-// returns the state of that revision. An empty season in key means the current season,
-// as in a [Query]. Errors: [leaderboard.ErrResultNotFound].
+// returns the state of that revision. An empty season in key means the current season, or
+// else the season that [Reader.SeasonOfMatch] finds. Errors:
+// [leaderboard.ErrResultNotFound].
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
+	status, err := r.result(ctx, b, key, revision)
+	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {
+		return status, err
+	}
+	season, serr := r.SeasonOfMatch(ctx, b, key.User, key.Match)
+	if serr != nil {
+		if errors.Is(serr, leaderboard.ErrResultNotFound) {
+			serr = err
+		}
+		return ResultStatus{}, serr
+	}
+	key.Season = season
+	return r.result(ctx, b, key, revision)
+}
+
+// result is Result without the search for the season.
+func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {
 		return ResultStatus{}, err

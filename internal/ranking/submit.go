@@ -273,18 +273,7 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 			return Receipt{}, err
 		}
 	}
-	results := []leaderboard.MatchResult{r}
-	outcomes, err := s.results.Submit(ctx, b, results)
-	if err != nil {
-		return Receipt{}, err
-	}
-	if err := outcomes[0].Err; err != nil {
-		return Receipt{}, err
-	}
-	receipts := []Receipt{{Match: r.Match, Revision: r.Revision, Season: r.Season}}
-	s.setOutcome(b, &receipts[0], &outcomes[0], true)
-	err = s.setRanks(ctx, b, results, outcomes, []int{0}, receipts)
-	return receipts[0], err
+	return s.submitOne(ctx, b, r)
 }
 
 // nextRetraction returns the revision for a retraction of a stored match result.

@@ -84,7 +84,6 @@ repeated submit counts once. Without --match, the server generates a match id an
 returns it.`,
 		Example: `  leaderboard submit ada --points 3 --match final-2026
   leaderboard submit b2014-3416 --board marathon --score 11546 --match boston --attribute gender=M
-  leaderboard submit ada --points 1 --match final-2026 --revision 1   # a correction
   leaderboard submit ada --points 3 --match final-2027 --no-wait`,
 	}
 	AddBoardFlag(cmd, &board)
@@ -130,9 +129,20 @@ returns it.`,
 	})
 }
 
+// addMatchSeasonFlag adds the flag --season of commands about one result.
+func addMatchSeasonFlag(cmd *cobra.Command, season *string) {
+	cmd.Flags().StringVarP(season, "season", "s", "", "`season` of the result (if omitted, the season in which the match has a result)")
+	annotate(cmd.Flags(), "season", seasonValues)
+}
+
+// addReasonFlag adds the flag --reason of commands that change a result.
+func addReasonFlag(f *pflag.FlagSet, reason *string) {
+	f.StringVar(reason, "reason", "", "`reason`, which closed seasons require, besides the admin scope")
+}
+
 // writeSubmitted prints the answer to a submit.
 func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
-	c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res, t.Unit))
+	c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
 	if res.GetReason() == reasonBanned {
 		c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
 	}
@@ -142,17 +152,17 @@ func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
 	c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
 }
 
-// The function before returns a note about the user's score before a submit, or "".
-func before(res *pb.SubmitScoreResponse, u cli.Unit) string {
+// The function before returns a note about the user's score before a submit or a correction, or "".
+func before(previousScore, previousRank *int64, personalBest bool, u cli.Unit) string {
 	var notes []string
-	if res.PreviousScore != nil {
-		note := "before: " + u.FormatWithUnit(res.GetPreviousScore())
-		if res.PreviousRank != nil {
-			note += fmt.Sprintf(", rank %d", res.GetPreviousRank())
+	if previousScore != nil {
+		note := "before: " + u.FormatWithUnit(*previousScore)
+		if previousRank != nil {
+			note += fmt.Sprintf(", rank %d", *previousRank)
 		}
 		notes = append(notes, note)
 	}
-	if res.GetPersonalBest() {
+	if personalBest {
 		notes = append(notes, "a personal best")
 	}
 	if len(notes) == 0 {
@@ -312,7 +322,7 @@ func resultCommand(app *cli.App) *cobra.Command {
   leaderboard result ada final-2026 --board cup --season 2026 --revision 0`,
 	}
 	AddBoardFlag(cmd, &board)
-	addSeasonFlag(cmd, &season)
+	addMatchSeasonFlag(cmd, &season)
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current one)")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season}
@@ -369,7 +379,7 @@ func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
 }
 
 func retractCommand(app *cli.App) *cobra.Command {
-	var board, season string
+	var board, season, reason string
 	var revision int64
 	cmd := &cobra.Command{
 		Use: "retract USER MATCH", Short: "Undo a result", Args: cli.Exactly("USER", "MATCH"),
@@ -378,10 +388,11 @@ the match again, submit it with a higher revision.`,
 		Example: "  leaderboard retract ada final-2026",
 	}
 	AddBoardFlag(cmd, &board)
-	addSeasonFlag(cmd, &season)
+	addMatchSeasonFlag(cmd, &season)
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` of the retraction (if omitted, the next one)")
+	addReasonFlag(cmd.Flags(), &reason)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		req := &pb.RetractResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season}
+		req := &pb.RetractResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, Reason: reason}
 		if cmd.Flags().Changed("revision") {
 			req.Revision = &revision
 		}

@@ -83,6 +83,7 @@ func (im *importer) retract(ctx context.Context, it item) ([]*pb.Outcome, error)
 	err := retry(ctx, func() error {
 		res, err := im.Scores.RetractResult(ctx, &pb.RetractResultRequest{
 			Board: client.BoardName(im.board), UserId: it.result.GetUserId(), MatchId: it.result.GetMatchId(), Season: it.season, Revision: &it.result.Revision,
+			Reason: "import", // required if the season is closed
 		})
 		switch status.Code(err) {
 		case codes.OK:

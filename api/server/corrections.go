@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// RetractResult undoes a result.
+func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
+	season, closed, err := s.service.ResultSeason(ctx, &b, key)
+	if errors.Is(err, leaderboard.ErrResultNotFound) && req.Revision != nil {
+		err = nil // the retraction arrives before its result, and belongs to the current season
+	}
+	if err != nil {
+		return nil, err
+	}
+	key.Season = season
+	var receipt ranking.Receipt
+	err = s.change(ctx, "result.retract", key, closed, req.GetReason(), func() (err error) {
+		receipt, err = s.service.Retract(ctx, &b, key, req.Revision)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	o, err := outcome(&b, key.User, &receipt)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RetractResultResponse{
+		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
+		Revision: o.Revision, Season: o.Season,
+	}, nil
+}
+
+// change runs do, which changes a stored result. If the result's season is closed, the
+// caller needs the admin scope and a reason, and change records the act.
+func (s *Server) change(ctx context.Context, action string, key leaderboard.ResultKey, closed bool, reason string, do func() error) error {
+	if err := ranking.CheckReason(reason); err != nil {
+		return err
+	}
+	if !closed {
+		return do()
+	}
+	if !isAdmin(ctx) {
+		return &auth.ScopeError{Need: auth.Admin}
+	}
+	if reason == "" {
+		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is required, because season %s is closed", key.Season)}
+	}
+	match, _ := structpb.NewStruct(map[string]any{"match_id": string(key.Match)}) // fails only for unknown types
+	return s.audited(ctx, leaderboard.Act{
+		Action: action, Board: key.Board, Season: key.Season,
+		ActDetail: leaderboard.ActDetail{User: key.User, Reason: reason, After: object(match)},
+	}, do)
+}
+
+// CorrectResult changes fields of a stored result.
+func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest) (*pb.CorrectResultResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	c, err := toCorrection(&b, req)
+	if err != nil {
+		return nil, err
+	}
+	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
+	if key.Season, c.Amends, err = s.service.ResultSeason(ctx, &b, key); err != nil {
+		return nil, err
+	}
+	var result leaderboard.MatchResult
+	var receipts []ranking.Receipt
+	err = s.change(ctx, "result.correct", key, c.Amends, req.GetReason(), func() error {
+		var receipt ranking.Receipt
+		result, receipt, err = s.service.Correct(ctx, &b, key, c)
+		receipts = []ranking.Receipt{receipt}
+		return err
+	})
+	var changed *ranking.RevisionError
+	if errors.As(err, &changed) {
+		return nil, revisionStatus(&b, changed)
+	}
+	if err == nil && req.GetIncludePreviousRank() {
+		err = s.service.AddPreviousRanks(ctx, &b, receipts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := outcome(&b, key.User, &receipts[0])
+	if err != nil {
+		return nil, err
+	}
+	return correctResponse(o, protoconv.FromResult(&b, &result)), nil
+}
+
+func correctResponse(o *pb.Outcome, result *pb.Result) *pb.CorrectResultResponse {
+	res := &pb.CorrectResultResponse{
+		Success: succeeded(o) || o.GetStands(), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
+		Revision: o.Revision, Season: o.Season, Result: result,
+		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest,
+	}
+	if o.GetReason() != "" {
+		res.Reason = &o.Reason
+	}
+	return res
+}
+
+// toCorrection converts a request to a correction. It checks everything that does not
+// depend on the stored result.
+func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.Correction, error) {
+	// The result has the fields of the request, so that the rules of new results apply.
+	r := &pb.Result{
+		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Score: req.Score, Points: req.Points, TieBreakers: req.GetTieBreakers(),
+		AchievedAt: req.GetAchievedAt(), Metadata: req.GetMetadata(),
+	}
+	c := ranking.Correction{Revision: req.Revision, TieBreakers: req.GetTieBreakers(), Attributes: req.GetAttributes()}
+	given := req.Score != nil || req.Points != nil
+	if !given {
+		zero := int64(0)
+		if b.AddsUp() {
+			r.Points = &zero
+		} else {
+			r.Score = &zero
+		}
+	}
+	result, err := protoconv.ToResult(b, r)
+	if err != nil {
+		return c, err
+	}
+	if given {
+		c.Score = &result.Score
+	}
+	if req.GetAchievedAt() != nil {
+		c.AchievedAt = &result.AchievedAt
+	}
+	if req.Metadata != nil {
+		c.Metadata = &result.Metadata
+	}
+	if !given && c.AchievedAt == nil && c.Metadata == nil && len(c.TieBreakers) == 0 && len(c.Attributes) == 0 {
+		name := "score"
+		if b.AddsUp() {
+			name = "points"
+		}
+		return c, &leaderboard.FieldError{Field: name, Problem: "or tie_breakers, achieved_at, attributes or metadata is required: give the fields to change"}
+	}
+	return c, nil
+}
+
+// revisionStatus returns the error of a correction of a revision that does not count any
+// more. It has the result that counts.
+func revisionStatus(b *leaderboard.Board, e *ranking.RevisionError) error {
+	return newStatus(codes.FailedPrecondition, e.Error(), errorInfo("REVISION_CHANGED"), protoconv.FromResult(b, &e.Current))
+}

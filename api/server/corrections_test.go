@@ -1,0 +1,354 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// monthly is a server with the board cup, whose seasons are months, and a clock that tests
+// set.
+func monthly(t *testing.T, at time.Time) (*harness, *atomic.Pointer[time.Time]) {
+	clock := &atomic.Pointer[time.Time]{}
+	clock.Store(&at)
+	h := newHarness(t, Options{Now: func() time.Time { return *clock.Load() }})
+	h.createBoard(`{"board_id":"cup","policy":"BEST","divisions":["gender"],"season":{"schedule":"MONTHLY","grace":"259200s"},
+		"tie_breakers":[{"name":"wins"}],"max_score":1000}`)
+	return h, clock
+}
+
+var firstOfNovember = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+const aMatch = "/v1/boards/cup/results/ann/m"
+
+// A correction finds the result in its season, and keeps the fields that it does not name.
+func TestCorrectionsKeepTheRest(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember)
+	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10,"tie_breakers":[3],
+		"achieved_at":"2026-10-30T08:00:00Z","attributes":{"gender":"F","track":"a"},"metadata":{"bib":7}}`)
+	for _, tt := range []struct{ name, body, want string }{
+		{"the score", `{"score":20}`, `{"score":20}`},
+		{"a tie-breaker", `{"tie_breakers":[4]}`, `{"tie_breakers":[4]}`},
+		{"the time", `{"achieved_at":"2026-10-31T08:00:00Z"}`, `{"achieved_at":"2026-10-31T08:00:00Z"}`},
+		{"an attribute", `{"attributes":{"track":"b"}}`, `{"attributes":{"gender":"F","track":"b"}}`},
+		{"no attribute", `{"attributes":{"track":""}}`, `{"attributes":{"gender":"F"}}`},
+		{"metadata", `{"metadata":{"bib":8}}`, `{"metadata":{"bib":8}}`},
+		{"no metadata", `{"metadata":{}}`, `{"metadata":null}`},
+		{"with the revision", `{"revision":7,"score":30}`, `{"score":30}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := h.in(t)
+			want, _ := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
+			var changes map[string]any
+			if err := json.Unmarshal([]byte(tt.want), &changes); err != nil {
+				t.Fatal(err)
+			}
+			maps.Copy(want, changes)
+			maps.DeleteFunc(want, func(_ string, v any) bool { return v == nil })
+			a := h.must("submit", "PATCH", aMatch, tt.body)
+			got, _ := get(a, "result").(map[string]any)
+			if fmt.Sprint(a["status"], a["season"]) != "APPLIED202610" {
+				t.Errorf("PATCH %s: %v, want APPLIED in 202610", tt.body, a)
+			}
+			delete(want, "revision")
+			delete(got, "revision")
+			if d := gocmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); d != "" {
+				t.Errorf("the corrected result (-want +got):\n%s", d)
+			}
+			stored, _ := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
+			delete(stored, "revision")
+			if d := gocmp.Diff(fmt.Sprint(got), fmt.Sprint(stored)); d != "" {
+				t.Errorf("the stored result (-answered +stored):\n%s", d)
+			}
+		})
+	}
+	list := h.must("read", "GET", "/v1/boards/cup/scores?season=202610&division=gender:F", nil)
+	if got := get(list, "data", "leaderboard", 0, "score"); fmt.Sprint(got) != "30" {
+		t.Errorf("the score in the division is %v, want 30", got)
+	}
+	if n := get(h.must("read", "GET", "/v1/boards/cup/scores?season=202611", nil), "data", "count"); fmt.Sprint(n) != "0" {
+		t.Errorf("November has %v entries, want none", n)
+	}
+	res, err := h.client().CorrectResult(h.as("submit"), &pb.CorrectResultRequest{Board: "cup", UserId: "ann", MatchId: "m", Score: new(int64), IncludePreviousRank: true})
+	if err != nil || res.GetPreviousScore() != 30 || res.GetPreviousRank() != 1 || res.GetPersonalBest() || res.GetNewScore() != 0 {
+		t.Errorf("over gRPC: %v, %v; want previous_score 30 with previous_rank 1, new_score 0 and no personal best", res, err)
+	}
+}
+
+func TestCorrectionsAreRefused(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember)
+	submit := func(match, at string) {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":%q,"score":10,"achieved_at":%q}`, match, at))
+	}
+	submit("m", "2026-10-30T08:00:00Z")
+	submit("twice", "2026-10-30T08:00:00Z")
+	submit("twice", "2026-11-01T08:00:00Z")
+	submit("gone", "2026-11-01T08:00:00Z")
+	h.must("submit", "POST", "/v1/boards/cup/results/ann/gone:retract", "{}")
+	h.must("submit", "PATCH", aMatch, `{"score":11}`)
+	for _, tt := range []struct {
+		path, body   string
+		status       int
+		field, words string
+	}{
+		{"ann/m", `{}`, 400, "score", "give the fields to change"},
+		{"ann/m", `{"score":1001}`, 400, "score", "1001"},
+		{"ann/m", `{"points":1}`, 400, "points", "takes score"},
+		{"ann/m", `{"score":"x"}`, 400, "score", ""},
+		{"ann/m", `{"tie_breakers":[1,2]}`, 400, "tie_breakers", ""},
+		{"ann/m", `{"attributes":{"Gender":"F"}}`, 400, "attributes", ""},
+		{"ann/m", `{"nonsense":1}`, 400, "nonsense", ""},
+		{"ann/m", `{"achieved_at":"2026-11-01T00:00:00Z"}`, 400, "achieved_at", "in the season of the result, 202610"},
+		{"ann/m", `{"score":1,"user_id":"bob"}`, 400, "user_id", "path"},
+		{"ann/m", `{"score":1,"reason":"` + strings.Repeat("x", 257) + `"}`, 400, "reason", "256"},
+		{"ann/m", `{"score":1,"season":"202611"}`, 404, "", "match result not found"},
+		{"ann/m", `{"score":1,"season":"2026"}`, 404, "", "season"},
+		{"ann/nothing", `{"score":1}`, 404, "", "match result not found"},
+		{"ann/gone", `{"score":1}`, 404, "", "match result not found"},
+		{"ann/twice", `{"score":1}`, 400, "season", `"202610" "202611"`},
+	} {
+		a := h.do("submit", "PATCH", "/v1/boards/cup/results/"+tt.path, tt.body)
+		if a.status != tt.status || !strings.Contains(a.raw, strings.ReplaceAll(tt.words, `"`, `\"`)) || tt.field != "" && !slices.Contains(a.violations(), tt.field) {
+			t.Errorf("PATCH %s %s: %d %s, want %d that names %q with %q", tt.path, tt.body, a.status, a.raw, tt.status, tt.field, tt.words)
+		}
+	}
+	old := h.do("submit", "PATCH", aMatch, `{"score":12,"revision":0}`)
+	if old.status != http.StatusConflict || old.reason() != "REVISION_CHANGED" || !strings.Contains(old.raw, `"score":11`) {
+		t.Errorf("PATCH of revision 0: %d %s, want 409 REVISION_CHANGED with the result of revision 1", old.status, old.raw)
+	}
+	if a := h.do("read", "PATCH", aMatch, `{"score":12}`); a.status != http.StatusForbidden {
+		t.Errorf("PATCH with the scope read: %d %s, want 403", a.status, a.raw)
+	}
+	if a := h.must("submit", "PATCH", "/v1/boards/cup/results/ann/twice", `{"score":12,"season":"202610"}`); a["season"] != "202610" {
+		t.Errorf("PATCH with a season: %v, want 202610", a)
+	}
+}
+
+// A correction that the floor rejects changes nothing. A later one may be accepted.
+func TestACorrectionCannotPassTheFloor(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"purse","policy":"SUM","floor":0}`)
+	for _, body := range []string{`{"user_id":"ann","match_id":"gift","points":10}`, `{"user_id":"ann","match_id":"bet","points":-5}`} {
+		h.must("submit", "POST", "/v1/boards/purse/scores", body)
+	}
+	const gift = "/v1/boards/purse/results/ann/gift"
+	if a := h.do("submit", "PATCH", gift, `{"points":4}`); a.status != http.StatusConflict || a.reason() != "FLOOR" {
+		t.Errorf("a correction below the floor: %d %s, want 409 FLOOR", a.status, a.raw)
+	}
+	h.must("submit", "POST", "/v1/boards/purse/scores", `{"user_id":"ann","match_id":"gift-2","points":1}`)
+	if a := h.must("submit", "PATCH", gift, `{"points":4}`); fmt.Sprint(a["status"], a["new_score"]) != "APPLIED0" {
+		t.Errorf("the same correction with a higher sum: %v, want APPLIED with the score 0", a)
+	}
+}
+
+// Concurrent corrections of one result do not undo each other.
+func TestConcurrentCorrectionsAllCount(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember)
+	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10}`)
+	const callers, each = 6, 5
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for n := range each {
+				if a := h.do("submit", "PATCH", aMatch, fmt.Sprintf(`{"attributes":{"a%d":"%d"}}`, i, n)); a.status != http.StatusOK || a.body["status"] != "APPLIED" {
+					t.Errorf("correction %d of caller %d: %d %s, want APPLIED", n, i, a.status, a.raw)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
+	want := map[string]any{}
+	for i := range callers {
+		want[fmt.Sprint("a", i)] = fmt.Sprint(each - 1)
+	}
+	if d := gocmp.Diff(want, r["attributes"]); d != "" || fmt.Sprint(r["revision"]) != fmt.Sprint(callers*each) {
+		t.Errorf("revision %v, attributes (-want +got):\n%s; want revision %d", r["revision"], d, callers*each)
+	}
+}
+
+// In a closed season, corrections and retractions need the admin scope and a reason. They
+// amend the final standings, and the audit log has them.
+func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		t.Run(fmt.Sprint("sealed ", sealed), func(t *testing.T) {
+			h, clock := monthly(t, firstOfNovember)
+			for i, user := range []string{"ann", "bob", "cyd"} {
+				h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":%d,"achieved_at":"2026-10-30T08:00:00Z"}`, user, 10*(i+1)))
+			}
+			later := firstOfNovember.AddDate(0, 0, 10)
+			clock.Store(&later)
+			if sealed {
+				if err := h.service.Sweep(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				afterSeal := later.Add(time.Minute)
+				clock.Store(&afterSeal)
+			}
+			for _, call := range []struct{ method, path, body string }{
+				{"PATCH", aMatch, `{"score":40%s}`}, {"POST", "/v1/boards/cup/results/cyd/m:retract", `{"season":"202610"%s}`},
+			} {
+				bare, reasoned := fmt.Sprintf(call.body, ""), fmt.Sprintf(call.body, `,"reason":"wrong lane"`)
+				if a := h.do("submit", call.method, call.path, reasoned); a.status != http.StatusForbidden || a.reason() != "SCOPE_REQUIRED" {
+					t.Errorf("%s %s with the scope submit: %d %s, want 403", call.method, call.path, a.status, a.raw)
+				}
+				if a := h.do("admin", call.method, call.path, bare); a.status != http.StatusBadRequest || !slices.Contains(a.violations(), "reason") {
+					t.Errorf("%s %s without a reason: %d %s, want 400 that names reason", call.method, call.path, a.status, a.raw)
+				}
+				if a := h.must("admin", call.method, call.path, reasoned); a["status"] != "APPLIED" || a["season"] != "202610" {
+					t.Errorf("%s %s: %v, want APPLIED in 202610", call.method, call.path, a)
+				}
+			}
+			page := h.must("read", "GET", "/v1/boards/cup/scores?season=202610", nil)
+			var got []string
+			for _, e := range get(page, "data", "leaderboard").([]any) {
+				got = append(got, fmt.Sprint(get(e, "user_id"), " ", get(e, "score"), " ", get(e, "rank")))
+			}
+			if d := gocmp.Diff([]string{"ann 40 1", "bob 20 2"}, got); d != "" || get(page, "data", "sealed") != sealed {
+				t.Errorf("ranking of October (-want +got):\n%s\nsealed %v, want %v", d, get(page, "data", "sealed"), sealed)
+			}
+			var acts []string
+			for _, a := range get(h.must("admin", "GET", "/v1/audit?action=result", nil), "acts").([]any) {
+				acts = append(acts, fmt.Sprint(get(a, "action"), " ", get(a, "season"), " ", get(a, "user_id"), " ", get(a, "reason"), " ", get(a, "after", "match_id")))
+			}
+			slices.Sort(acts) // they have one time, because the clock stands still
+			if d := gocmp.Diff([]string{"result.correct 202610 ann wrong lane m", "result.retract 202610 cyd wrong lane m"}, acts); d != "" {
+				t.Errorf("acts (-want +got):\n%s", d)
+			}
+			if sealed {
+				seasons := h.must("read", "GET", "/v1/boards/cup/seasons", nil)
+				if n := len(get(seasons, "data", "seasons", 1, "amendments").([]any)); n != 2 {
+					t.Errorf("the season has %d amendments, want 2: %v", n, seasons)
+				}
+			}
+			if a := h.do("admin", "POST", "/v1/boards/cup/scores", `{"user_id":"dan","match_id":"m","score":50,"achieved_at":"2026-10-30T08:00:00Z"}`); a.reason() != "SEASON_CLOSED" {
+				t.Errorf("a new result of the closed season: %d %s, want SEASON_CLOSED", a.status, a.raw)
+			}
+		})
+	}
+}
+
+// Without a season, a retraction and a read find the match, as a correction does.
+func TestMatchesAreFoundInTheirSeason(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember)
+	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10,"achieved_at":"2026-10-30T08:00:00Z"}`)
+	if a := h.must("read", "GET", aMatch, nil); a["season"] != "202610" || a["status"] != "APPLIED" {
+		t.Errorf("GET: %v, want APPLIED in 202610", a)
+	}
+	for range 2 { // the second is a retry
+		if a := h.must("submit", "POST", aMatch+":retract", nil); a["season"] != "202610" || fmt.Sprint(a["revision"]) != "1" || a["success"] != true {
+			t.Errorf("retract: %v, want revision 1 in 202610", a)
+		}
+	}
+	if a := h.must("submit", "POST", "/v1/boards/cup/results/ann/early:retract", `{"revision":3}`); a["season"] != "202611" {
+		t.Errorf("a retraction before its result: %v, want the current season", a)
+	}
+	if a := h.do("submit", "POST", "/v1/boards/cup/results/ann/none:retract", nil); a.status != http.StatusNotFound {
+		t.Errorf("a retraction of nothing: %d %s, want 404", a.status, a.raw)
+	}
+	for _, day := range []string{"2026-10-30", "2026-11-01"} {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":"both","score":10,"achieved_at":"%sT08:00:00Z"}`, day))
+	}
+	if a := h.do("submit", "POST", "/v1/boards/cup/results/ann/both:retract", nil); a.status != http.StatusBadRequest || !slices.Contains(a.violations(), "season") {
+		t.Errorf("a retraction of a match in two seasons: %d %s, want 400 that names season", a.status, a.raw)
+	}
+}
+
+// In a random history of submits, corrections and retractions, each answer and each stored
+// result is as in a naive model.
+func TestRandomCorrections(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	h, _ := monthly(t, firstOfNovember)
+	type stored struct {
+		score      int64
+		attributes map[string]string
+		revision   int64
+		retracted  bool
+	}
+	model := map[string]*stored{}
+	best := func(user string) (score int64, ok bool) {
+		for key, s := range model {
+			if strings.HasPrefix(key, user+"/") && !s.retracted && (!ok || s.score > score) {
+				score, ok = s.score, true
+			}
+		}
+		return score, ok
+	}
+	for step := range 400 {
+		user, match := fmt.Sprint("u", rng.IntN(3)), fmt.Sprint("m", rng.IntN(4))
+		key := user + "/" + match
+		have, was := model[key], ""
+		if score, ok := best(user); ok {
+			was = fmt.Sprint(score)
+		}
+		score := rng.Int64N(1000)
+		name, value := fmt.Sprint("x", rng.IntN(2)), []string{"", "p", "q"}[rng.IntN(3)]
+		var a answer
+		switch n := rng.IntN(10); {
+		case n < 3 && (have == nil || have.retracted):
+			next := &stored{score: score, attributes: map[string]string{"gender": "F"}}
+			if have != nil {
+				next.revision = have.revision + 1
+			}
+			a = h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(
+				`{"user_id":%q,"match_id":%q,"score":%d,"revision":%d,"achieved_at":"2026-10-30T08:00:00Z","attributes":{"gender":"F"}}`, user, match, score, next.revision))
+			model[key] = next
+		case n < 4 && have != nil && !have.retracted:
+			a = h.do("submit", "POST", "/v1/boards/cup/results/"+key+":retract", nil)
+			have.retracted, have.revision = true, have.revision+1
+		case have != nil && !have.retracted && rng.IntN(2) == 0:
+			a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, fmt.Sprintf(`{"score":%d}`, score))
+			have.score, have.revision = score, have.revision+1
+		case have != nil && !have.retracted:
+			a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, fmt.Sprintf(`{"attributes":{%q:%q},"revision":%d}`, name, value, have.revision))
+			if have.attributes[name] = value; value == "" {
+				delete(have.attributes, name)
+			}
+			have.revision++
+		default:
+			if a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, `{"score":1}`); a.status != http.StatusNotFound {
+				t.Fatalf("seed %d, step %d: PATCH of %s: %d %s, want 404", seed, step, key, a.status, a.raw)
+			}
+			continue
+		}
+		want := ""
+		if score, ok := best(user); ok {
+			want = fmt.Sprint(score)
+		}
+		text := func(v any) string { return strings.TrimPrefix(fmt.Sprint(v), "<nil>") }
+		if a.body["status"] != "APPLIED" || text(a.body["new_score"]) != want || a.body["previous_score"] != nil && text(a.body["previous_score"]) != was {
+			t.Fatalf("seed %d, step %d: %d %s, want APPLIED with the score %q after %q", seed, step, a.status, a.raw, want, was)
+		}
+		r := get(h.must("read", "GET", "/v1/boards/cup/results/"+key, nil), "result")
+		s := model[key]
+		got := fmt.Sprintf("%v %v %v", get(r, "score"), get(r, "attributes"), get(r, "revision"))
+		attributes := any(s.attributes)
+		if len(s.attributes) == 0 {
+			attributes = map[string]string{}
+		}
+		if expect := fmt.Sprintf("%v %v %v", s.score, attributes, s.revision); !s.retracted && got != expect {
+			t.Fatalf("seed %d, step %d: the result of %s is %s, want %s", seed, step, key, got, expect)
+		}
+	}
+	for _, user := range []string{"u0", "u1", "u2"} {
+		e, err := h.store.Entry(t.Context(), leaderboard.SeasonKey{Board: "cup", Season: "202610"}, leaderboard.UserID(user))
+		if score, ok := best(user); ok != (err == nil) {
+			t.Errorf("seed %d: entry of %s: %+v, %v; want the score %d, %v", seed, user, e, err, score, ok)
+		}
+	}
+}

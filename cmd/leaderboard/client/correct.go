@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+func correctCommand(app *cli.App) *cobra.Command {
+	var req pb.CorrectResultRequest
+	var score, points, revision int64
+	var at, meta string
+	cmd := &cobra.Command{
+		Use: "correct USER MATCH", Short: "Change fields of a stored result", Args: cli.Exactly("USER", "MATCH"),
+		Long: `Change fields of a stored result. The other fields stay as they are, also the time and
+the attributes. The command finds the season of the result. In a closed season, it needs
+a key with the admin scope, and a reason.`,
+		Example: `  leaderboard correct ada final-2026 --points 1
+  leaderboard correct b2014-3416 boston --board marathon --score 11540 --attribute gender=F
+  leaderboard correct ada final-2026 --points 1 --season 202610 --reason "wrong lane"`,
+	}
+	AddBoardFlag(cmd, &req.Board)
+	addMatchSeasonFlag(cmd, &req.Season)
+	f := cmd.Flags()
+	scoreFlag(f, &points, "points", "new `points`, on sum and decay boards")
+	scoreFlag(f, &score, "score", "new `score`, on best and latest boards")
+	f.Int64Var(&revision, "revision", 0, "`revision` that must count now; if another one counts, change nothing")
+	f.StringVar(&at, "achieved-at", "", "new `time` of the event, in the same season, such as 2026-11-20T10:00:00Z")
+	f.Int64SliceVar(&req.TieBreakers, "tie-breakers", nil, "new `values` of all tie-breakers in the board's order, such as 1,0")
+	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")
+	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored one; {} removes it")
+	addReasonFlag(f, &req.Reason)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		req.Board, req.UserId, req.MatchId, req.IncludePreviousRank = BoardName(req.GetBoard()), args[0], args[1], true
+		for flag, set := range map[string]func(){
+			"points": func() { req.Points = &points }, "score": func() { req.Score = &score }, "revision": func() { req.Revision = &revision },
+		} {
+			if f.Changed(flag) {
+				set()
+			}
+		}
+		if at != "" {
+			t, err := parseTime(at)
+			if err != nil {
+				return cli.Usagef("--achieved-at: %w", err)
+			}
+			req.AchievedAt = timestamppb.New(t)
+		}
+		if meta != "" {
+			req.Metadata = &structpb.Struct{}
+			if err := restjson.Decode([]byte(meta), req.Metadata); err != nil {
+				return cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
+			}
+		}
+		res, err := c.Scores.CorrectResult(ctx, &req)
+		if err != nil {
+			return err
+		}
+		t := c.entryTable(ctx, req.GetBoard())
+		return c.print(res, func() {
+			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
+			c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetResult().GetAchievedAt()))
+		})
+	})
+}
