@@ -152,3 +152,102 @@ func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 	b.ReportMetric(mine[0], "µs-least")
 	b.ReportMetric(median(plain), "µs-bare")
 }
+
+// BenchmarkSlowest asks for the largest answers and makes the largest changes. It reports
+// the longest time that one command of each took on the server, by its SLOWLOG. This is elapsed time, so
+// other work on the machine lengthens it. LEADERBOARD_BENCH_USERS is the number of users.
+func BenchmarkSlowest(b *testing.B) {
+	n := benchUsers(b)
+	for _, scores := range []int64{1 << 52, 1000} {
+		b.Run(fmt.Sprintf("scores=%d", scores), func(b *testing.B) { slowest(b, n, scores) })
+	}
+}
+
+func slowest(b *testing.B, n int, scores int64) {
+	server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
+	x := opened(b, options(server.Addrs(), 1))
+	bare := x.client.(*goredis.Client)
+	ctx, l, version := b.Context(), leaderboard.Ladder{SeasonKey: testSeason}, uint64(0)
+	rng := rand.New(rand.NewPCG(1, 2))
+	some := func(count int) []leaderboard.Entry {
+		version++
+		entries := make([]leaderboard.Entry, count)
+		for i := range entries {
+			e := benchEntry(rng.IntN(n), version, rng)
+			e.Key = testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(scores)), epoch)
+			for d := range 2 {
+				e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: fmt.Sprint("attribute", d), Value: fmt.Sprint(rng.IntN(50))})
+			}
+			entries[i] = e
+		}
+		return entries
+	}
+	user := func() leaderboard.UserID { return leaderboard.UserID(benchUser(rng.IntN(n))) }
+	rebuild := func() error {
+		return x.Rebuild(ctx, testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
+			for i := range n {
+				e := benchEntry(i, 1, rng)
+				e.Key = testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(scores)), epoch)
+				if !yield(e, nil) {
+					return
+				}
+			}
+		})
+	}
+	for _, op := range []struct {
+		name string
+		do   func() error
+	}{
+		{"rebuild", rebuild},
+		{"lookup", func() error {
+			users := make([]leaderboard.UserID, 1000)
+			for i := range users {
+				users[i] = user()
+			}
+			_, _, err := x.Standings(ctx, l, users)
+			return err
+		}},
+		{"histogram", func() error {
+			keys := make([]leaderboard.RankKey, 200)
+			for i := range keys {
+				keys[i] = testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(scores)), epoch)
+			}
+			_, _, err := x.Count(ctx, l, keys)
+			return err
+		}},
+		{"survey", func() error {
+			var q leaderboard.SurveyQuery
+			for range 100 {
+				q.Positions = append(q.Positions, 1+rng.Int64N(int64(n)))
+			}
+			_, _, err := x.Survey(ctx, l, q)
+			return err
+		}},
+		{"around", func() error { _, _, err := x.Around(ctx, l, user(), 5000, 5000); return err }},
+		{"page", func() error { _, _, err := x.Page(ctx, l, 1+rng.Int64N(int64(n)), 10_000); return err }},
+		{"update", func() error { return x.Update(ctx, testSeason, epoch, some(5000)) }},
+		{"drop", func() error { return x.Drop(ctx, testSeason) }},
+	} {
+		b.Run(op.name, func(b *testing.B) {
+			must(b, bare.ConfigSet(ctx, "slowlog-max-len", "100000").Err())
+			must(b, bare.ConfigSet(ctx, "slowlog-log-slower-than", "200").Err())
+			must(b, bare.Do(ctx, "SLOWLOG", "RESET").Err())
+			for b.Loop() {
+				must(b, op.do())
+			}
+			b.StopTimer()
+			logged, err := bare.SlowLogGet(ctx, -1).Result()
+			must(b, err)
+			longest := time.Duration(0)
+			for _, entry := range logged {
+				longest = max(longest, entry.Duration)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(longest.Microseconds()), "µs-longest")
+			b.ReportMetric(float64(len(logged)), "over-200-µs")
+			if op.name == "drop" {
+				must(b, rebuild())
+			}
+		})
+	}
+}

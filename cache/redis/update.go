@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	batchMoves   = 16   // maximum moves in ladders of one call, because a call blocks the server; an entry with more has a call of its own
+	batchMoves   = 8    // maximum moves in ladders of one call, because a call blocks the server; an entry with more has a call of its own
 	batchSorted  = 64   // maximum entries of one call of a Rebuild, if the entries are in standing order
 	maxItems     = 1000 // maximum items of one outbox in an answer; equal to ITEMS in update.lua
 	flushDelay   = 20 * time.Millisecond
@@ -97,14 +97,21 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	groups := make([][]any, len(control)) // arguments of each shard's next call
 	size := make([]int, len(control))     // moves in ladders of that call
 	var calls []*call
-	flush := func(shard int) {
+	send := func(shard int, entries []any) {
 		acks := season.acknowledgements(shard)
 		head := append([]any{"", 0, at, len(acks) / 3}, acks...)
-		calls = append(calls, newCall(updateScript, control, shard, append(head, groups[shard]...)...))
+		calls = append(calls, newCall(updateScript, control, shard, append(head, entries...)...))
+	}
+	flush := func(shard int) {
+		send(shard, groups[shard])
 		groups[shard], size[shard] = nil, 0
 	}
 	for i := range entries {
 		shard, n := shardOf(entries[i].User, len(control)), moves(args[i])
+		if n == 1 && len(control) == 1 {
+			send(shard, args[i]) // lua/fast.lua takes one move
+			continue
+		}
 		if size[shard] > 0 && size[shard]+n > batchMoves {
 			flush(shard)
 		}

@@ -39,9 +39,12 @@ local function fast()
   if not near then return end
   local twin = sub(near, 1, kb) == k
   if not twin and #s > kb and sub(s, 1, kb) == k then return end
-  near = call('ZRANGEBYLEX', from, '[' .. l, '+', 'LIMIT', '0', '2')
-  local parted = near[1] ~= y or near[2] and sub(near[2], 1, kb) == l
-  if not parted and (not near[2] or #t > kb and sub(t, 1, kb) == l) then return end
+  local parted = false
+  if not gi or call('HGET', z .. 's', 'ft') ~= '0' then -- the tree has followers
+    near = call('ZRANGEBYLEX', from, '[' .. l, '+', 'LIMIT', '0', '2')
+    parted = near[1] ~= y or near[2] and sub(near[2], 1, kb) == l
+    if not parted and (not near[2] or #t > kb and sub(t, 1, kb) == l) then return end
+  end
 
   call('HSET', T, 'busy', '1')
   call('HSET', u, user, string.char(#version) .. version .. prefix)

@@ -1,5 +1,5 @@
 -- A question about the ladder ARGV[3] of the live generation. ARGV[4] has a letter for
--- each count that the caller uses: c for standings with a smaller rank key, d for
+-- each count that the caller uses, in this order: c for standings with a smaller rank key, d for
 -- different smaller rank keys, w for standings with the same or a smaller one. The others are
 -- returned too, but have no meaning.
 -- The answer begins with OK, the generation, the time of the last change, the age of the shard's
@@ -19,8 +19,8 @@ if S ~= '1' then
   local oldest = call('HGET', live .. ':w', 'oldest')
   if oldest then reply[4] = now - oldest end
 end
-local counts = ARGV[4]
-local COMPETITION, DENSE = string.find(counts, 'c', 1, true), string.find(counts, 'd', 1, true)
+local c, d = byte(ARGV[4], 1, 2)
+local COMPETITION, DENSE = c == 99, c == 100 or d == 100
 
 -- sort_key returns the sort key of a user in the ladder, or '' if the user does
 -- not stand there.

@@ -87,7 +87,7 @@ if want > 0 then
     if g then part = call('ZRANGE', z .. 'l' .. s, 0, want - 1) end
   until not g
 end
-if string.find(counts, 'w', 1, true) and x ~= '' then
+if x ~= '' and byte(ARGV[4], -1) == 119 then
   local k = sub(x, 1, kb)
   if first + read <= cut or sub(last, 1, kb) == k then
     notworse = cut + 1
