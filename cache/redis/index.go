@@ -27,6 +27,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
 // Options are the settings of an [Index].
@@ -83,6 +84,7 @@ type Index struct {
 	// concurrent readers share it.
 	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
 	hints   *lru.Cache[hint, string]
+	pages   coalesce.Group[pageQuery, *pageAnswer]
 	// unfit is the reason why this Redis must not be used; nil if it passed inspection.
 	unfit atomic.Pointer[error]
 	// unsynced is the number of seasons with a failed Update that is not repaired.
@@ -242,6 +244,7 @@ func newIndex(o Options) (*Index, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	x := &Index{client: client, o: o, hints: hints, queried: queried}
+	x.pages.Call = x.readPages
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -48,47 +49,100 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 	return join(cut, r.keyBytes, parts), mine, fault(calls)
 }
 
-// Page implements [leaderboard.Ranker]. It treats a position below 1 as 1.
+// pageQuery is a question of Page or PageAfter. Concurrent equal ones share a read.
+type pageQuery struct {
+	ladder   leaderboard.Ladder
+	position int64               // of the first standing, from 0; -1 in a question of PageAfter
+	after    leaderboard.SortKey // of PageAfter
+	n        int
+	counts   string // see lua/read.lua
+}
+
+// pageAnswer is the answer to a pageQuery.
+type pageAnswer struct {
+	standings []leaderboard.Standing
+	view      leaderboard.View
+	err       error
+}
+
+// Page implements [leaderboard.Ranker]. It treats a position below 1 as 1. Concurrent equal calls share one
+// read, which begins after each of them.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	from := min(max(position, 1), maxPosition) - 1
-	rest := min(max(n, 0), math.MaxInt32)
-	n = min(rest, pieceStandings)
-	rest -= n
+	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
+}
+
+// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
+// a proper prefix of a sort key precedes every key that begins with it. Concurrent equal calls share a read, as
+// those of Page do.
+func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
+}
+
+func (x *Index) sharePage(ctx context.Context, q pageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
+	q.n = min(max(q.n, 0), math.MaxInt32)
+	var a pageAnswer
+	if err := x.pages.Do(ctx, q, &a); err != nil {
+		return nil, leaderboard.View{}, fmt.Errorf("redis: %v: %w: %w", q.ladder, leaderboard.ErrRankUnavailable, err)
+	}
+	return a.standings, a.view, a.err
+}
+
+// readPages reads a page for all calls that share it.
+func (x *Index) readPages(ctx context.Context, q pageQuery, calls []*pageAnswer) error {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
+	defer context.AfterFunc(x.ctx, cancel)()
+	var a pageAnswer
+	if a.standings, a.view, a.err = x.readPage(ctx, q); a.err != nil {
+		a.standings, a.view = nil, leaderboard.View{}
+	}
+	for i, call := range calls {
+		if *call = a; i > 0 {
+			call.standings = slices.Clone(a.standings)
+		}
+	}
+	return nil
+}
+
+// sharedTimeout bounds a shared read, which does not end when its callers leave.
+const sharedTimeout = 5 * time.Second
+
+func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
+	n := min(q.n, pieceStandings)
 	var out []leaderboard.Standing
-	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
+	v, err := x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
 		switch {
+		case q.position < 0:
+			out, err = r.after(string(q.after)+"\x00", 0, n) // the least key behind after
 		case r.shards() == 1:
 			var w *window
-			if w, _, err = r.window("i", fmt.Sprint(from), 0, n, ""); err == nil {
+			if w, _, err = r.window("i", fmt.Sprint(q.position), 0, n, ""); err == nil {
 				out, _, err = w.standings(r, 0, n)
 			}
-		case from <= int64(max(n, nearTop)):
-			out, err = r.after("", int(from), n)
+		case q.position <= int64(max(n, nearTop)):
+			out, err = r.after("", int(q.position), n)
 		default:
-			out, err = r.deep(from, n)
+			out, err = r.deep(q.position, n)
 		}
 		return err
 	})
-	if err == nil && len(out) == n && rest > 0 {
-		out, v, err = x.extend(ctx, l, out, v, rest, methods)
+	if err == nil && len(out) == n && q.n > n {
+		out, v, err = x.extend(ctx, q, out, v)
 	}
-	if err != nil {
-		return nil, leaderboard.View{}, err
-	}
-	return out, v, nil
+	return out, v, err
 }
 
 // pieceStandings bounds the standings that one script reads, because it blocks its server.
 const pieceStandings = 1000
 
-// extend appends up to n standings that follow the last one of out, in pieces. Each piece shows the
+// extend appends standings that follow the last one of out, up to q.n in all, in pieces. Each piece shows the
 // ladder at a later moment. The ranks go on from those of out.
-func (x *Index) extend(ctx context.Context, l leaderboard.Ladder, out []leaderboard.Standing, v leaderboard.View, n int, methods []leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	for n > 0 {
+func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Standing, v leaderboard.View) ([]leaderboard.Standing, leaderboard.View, error) {
+	for len(out) < q.n {
 		var part []leaderboard.Standing
 		var err error
-		want := min(n, pieceStandings)
-		v, err = x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
+		want := min(q.n-len(out), pieceStandings)
+		v, err = x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
 			part, err = r.after(string(out[len(out)-1].SortKey())+"\x00", 0, want)
 			return err
 		})
@@ -99,7 +153,7 @@ func (x *Index) extend(ctx context.Context, l leaderboard.Ladder, out []leaderbo
 			s.RankAfter(&out[len(out)-1])
 			out = append(out, s)
 		}
-		if n -= want; len(part) < want {
+		if len(part) < want {
 			break
 		}
 	}
@@ -123,26 +177,6 @@ func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) 
 		}
 	}
 	return nil, errUnstable
-}
-
-// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
-// a proper prefix of a sort key precedes every key that begins with it.
-func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	rest := min(max(n, 0), math.MaxInt32)
-	n = min(rest, pieceStandings)
-	rest -= n
-	var out []leaderboard.Standing
-	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
-		out, err = r.after(string(after)+"\x00", 0, n) // the least key behind after
-		return err
-	})
-	if err == nil && len(out) == n && rest > 0 {
-		out, v, err = x.extend(ctx, l, out, v, rest, methods)
-	}
-	if err != nil {
-		return nil, leaderboard.View{}, err
-	}
-	return out, v, nil
 }
 
 // Around implements [leaderboard.Ranker].

@@ -2,11 +2,15 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
@@ -151,5 +155,50 @@ func TestTrips(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// slowly is a hook that makes each round trip take a while.
+type slowly struct{ trips }
+
+func (s *slowly) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return s.trips.ProcessHook(func(ctx context.Context, c goredis.Cmder) error {
+		time.Sleep(20 * time.Millisecond)
+		return next(ctx, c)
+	})
+}
+
+// Concurrent equal reads share a round trip that begins after each of them, so a read that
+// follows an Update sees it.
+func TestConcurrentReadsOfAPageShareATrip(t *testing.T) {
+	const readers, rounds = 50, 5
+	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(20)
+	s.rebuild(t, x)
+	made := &slowly{}
+	x.client.AddHook(made)
+	l := leaderboard.Ladder{SeasonKey: testSeason}
+	for round := range rounds {
+		score := int64(1000 + round)
+		must(t, x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{entry("first", uint64(round+2), score, "")}))
+		before := made.Load()
+		var all sync.WaitGroup
+		for range readers {
+			all.Go(func() {
+				got, v, err := x.Page(t.Context(), l, 1, 10)
+				if err != nil || len(got) != 10 || got[0].Key != testBoard.ScorePrefix(leaderboard.Score(score), epoch) || v.Size != 21 {
+					t.Errorf("round %d: got %v of %d, error %v; want 10 of 21, the first with score %d", round, got, v.Size, err, score)
+				}
+			})
+		}
+		all.Wait()
+		// The first reader may be alone in its trip. If the system delays a reader, it may need a third one.
+		if n := made.Load() - before; n > 5 {
+			t.Errorf("round %d: %d trips for %d concurrent reads of one page, want at most 5", round, n, readers)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := x.Page(ctx, l, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("page for a caller that has left: error %v, want ErrRankUnavailable", err)
 	}
 }

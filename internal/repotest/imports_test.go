@@ -86,7 +86,7 @@ func TestImportsPointInward(t *testing.T) {
 		"schema":              {"."},
 		"cache/cachetest":     {"."},
 		"cache/memory":        {"."},
-		"cache/redis":         {".", "internal/observe"},
+		"cache/redis":         {".", "internal/coalesce", "internal/observe"},
 		"producer":            {".", "api/leaderboardpb", "api/protoconv", "internal/kafka"},
 		"consumer":            {".", "api/leaderboardpb", "api/protoconv", "internal/kafka", "internal/observe"},
 		"api/leaderboardpb":   {},
