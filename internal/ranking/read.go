@@ -20,10 +20,11 @@ const parallelReads = 32
 type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
+	feeds      feeds
 }
 
 func newReader(common *shared) *Reader {
-	r := &Reader{shared: common}
+	r := &Reader{shared: common, feeds: feeds{all: map[PageQuery]*feed{}}}
 	r.storePages.Call = r.readStorePage
 	return r
 }

@@ -11,6 +11,7 @@ import (
 
 const (
 	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
+	watchPause     = 10 * time.Millisecond  // the shortest time between two reads, the second for a new watcher
 	watchPoll      = time.Second            // the longest time until Watch notices a change by another process
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
@@ -44,48 +45,183 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 	}
 }
 
+// feed reads the page of a query for all its watchers.
+type feed struct {
+	stop context.CancelFunc
+	soon chan struct{} // has a token if a watcher waits for a read that begins after it joined
+
+	mu       sync.Mutex
+	watchers int
+	begun    int  // number of reads that have begun
+	done     int  // number of the last read that is done
+	page     Page // of that read
+	version  int  // the number of the last read that changed the page
+	err      error
+	read     chan struct{} // closed when the next read is done
+	changed  chan struct{} // closed when version changes
+}
+
+// feeds are the feeds of all watched queries.
+type feeds struct {
+	mu  sync.Mutex
+	all map[PageQuery]*feed
+}
+
+// join returns the feed of a query and the number of the first read that begins after
+// join. The caller must call leave.
+func (r *Reader) join(q PageQuery) (f *feed, first int) {
+	r.feeds.mu.Lock()
+	defer r.feeds.mu.Unlock()
+	f, ok := r.feeds.all[q]
+	if !ok {
+		ctx, stop := context.WithCancel(r.tasks.ctx)
+		f = &feed{stop: stop, soon: make(chan struct{}, 1), read: make(chan struct{}), changed: make(chan struct{})}
+		r.feeds.all[q] = f
+		r.tasks.running.Go(func() { r.feed(ctx, q, f) })
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers++
+	select {
+	case f.soon <- struct{}{}:
+	default:
+	}
+	return f, f.begun + 1
+}
+
+func (r *Reader) leave(q PageQuery, f *feed) {
+	r.feeds.mu.Lock()
+	defer r.feeds.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers--; f.watchers == 0 {
+		f.stop()
+		r.forgetFeed(q, f)
+	}
+}
+
+// forgetFeed makes the next watcher of a query begin a new feed. The caller must hold
+// feeds.mu.
+func (r *Reader) forgetFeed(q PageQuery, f *feed) {
+	if r.feeds.all[q] == f {
+		delete(r.feeds.all, q)
+	}
+}
+
+// feed reads the page of a query after each change, until ctx is done or a read fails.
+func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
+	for ctx.Err() == nil {
+		f.mu.Lock()
+		f.begun++
+		f.mu.Unlock()
+		page, changed, err := r.watched(ctx, q)
+		if err != nil {
+			r.feeds.mu.Lock()
+			r.forgetFeed(q, f)
+			r.feeds.mu.Unlock()
+		}
+		if f.publish(page, err); err != nil {
+			return
+		}
+		_ = wait(ctx, watchPause) // the loop ends if ctx is done
+		if !f.rest(ctx, nil, watchInterval-watchPause) {
+			f.rest(ctx, changed, watchPoll)
+		}
+	}
+}
+
+// rest returns after d, or earlier if changed is closed or ctx is done. If a watcher needs
+// a read, it returns true at once.
+func (f *feed) rest(ctx context.Context, changed <-chan struct{}, d time.Duration) (needed bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-f.soon:
+		return true
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// watched reads a page. changed is closed at the next change after the read began.
+func (r *Reader) watched(ctx context.Context, q PageQuery) (page Page, changed <-chan struct{}, err error) {
+	b, err := r.board(ctx, q.Board)
+	if err != nil {
+		return Page{}, nil, err
+	}
+	v, err := r.view(ctx, b, q.Query)
+	if err != nil {
+		return Page{}, nil, err
+	}
+	changed = r.hub.changed(v.ladder.SeasonKey)
+	page, err = r.page(ctx, b, q)
+	return page, changed, err
+}
+
+// publish makes the result of a read known to the watchers.
+func (f *feed) publish(page Page, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := f.done == 0
+	f.done = f.begun
+	if first || err != nil || !samePage(f.page, page) {
+		f.version = f.done
+		close(f.changed)
+		f.changed = make(chan struct{})
+	}
+	f.page, f.err = page, err
+	close(f.read)
+	f.read = make(chan struct{})
+}
+
 // Watch sends the page of a query. Whenever the page or the number of users in the
 // ladder changes, Watch sends the page again. It sends at most ten pages per second, so
 // one page may contain several changes. It sends at least one page every 15 seconds. If
 // a client gets no page for longer, the connection is lost.
 //
-// If a query has no season, Watch changes to the next season when the current season
-// ends. Watch returns when ctx is done or send fails.
+// All watchers of a query share one reader, and the lines of its pages, which send must
+// not change. If a query has no season, Watch changes to the next season when the current
+// season ends. Watch returns when ctx is done or send fails.
 func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	var sent Page
-	var sentAt time.Time
-	for {
-		b, err := r.board(ctx, q.Board)
+	f, first := r.join(q)
+	defer r.leave(q, f)
+	heartbeat := time.NewTimer(watchHeartbeat)
+	defer heartbeat.Stop()
+	for sent, due := 0, false; ; {
+		f.mu.Lock()
+		page, version, err, changed := f.page, f.version, f.err, f.changed
+		joined := f.done >= first // the page comes from a read that began after the call of Watch
+		if !joined {
+			changed = f.read
+		}
+		f.mu.Unlock()
 		if err != nil {
 			return err
 		}
-		v, err := r.view(ctx, b, q.Query)
-		if err != nil {
-			return err
-		}
-		// Get the channel before reading the page. Otherwise Watch would miss a change
-		// between the read and the call of changed.
-		changed := r.hub.changed(v.ladder.SeasonKey)
-		page, err := r.page(ctx, b, q)
-		if err != nil {
-			return err
-		}
-		now := r.now()
-		if sentAt.IsZero() || now.Sub(sentAt) >= watchHeartbeat || !samePage(sent, page) {
+		if joined && (due || version > sent) {
 			if err := send(page); err != nil {
 				return err
 			}
-			sent, sentAt = page, now
+			sent = version
+			heartbeat.Reset(watchHeartbeat)
+			if err := wait(ctx, watchInterval); err != nil {
+				return err
+			}
 		}
-		if err := wait(ctx, nil, watchInterval); err != nil {
-			return err
+		select {
+		case <-changed:
+		case <-heartbeat.C:
+			due = true
+			continue
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		if err := wait(ctx, changed, watchPoll); err != nil {
-			return err
-		}
+		due = false
 	}
 }
 
@@ -93,16 +229,14 @@ func samePage(x, y Page) bool {
 	return x.Season == y.Season && x.Total == y.Total && x.Degraded == y.Degraded && x.Sealed == y.Sealed && reflect.DeepEqual(x.Lines, y.Lines)
 }
 
-// wait returns nil after d, or earlier if changed is closed. If ctx is done first, it
-// returns the error of ctx.
-func wait(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
+// wait returns nil after d. If ctx is done first, it returns the error of ctx.
+func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-changed:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return nil
 }
