@@ -190,7 +190,7 @@ func TestMergeClosedSeason(t *testing.T) {
 	// ReceivedAt.
 	again := newHistory(b)
 	if d := again.apply(t, at(result("m", 0, 5), end)); d.Status != Applied {
-		t.Errorf("replay of the result in time: %v, want %v", d.Status, Applied)
+		t.Errorf("replay of the result that arrived in time: %v, want %v", d.Status, Applied)
 	}
 	if d := again.apply(t, late); d.Reason != ReasonClosed {
 		t.Errorf("replay of the late result: %v %v, want %v", d.Status, d.Reason, ReasonClosed)

@@ -243,7 +243,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	h := newShaky(t)
 	h.checkAnswers(map[string]string{}) // the server now has the board and the key in its caches
 	h.store.Set(faults.Refuse)
-	h.pass(time.Minute) // now the server would read the cached board and key again
+	h.pass(time.Minute) // the cached board and key are now so old that the server would read them from the store
 	const no = "503 UNAVAILABLE"
 	h.checkAnswers(map[string]string{"a user in detail": no, "seasons": no, "a user everywhere": no, "a result": no})
 	for path, body := range map[string]string{

@@ -63,8 +63,8 @@ func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d le
 	return out
 }
 
-// The function agrees checks that every ladder of the index equals the ladder that
-// follows from entries.
+// agrees fails the test unless every ladder of the index equals the ladder that follows
+// from entries.
 func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
 	t.Helper()
 	divisions := map[leaderboard.Division]bool{{}: true}
@@ -97,8 +97,8 @@ func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.E
 	}
 }
 
-// The scripts work in a miniredis, which does not report its identity. The suite and
-// the tests of faults need real servers.
+// The scripts work in a miniredis, which does not report the ids that Open needs (see
+// index.go). The suite and the tests of faults need real servers.
 func TestScriptsInProcess(t *testing.T) {
 	seed := seeded(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

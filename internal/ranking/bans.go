@@ -269,7 +269,8 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 type BanQuery struct {
 	Board leaderboard.BoardID // selects bans on this board and bans on every board
 	User  string              // a part of the user id; upper and lower case are equal
-	// Reason and Actor are parts of these fields. Upper and lower case are equal.
+	// Reason and Actor are parts of the reason and the actor of the ban. Upper and lower
+	// case are equal.
 	Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool
@@ -323,8 +324,8 @@ func (r *Reader) UserBans(ctx context.Context, user leaderboard.UserID) ([]leade
 	return r.store.UserBans(ctx, user)
 }
 
-// ExportBans calls send for each ban that concerns a board: each ban on the board, and
-// each ban on every board whose user has results on the board.
+// ExportBans calls send for each ban that concerns a board: each ban on this
+// board, and each ban on all boards if the banned user has results on this board.
 func (a *Admin) ExportBans(ctx context.Context, board leaderboard.BoardID, send func(leaderboard.Ban) error) error {
 	for b, err := range a.store.Bans(ctx, leaderboard.BanKey{}) {
 		if err != nil {

@@ -76,8 +76,8 @@ type Line struct {
 	Entry *leaderboard.Entry
 }
 
-// seasonOrCurrent returns the season of a board that has the given id. An empty id means
-// the current season.
+// seasonOrCurrent returns the season of board b with the given season id. An empty id
+// means the current season.
 func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) (leaderboard.Season, error) {
 	if id != "" {
 		return b.Season.ByID(id)
