@@ -45,8 +45,14 @@ func (b *Ban) InForce(t time.Time) bool {
 	return b.Banned && (b.Until.IsZero() || t.Before(b.Until))
 }
 
+// Concerns reports whether b is a ban on the given board, on its source, or on every
+// board.
+func (b *Ban) Concerns(board *Board) bool {
+	return b.Board == "" || b.Board == board.ID || board.Source != nil && b.Board == board.Source.Board
+}
+
 // Hides reports whether b hides the user's entries on a board. It ignores b.Until.
-func (b *Ban) Hides(board BoardID) bool { return b.Banned && (b.Board == "" || b.Board == board) }
+func (b *Ban) Hides(board *Board) bool { return b.Banned && b.Concerns(board) }
 
 // Compare orders the states of one user and board. The state with the higher revision
 // is greater. At equal revisions, a ban is greater than a lifted ban, and a later end

@@ -130,7 +130,7 @@ type TieBreaker struct {
 }
 
 // Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Season's
-// Kind and TimeZone, Divisions and Floor are fixed when the board is created. The
+// Kind and TimeZone, Divisions, Floor and Source are fixed when the board is created. The
 // other settings can be changed by [Board.Amend].
 type Board struct {
 	ID    BoardID `json:"board_id"`
@@ -164,7 +164,21 @@ type Board struct {
 	// on servers that let such callers read.
 	Private   bool      `json:"private,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
+
+	// Source is set if the board is linked. It is fixed when the board is created.
+	Source *Source `json:"source,omitempty"`
+	// Links are the boards whose source this board is, ordered by id. The service sets
+	// them. An interrupted creation or deletion may leave the id of a board that does not
+	// exist or has another source.
+	Links []BoardID `json:"links,omitempty"`
+	// FillLease is zero unless the board is linked and may lack results that the source
+	// received before the board was created. It is then the time until which one process
+	// adds these results, without help from others. The service sets and clears it.
+	FillLease time.Time `json:"fill_lease,omitzero"`
 }
+
+// Filling reports whether b is linked and may still lack results of its source.
+func (b *Board) Filling() bool { return !b.FillLease.IsZero() }
 
 // Validate returns nil if b's rules are valid. Otherwise it returns all faults,
 // joined by [errors.Join], each a [FieldError].
@@ -207,7 +221,7 @@ func (b *Board) Validate() error {
 	if b.Retention < 0 {
 		errs = append(errs, fieldErrorf("retention", "%v is negative", b.Retention))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, b.validateSource()...)...)
 }
 
 func (b *Board) validateTexts() error {
@@ -267,10 +281,11 @@ func (b *Board) bounds() (lo, hi Score) {
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt.
+// CreatedAt, Links and FillLease.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := *b, *o
-	x.CreatedAt, y.CreatedAt = time.Time{}, time.Time{}
+	x.CreatedAt, y.CreatedAt, x.FillLease, y.FillLease = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	x.Links, y.Links = nil, nil
 	return reflect.DeepEqual(x.normal(), y.normal())
 }
 
@@ -311,14 +326,20 @@ func (b *Board) fields() map[string]string {
 	if len(b.Divisions) > 0 {
 		fields["divisions"] = strings.Join(b.Divisions, ",")
 	}
-	var ties, windows []string
+	var ties, windows, match []string
 	for _, tie := range b.TieBreakers {
 		ties = append(ties, tie.Name+" "+tie.Order.String())
 	}
 	for _, w := range b.Season.Windows {
 		windows = append(windows, fmt.Sprintf("%s=%s/%s", w.ID, w.Start.UTC().Format(time.RFC3339), w.End.UTC().Format(time.RFC3339)))
 	}
-	for name, list := range map[string][]string{"tie_breakers": ties, "season.windows": windows} {
+	if b.Source != nil {
+		fields["source.board_id"] = strconv.Quote(string(b.Source.Board))
+		for _, name := range slices.Sorted(maps.Keys(b.Source.Match)) {
+			match = append(match, name+"="+b.Source.Match[name])
+		}
+	}
+	for name, list := range map[string][]string{"tie_breakers": ties, "season.windows": windows, "source.match": match} {
 		if len(list) > 0 {
 			fields[name] = strings.Join(list, ", ")
 		}
@@ -354,6 +375,13 @@ func (b Board) normal() Board {
 	if b.Season.TimeZone == "" {
 		b.Season.TimeZone = "UTC"
 	}
+	if b.Source != nil {
+		source := &Source{Board: b.Source.Board} // its TieBreakers follow from b's
+		if len(b.Source.Match) > 0 {
+			source.Match = b.Source.Match
+		}
+		b.Source = source
+	}
 	return b
 }
 
@@ -363,6 +391,10 @@ func (b *Board) Clone() Board {
 	c.TieBreakers = slices.Clone(b.TieBreakers)
 	c.Divisions = slices.Clone(b.Divisions)
 	c.Season.Windows = slices.Clone(b.Season.Windows)
+	c.Links = slices.Clone(b.Links)
+	if b.Source != nil {
+		c.Source = &Source{Board: b.Source.Board, Match: maps.Clone(b.Source.Match), TieBreakers: slices.Clone(b.Source.TieBreakers)}
+	}
 	for _, p := range []**Score{&c.MinScore, &c.MaxScore, &c.Floor} {
 		if *p != nil {
 			v := **p
@@ -384,8 +416,9 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(next)
 }
 
-// Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals, MinScore, MaxScore,
-// Season.Grace, Retention and Private may change, and explicit windows may be added. If
+// Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
+// MinScore, MaxScore, Season.Grace, Retention, Private, Links and FillLease may change, and explicit windows
+// may be added. If
 // next changes another rule, Amend returns a [FieldError], because existing standings
 // depend on the other rules.
 func (b *Board) Amend(next Board) (Board, error) {
@@ -393,6 +426,7 @@ func (b *Board) Amend(next Board) (Board, error) {
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals
 	amended.MinScore, amended.MaxScore = next.MinScore, next.MaxScore
 	amended.Season.Grace, amended.Retention, amended.Private = next.Season.Grace, next.Retention, next.Private
+	amended.Links, amended.FillLease = next.Links, next.FillLease
 	for _, w := range b.Season.Windows {
 		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
 			return n.ID == w.ID && n.Start.Equal(w.Start) && n.End.Equal(w.End)
@@ -403,7 +437,7 @@ func (b *Board) Amend(next Board) (Board, error) {
 	amended.Season.Windows = next.Season.Windows
 	next.CreatedAt = b.CreatedAt
 	if !amended.SameAs(&next) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule and time_zone, divisions and floor are fixed; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule and time_zone, divisions, floor and source are fixed; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

@@ -128,7 +128,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	d := Decision{Tally: known.Tally}
 	have := known.Result
 	switch {
-	case !known.DeletedAt.IsZero() && !r.ReceivedAt.After(known.DeletedAt):
+	case b.deleted(known.DeletedAt, &r):
 		return d.reject(nil, ReasonDeleted)
 	case !r.ReceivedAt.After(known.ErasedAt):
 		return d.reject(nil, ReasonErased)
@@ -162,7 +162,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	}
 	r.Amends = false
 	d.Put = &r
-	if have == nil || have.Retracted {
+	if have == nil || !b.Counts(have) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
 		d.Recount = true
@@ -179,19 +179,29 @@ func (d *Decision) Outcome(before, after RankKey) Outcome {
 	}
 }
 
+// deleted reports whether the deletion at a time, which may be zero, also deletes r. The
+// results of a linked board are those of its source. So on a linked board, the deletion of
+// an earlier board with the same id deletes no result of the source.
+func (b *Board) deleted(at time.Time, r *MatchResult) bool {
+	if at.IsZero() || b.Source != nil && !at.After(b.CreatedAt) {
+		return false
+	}
+	return !r.ReceivedAt.After(at)
+}
+
 func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	d.Status, d.Reason, d.Refuse = Rejected, reason, f
 	return d
 }
 
-// refuse returns the reason why r must not be applied, or "". A retraction is never
-// refused.
+// refuse returns the reason why r must not be applied, or "". A result that does not
+// count is never refused.
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
-	if reason := b.RefusalReason(r); reason != "" || r.Retracted || !b.AddsUp() {
+	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
 		return reason
 	}
 	old := MatchResult{}
-	if known.Result != nil && !known.Result.Retracted {
+	if known.Result != nil && b.Counts(known.Result) {
 		old = *known.Result
 	}
 	if b.Policy == Sum {
@@ -203,9 +213,10 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 			return ReasonRange
 		}
 	}
+	was, next := b.ResultTieBreakers(&old), b.ResultTieBreakers(r)
 	for i := range b.TieBreakers {
 		now := at(known.Tally.ties, i)
-		if leavesRange(now, now-at(old.TieBreakers, i)+at(r.TieBreakers, i)) {
+		if leavesRange(now, now-at(was, i)+at(next, i)) {
 			return ReasonRange
 		}
 	}
@@ -213,12 +224,13 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 }
 
 // RefusalReason returns the reason why b refuses r regardless of the user's other
-// results, or "". A retraction is never refused.
+// results, or "". A result that does not count is never refused. A linked board accepts
+// all values that its source accepts.
 func (b *Board) RefusalReason(r *MatchResult) Reason {
-	if r.Retracted {
+	if !b.Counts(r) {
 		return ""
 	}
-	if b.Check(r, r.ReceivedAt) != nil {
+	if b.Source == nil && b.Check(r, r.ReceivedAt) != nil {
 		return ReasonInvalid
 	}
 	if s, err := b.Season.ByID(r.Season); err == nil && !r.Amends && b.Closed(s, r.ReceivedAt) {

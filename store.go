@@ -86,6 +86,9 @@ type Change struct{ Before, After Entry }
 type ApplyReport struct {
 	Outcomes []Outcome // one for each result, in the order of the results
 	Changes  []Change  // one for each user and season whose entry has a new Version
+	// Linked are the changes of entries on linked boards. Stores leave it empty. The
+	// service, which applies the results to the linked boards too, sets it.
+	Linked []Change
 }
 
 // EntryKey identifies an entry.
@@ -188,7 +191,7 @@ type EntryStore interface {
 // UserStore is the part of [Store] that concerns users on all boards.
 type UserStore interface {
 	// SetBan merges the state of a ban into the stored state by [MergeBan]. While
-	// Banned is true in the user's state for a board, or in the state for every board,
+	// Banned is true in the user's state for a board, for its source, or for every board,
 	// the user's entries on that board are hidden. This includes entries made later.
 	// The store still accepts and counts the user's results.
 	//

@@ -43,10 +43,10 @@ func later(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) boo
 	return match > thanMatch
 }
 
-// Add returns t extended by r. t must not include a result of r's match yet. A
-// retraction changes nothing.
+// Add returns t extended by r. t must not include a result of r's match yet. A result
+// that b does not count ([Board.Counts]) changes nothing.
 func (b *Board) Add(t Tally, r *MatchResult) Tally {
-	if r.Retracted {
+	if !b.Counts(r) {
 		return t
 	}
 	switch b.Policy {
@@ -54,7 +54,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 		t = b.addPoints(t, r)
 	default:
 		if t.results == 0 || b.decides(&t, r) {
-			t.score, t.ties = r.Score, r.TieBreakers
+			t.score, t.ties = r.Score, b.ResultTieBreakers(r)
 			t.match, t.achievedAt, t.metadata = r.Match, r.AchievedAt, r.Metadata
 		}
 	}
@@ -68,7 +68,7 @@ func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return later(r.AchievedAt, r.Match, t.achievedAt, t.match)
 	}
-	x, y := b.scoreKey(r.Score, r.TieBreakers), b.scoreKey(t.score, t.ties)
+	x, y := b.scoreKey(r.Score, b.ResultTieBreakers(r)), b.scoreKey(t.score, t.ties)
 	if x != y {
 		return x < y
 	}
@@ -86,10 +86,10 @@ func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 	} else {
 		t.score += r.Score
 	}
-	if len(r.TieBreakers) > 0 {
+	if add := b.ResultTieBreakers(r); len(add) > 0 {
 		ties := make([]int64, len(b.TieBreakers))
 		copy(ties, t.ties)
-		for i, v := range r.TieBreakers {
+		for i, v := range add {
 			ties[i] += v
 			changes = changes || v != 0
 		}

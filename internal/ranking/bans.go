@@ -114,8 +114,12 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 		}
 	}
 	for _, key := range keys {
-		if ban.Board != "" && key.Board != ban.Board ||
-			slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == key }) {
+		if slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == key }) {
+			continue
+		}
+		if b, err := a.concerned(ctx, &ban, key.Board); err != nil {
+			return err
+		} else if b == nil {
 			continue
 		}
 		e, err := a.store.Entry(ctx, key, ban.User)
@@ -131,6 +135,19 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 		a.planLift()
 	}
 	return a.ranks.update(ctx, changed, others, why)
+}
+
+// concerned returns the board with an id if a ban concerns it. Otherwise, and if the board
+// was deleted, it returns nil.
+func (s *shared) concerned(ctx context.Context, ban *leaderboard.Ban, id leaderboard.BoardID) (*leaderboard.Board, error) {
+	b, err := s.board(ctx, id)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil, nil
+	}
+	if err != nil || !ban.Concerns(b) {
+		return nil, err
+	}
+	return b, nil
 }
 
 // CheckImport returns an error if one of the bans is not valid.

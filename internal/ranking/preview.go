@@ -58,7 +58,11 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 	}
 	var last leaderboard.BoardID
 	for _, key := range keys {
-		if ban.Board != "" && key.Board != ban.Board {
+		b, err := a.concerned(ctx, &ban, key.Board)
+		if err != nil {
+			return BanPreview{}, err
+		}
+		if b == nil {
 			continue
 		}
 		e, err := a.store.Entry(ctx, key, ban.User)
@@ -68,7 +72,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 		if err != nil {
 			return BanPreview{}, err
 		}
-		hidden := slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Hides(key.Board) })
+		hidden := slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) })
 		if e.Key == "" || e.Hidden == hidden {
 			continue
 		}

@@ -162,7 +162,7 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 		return err
 	})
 	if err == nil && !st.known {
-		st.account = acc.accountOn(key.Board)
+		st.account = acc.accountOn(b)
 	}
 	return st, err
 }
@@ -409,7 +409,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 	}
 	ops := t.writeOps(key, st, changed)
 	if !st.known {
-		if err := t.s.register(ctx, key, inc, &st.statics); err != nil {
+		if err := t.s.register(ctx, t.b, key, inc, &st.statics); err != nil {
 			return false, err
 		}
 		if !st.known {
@@ -441,7 +441,7 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldS
 // register adds a user to the season's list of users, and the season to the user's list
 // of seasons. It then reads the user's account into st. It sets st.known to true, except
 // if the user was erased after the caller had read st.account.
-func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
+func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, st *statics) error {
 	before := st.account
 	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, before.Epoch<<epochShift | 1}}
 	err := s.forEach(ctx, 2, func(ctx context.Context, i int) error {
@@ -458,7 +458,7 @@ func (s *Store) register(ctx context.Context, key *userKey, inc incarnation, st 
 	// If that list does not yet contain this season, the account was written before the
 	// read below, and the read finds it.
 	acc, err := s.readAccount(ctx, key.user)
-	st.account = acc.accountOn(key.Board)
+	st.account = acc.accountOn(b)
 	st.known = st.account.Epoch == before.Epoch
 	return err
 }

@@ -29,12 +29,12 @@ type userBan struct {
 	serial uint64
 }
 
-// accountOn returns the account that a season of the board stores. The Serial of this
-// account grows with every change of a ban on the board and of the ban on every board.
-func (a *userAccount) accountOn(board leaderboard.BoardID) account {
+// accountOn returns the account that a season of the board stores. The Serial of this account
+// grows with every change of a ban on the board, on its source, and on every board.
+func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	acc := a.account
 	for i := range a.bans {
-		if b := &a.bans[i]; b.Board != "" && b.Board == board {
+		if b := &a.bans[i]; b.Board != "" && b.Concerns(board) {
 			acc.Serial += b.serial
 			acc.Hidden = acc.Hidden || b.Hides(board)
 		}
@@ -171,11 +171,9 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	if err != nil {
 		return nil, err
 	}
-	keys = slices.DeleteFunc(keys, func(k userKey) bool { return ban.Board != "" && k.Board != ban.Board })
 	changes := make([]leaderboard.Change, len(keys))
 	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		own := acc.accountOn(keys[i].Board)
-		changes[i], err = s.updateSeason(ctx, &keys[i], &own)
+		changes[i], err = s.updateSeason(ctx, &keys[i], &ban, &acc)
 		return err
 	})
 	return withNewVersion(changes), err

@@ -55,11 +55,11 @@ func TestAPlainBanStaysABanOnEveryBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
-	if d := cmp.Diff(want, acc.bans[0].Ban); d != "" || acc.accountOn("b") != old {
-		t.Errorf("account %+v (-want +got):\n%s", acc.accountOn("b"), d)
+	if d := cmp.Diff(want, acc.bans[0].Ban); d != "" || acc.accountOn(&leaderboard.Board{ID: "b"}) != old {
+		t.Errorf("account %+v (-want +got):\n%s", acc.accountOn(&leaderboard.Board{ID: "b"}), d)
 	}
-	if !acc.setBan(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.accountOn("b") != (account{Serial: 6}) {
-		t.Errorf("after lifting the ban, the account is %+v, want Serial 6 and not hidden", acc.accountOn("b"))
+	if !acc.setBan(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.accountOn(&leaderboard.Board{ID: "b"}) != (account{Serial: 6}) {
+		t.Errorf("after lifting the ban, the account is %+v, want Serial 6 and not hidden", acc.accountOn(&leaderboard.Board{ID: "b"}))
 	}
 }
 
@@ -79,8 +79,8 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 		{"", false, account{Serial: 4}, account{Serial: 2}},
 	} {
 		acc.setBan(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: stepsEpoch})
-		if acc.accountOn("b") != step.onB || acc.accountOn("c") != step.other {
-			t.Errorf("after step %+v: the accounts on boards b and c are %+v and %+v, want %+v and %+v", step, acc.accountOn("b"), acc.accountOn("c"), step.onB, step.other)
+		if acc.accountOn(&leaderboard.Board{ID: "b"}) != step.onB || acc.accountOn(&leaderboard.Board{ID: "c"}) != step.other {
+			t.Errorf("after step %+v: the accounts on boards b and c are %+v and %+v, want %+v and %+v", step, acc.accountOn(&leaderboard.Board{ID: "b"}), acc.accountOn(&leaderboard.Board{ID: "c"}), step.onB, step.other)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	if err != nil {
 		return leaderboard.Change{}, false, err
 	}
-	acc := whole.accountOn(key.Board)
+	acc := whole.accountOn(b)
 	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
 	change := leaderboard.Change{Before: none, After: none}
 	have, err := s.readEntry(ctx, key, inc)

@@ -282,7 +282,7 @@ func (w *writers) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hidden := acc.accountOn(s.Board).Hidden
+	hidden := acc.accountOn(w.board).Hidden
 	want.Version, want.Hidden = have.Version, hidden && want.Key != ""
 	if d := cmp.Diff(want, have, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("the entry does not follow from the results (-want +got):\n%s", d)

@@ -97,17 +97,19 @@ func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// updateSeason writes a copy of the changed account into a season, and updates the user's
-// entry in the season.
-func (s *Store) updateSeason(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
-	s.dropSummary(key)
+// updateSeason writes a copy of the account, which the given ban has changed, into a season, and
+// updates the user's entry in the season. It does nothing if the ban does not concern the
+// season's board.
+func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, whole *userAccount) (leaderboard.Change, error) {
 	b, inc, err := s.boardOf(ctx, key)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if !inc.openFor(&b) {
-		return leaderboard.Change{}, nil // the season or the board was deleted after userSeasons listed it
+	if !inc.openFor(&b) || !ban.Concerns(&b) {
+		return leaderboard.Change{}, nil // if inc is not of b, the season or the board was deleted after userSeasons listed it
 	}
+	s.dropSummary(key)
+	acc := whole.accountOn(&b)
 	if err := s.conn.write(ctx, op{setAccount, key.args(acc.writeTime(), acc.append(nil))}); err != nil {
 		return leaderboard.Change{}, err
 	}

@@ -35,7 +35,7 @@ func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err err
 }
 
 // isHidden reports whether one of the bans hides the user on a board.
-func isHidden(bans []leaderboard.Ban, board leaderboard.BoardID) bool {
+func isHidden(bans []leaderboard.Ban, board *leaderboard.Board) bool {
 	return slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Hides(board) })
 }
 
@@ -187,7 +187,7 @@ func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderb
 	}
 	var changes []leaderboard.Change
 	for _, st := range states {
-		hidden := isHidden(bans, st.bd.ID)
+		hidden := isHidden(bans, &st.bd.Board)
 		if st.row.hidden == hidden {
 			continue
 		}

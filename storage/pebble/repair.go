@@ -161,7 +161,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	}
 	if damaged {
 		st = &userState{s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season)}
-		if st.row, err = s.newUserRow(bd.ID, user); err != nil {
+		if st.row, err = s.newUserRow(&bd.Board, user); err != nil {
 			return leaderboard.Change{}, err
 		}
 		st.before = st.entry()
@@ -184,7 +184,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if st.row.tally, err = bd.Count(s.results(ctx, bd, season, user)); err != nil {
 		return leaderboard.Change{}, err
 	}
-	fresh, err := s.newUserRow(bd.ID, user)
+	fresh, err := s.newUserRow(&bd.Board, user)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}

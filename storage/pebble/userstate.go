@@ -41,7 +41,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	}
 	var err error
 	if st.exists, err = s.get(st.rowKey.user(user), st.row.decode); err == nil && !st.exists {
-		st.row, err = s.newUserRow(bd.ID, user)
+		st.row, err = s.newUserRow(&bd.Board, user)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user %q: %w", user, err)
@@ -51,7 +51,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 }
 
 // newUserRow returns the user row of a user who has no records in a season of a board.
-func (s *Store) newUserRow(board leaderboard.BoardID, user leaderboard.UserID) (userRow, error) {
+func (s *Store) newUserRow(board *leaderboard.Board, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
 	if err != nil {

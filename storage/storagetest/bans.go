@@ -39,6 +39,27 @@ var banTests = []test{
 		f.equal("ladder after the ban", users("u", "v"), f.ladder(firstSeason(a), ""))
 		f.equal("later season after the ban", users("u"), f.ladder(secondSeason(a), ""))
 	}},
+	{"a ban on the source of a linked board hides the user on the linked board too", func(f *fixture) {
+		source, other := f.create(bestBoard("a")), f.create(bestBoard("c"))
+		linked := bestBoard("b")
+		linked.Source = &leaderboard.Source{Board: "a"}
+		b := f.create(linked)
+		for _, board := range []*leaderboard.Board{source, b, other} {
+			f.apply(board, f.result(board, "u", "m", 0, 5))
+		}
+		f.equal("changes", 2, len(f.setBan(leaderboard.Ban{User: "u", Board: "a", Banned: true, At: f.clock})))
+		f.apply(b, inSeason("s2", inSecond(f.result(b, "u", "m", 0, 6))))
+		f.equal("linked board", users(), f.ladder(firstSeason(b), ""))
+		f.equal("later season of the linked board", users(), f.ladder(secondSeason(b), ""))
+		f.equal("other board", users("u"), f.ladder(firstSeason(other), ""))
+		f.setBan(leaderboard.Ban{User: "u", Board: "b", Banned: true, At: f.clock})
+		f.setBan(leaderboard.Ban{User: "u", Board: "a", At: f.clock})
+		f.equal("source after its ban", users("u"), f.ladder(firstSeason(source), ""))
+		f.equal("linked board after the ban of the source", users(), f.ladder(firstSeason(b), ""))
+		f.setBan(leaderboard.Ban{User: "u", Board: "b", At: f.clock})
+		f.equal("linked board after its ban", users("u"), f.ladder(firstSeason(b), ""))
+		f.equal("later season of the linked board after its ban", users("u"), f.ladder(secondSeason(b), ""))
+	}},
 	{"a user is hidden while a ban on the board, or the ban on every board, is in force", func(f *fixture) {
 		a, b := f.create(bestBoard("a")), f.create(sumBoard("b"))
 		f.apply(a, f.result(a, "u", "m", 0, 5))

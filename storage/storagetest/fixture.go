@@ -133,6 +133,12 @@ func inSeason(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboar
 	return r
 }
 
+// inSecond returns r with a time in the second season of bestBoard.
+func inSecond(r leaderboard.MatchResult) leaderboard.MatchResult {
+	r.AchievedAt = epoch.AddDate(0, 0, 12)
+	return r
+}
+
 // apply applies results. It ends the test if an outcome has an error.
 func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult) leaderboard.ApplyReport {
 	f.Helper()

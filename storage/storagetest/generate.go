@@ -78,6 +78,12 @@ func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board 
 			{ID: "s10", Start: epoch.AddDate(0, 0, 10), End: epoch.AddDate(0, 0, 20)},
 		}}
 	}
+	if source := pick(w.rng, []leaderboard.BoardID{"b", "bb", "b/é"}); source != id && w.chance(35) {
+		b.Source, b.Floor, b.MaxScore = &leaderboard.Source{Board: source, TieBreakers: w.rng.Perm(len(b.TieBreakers) + 1)[:len(b.TieBreakers)]}, nil, nil
+		if w.chance(50) {
+			b.Source.Match = map[string]string{"other": pick(w.rng, values)}
+		}
+	}
 	return b
 }
 
@@ -141,7 +147,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 			r.TieBreakers[len(r.TieBreakers)-1] = pick(w.rng, []int64{1 << 53, -1 << 53})
 		}
 	}
-	if w.chance(3) { // one tie-breaker more than the board has
+	if b.Source == nil && w.chance(3) { // one tie-breaker more than the board has
 		r.TieBreakers = append(make([]int64, len(b.TieBreakers)), 1)
 	}
 	if !r.Assigned && w.chance(3) { // too far in the future; the service never assigns such a time
@@ -177,6 +183,9 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 		if win.ID == season {
 			start = win.Start
 		}
+	}
+	if b.Source != nil && w.chance(20) {
+		start = epoch.AddDate(0, 0, 10*w.rng.IntN(3)) // on a linked board, the time may be in another season
 	}
 	if w.chance(60) {
 		return start.Add(time.Duration(w.rng.IntN(6)) * 24 * time.Hour)

@@ -55,7 +55,8 @@ func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	r = normalize(r)
 	r.Amends = false
 	for _, s := range []leaderboard.SeasonKey{r.SeasonKey, {Board: r.Board}} {
-		if at, ok := m.deleted[s]; ok && !r.ReceivedAt.After(at) {
+		b := m.boards[r.Board]
+		if at, ok := m.deleted[s]; ok && !r.ReceivedAt.After(at) && (b.Source == nil || at.After(b.CreatedAt)) {
 			return wantOutcome{status: leaderboard.Rejected, reason: leaderboard.ReasonDeleted}
 		}
 	}
@@ -164,7 +165,7 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 // if r may replace old. amends means that the season may be closed.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
-	if r.Retracted {
+	if !m.counts(r) {
 		return ""
 	}
 	lo, hi := leaderboard.Score(-1<<53), leaderboard.Score(1<<53)
@@ -174,8 +175,8 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	if b.MaxScore != nil {
 		hi = *b.MaxScore
 	}
-	if r.Score < lo || r.Score > hi || len(r.TieBreakers) > len(b.TieBreakers) ||
-		r.AchievedAt.After(r.ReceivedAt.Add(24*time.Hour)) {
+	if b.Source == nil && (r.Score < lo || r.Score > hi || len(r.TieBreakers) > len(b.TieBreakers) ||
+		r.AchievedAt.After(r.ReceivedAt.Add(24*time.Hour))) {
 		return leaderboard.ReasonInvalid
 	}
 	for _, w := range b.Season.Windows {
@@ -195,12 +196,12 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	}
 	before, tiesBefore := totals(m.countingResults(r.SeasonKey, r.User), len(b.TieBreakers))
 	after, tiesAfter := before+int64(r.Score), slices.Clone(tiesBefore)
-	for i, v := range r.TieBreakers {
+	for i, v := range m.ties(r) {
 		tiesAfter[i] += v
 	}
-	if old != nil {
+	if old != nil && m.counts(old) {
 		after -= int64(old.Score)
-		for i, v := range old.TieBreakers {
+		for i, v := range m.ties(old) {
 			tiesAfter[i] -= v
 		}
 	}
@@ -240,7 +241,45 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 // countingResults returns the results that count, of one user in one season. They are
 // ordered by match id.
 func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
-	return slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return r.Retracted })
+	counting := slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return !m.counts(&r) })
+	for i := range counting {
+		counting[i].TieBreakers = m.ties(&counting[i])
+	}
+	return counting
+}
+
+// ties returns the tie-breakers of a result in the order of its board. A linked board keeps
+// results with the tie-breakers of its source.
+func (m *model) ties(r *leaderboard.MatchResult) []int64 {
+	source := m.boards[r.Board].Source
+	if source == nil {
+		return r.TieBreakers
+	}
+	var ties []int64
+	for _, i := range source.TieBreakers {
+		ties = append(ties, append(slices.Clone(r.TieBreakers), make([]int64, i+1)...)[i])
+	}
+	return ties
+}
+
+// counts reports whether a result that stands counts. A linked board counts a result only
+// if it matches and its event time is in its season.
+func (m *model) counts(r *leaderboard.MatchResult) bool {
+	b := m.boards[r.Board]
+	if r.Retracted || b.Source == nil {
+		return !r.Retracted
+	}
+	for name, value := range b.Source.Match {
+		if r.Attributes[name] != value {
+			return false
+		}
+	}
+	for _, w := range b.Season.Windows {
+		if w.ID == r.Season {
+			return !r.AchievedAt.Before(w.Start) && r.AchievedAt.Before(w.End)
+		}
+	}
+	return true
 }
 
 // standingResults returns the results that stand, including retractions, of one user in
@@ -344,6 +383,9 @@ func (m *model) setBan(next leaderboard.Ban) {
 
 // isBanned reports whether a ban hides a user on a board.
 func (m *model) isBanned(user leaderboard.UserID, board leaderboard.BoardID) bool {
+	if source := m.boards[board].Source; source != nil && m.bans[leaderboard.BanKey{User: user, Board: source.Board}].Banned {
+		return true
+	}
 	return m.bans[leaderboard.BanKey{User: user}].Banned || m.bans[leaderboard.BanKey{User: user, Board: board}].Banned
 }
 

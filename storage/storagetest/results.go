@@ -12,6 +12,30 @@ import (
 )
 
 var applyTests = []test{
+	{"a linked board counts a result only if it matches and its time is in the season", func(f *fixture) {
+		b := bestBoard("b")
+		b.Policy, b.Source = leaderboard.Sum, &leaderboard.Source{Board: "a", Match: map[string]string{"mode": "ranked"}}
+		linked := f.create(b)
+		ranked := func(match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
+			return withAttributes(f.result(linked, "u", match, revision, score), "mode", "ranked")
+		}
+		f.apply(linked, ranked("m", 0, 5), ranked("n", 0, 2))
+		f.equal("score", "7", f.score(linked, firstSeason(linked), "u"))
+		f.apply(linked, withAttributes(f.result(linked, "u", "m", 1, 9), "mode", "casual"))
+		f.equal("score after a revision that does not match", "2", f.score(linked, firstSeason(linked), "u"))
+		f.apply(linked, ranked("m", 0, 5))
+		f.equal("score after a repetition of the older revision", "2", f.score(linked, firstSeason(linked), "u"))
+		f.apply(linked, inSecond(ranked("n", 1, 3)))
+		f.equal("ladder after a revision with a time in another season", users(), f.ladder(firstSeason(linked), ""))
+		f.apply(linked, ranked("n", 2, 4))
+		f.equal("score after a revision with a time in the season", "4", f.score(linked, firstSeason(linked), "u"))
+		late := inSecond(ranked("m", 2, 1))
+		late.ReceivedAt = epoch.AddDate(1, 0, 0)
+		f.equal("late revision that does not count", leaderboard.Applied, f.apply(linked, late).Outcomes[0].Status)
+		late = ranked("m", 3, 1)
+		late.ReceivedAt = epoch.AddDate(1, 0, 0)
+		f.equal("late revision that would count", leaderboard.ReasonClosed, f.apply(linked, late).Outcomes[0].Reason)
+	}},
 	{"Apply merges results into the stored ones by Merge", func(f *fixture) {
 		b := sumBoard("b")
 		floor := leaderboard.Score(0)

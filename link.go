@@ -1,0 +1,146 @@
+package leaderboard
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+)
+
+// MaxLinks is the largest number of boards that are linked to one source.
+const MaxLinks = 16
+
+// Source declares that a board is linked: its results are those of another board, the
+// source. Every result of the source whose attributes match also counts on the linked
+// board, under the linked board's own policy, order, seasons and divisions. Changes of the
+// source, such as corrections, retractions, bans and erasures, reach the linked board too.
+type Source struct {
+	Board BoardID `json:"board_id"`
+	// Match contains attributes with values. A result matches if it has all of them.
+	Match map[string]string `json:"match,omitempty"`
+	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's
+	// tie-breaker with the same name. [Board.LinkTo] sets it.
+	TieBreakers []int `json:"tie_breakers,omitempty"`
+}
+
+func (s *Source) matches(r *MatchResult) bool {
+	for name, value := range s.Match {
+		if have, ok := r.Attributes[name]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+// validateSource checks the rules of a linked board that do not depend on the source.
+func (b *Board) validateSource() []error {
+	s := b.Source
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	if err := checkID("source.board_id", string(s.Board)); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Board == b.ID {
+		errs = append(errs, fieldErrorf("source.board_id", "a board cannot be its own source"))
+	}
+	if len(s.Match) > MaxAttributes {
+		errs = append(errs, fieldErrorf("source.match", "%d attributes given, at most %d are allowed", len(s.Match), MaxAttributes))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Match)) {
+		errs = append(errs, checkName("source.match", name), checkID("source.match."+name, s.Match[name]))
+	}
+	for field, given := range map[string]bool{"min_score": b.MinScore != nil, "max_score": b.MaxScore != nil, "floor": b.Floor != nil} {
+		if given {
+			errs = append(errs, fieldErrorf(field, "is not allowed on a linked board; the source decides which results are accepted"))
+		}
+	}
+	return errs
+}
+
+// LinkTo completes the rules of b, which is to be linked to the board source. It returns a
+// [FieldError] if this is not possible.
+func (b *Board) LinkTo(source *Board) error {
+	if source.Source != nil {
+		return fieldErrorf("source.board_id", "board %q is linked itself; link to its source %q instead", source.ID, source.Source.Board)
+	}
+	b.Source = &Source{Board: b.Source.Board, Match: b.Source.Match}
+	for i, tie := range b.TieBreakers {
+		at := slices.IndexFunc(source.TieBreakers, func(t TieBreaker) bool { return t.Name == tie.Name })
+		if at < 0 {
+			return fieldErrorf(fmt.Sprintf("tie_breakers[%d].name", i), "the source %q has no tie-breaker %q", source.ID, tie.Name)
+		}
+		b.Source.TieBreakers = append(b.Source.TieBreakers, at)
+	}
+	return nil
+}
+
+// ResultTieBreakers returns the tie-breakers of r, a result of b, in the order of b's
+// tie-breakers. Missing values are 0.
+func (b *Board) ResultTieBreakers(r *MatchResult) []int64 {
+	if b.Source == nil || len(r.TieBreakers) == 0 {
+		return r.TieBreakers
+	}
+	ties := make([]int64, 0, len(b.Source.TieBreakers))
+	for _, i := range b.Source.TieBreakers {
+		ties = append(ties, at(r.TieBreakers, i))
+	}
+	return ties
+}
+
+// CheckDirect returns a [FieldError] if b is linked. Only its source accepts results.
+func (b *Board) CheckDirect() error {
+	if b.Source == nil {
+		return nil
+	}
+	return fieldErrorf("board_id", "board %q is linked; submit to its source %q instead", b.ID, b.Source.Board)
+}
+
+// Counts reports whether b counts r in r's season. A retraction does not count.
+//
+// A linked board may also have results that do not match, or whose event time is in
+// another season. Such a result replaces an older one that did count: see
+// [Board.FromSource].
+func (b *Board) Counts(r *MatchResult) bool {
+	if r.Retracted || b.Source == nil {
+		return !r.Retracted
+	}
+	season, ok := b.LinkedSeason(r)
+	return ok && season == r.Season
+}
+
+// LinkedSeason returns the season of the linked board b in which b counts r, a result of b
+// or of b's source. It returns false if b does not count r in any season.
+func (b *Board) LinkedSeason(r *MatchResult) (SeasonID, bool) {
+	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
+		return "", false
+	}
+	season, err := b.Season.At(r.AchievedAt)
+	return season.ID, err == nil
+}
+
+// FromSource returns r, a result of the board source, as the linked board b keeps it in a
+// season. If b does not count r in this season, b keeps r nevertheless if it has an older
+// revision of r there. So of all revisions the same one stands on both boards, in
+// whatever order they arrive, and the older revision no longer counts.
+//
+// Results of different seasons of the source are different results, even if their match
+// ids are equal. So on a source with seasons, the match id on b begins with the season.
+// The content does not change, because the contents of equal revisions are compared. In
+// particular, the tie-breakers stay in the order of the source: see
+// [Board.ResultTieBreakers].
+func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
+	out := *r
+	out.ResultKey = ResultKey{SeasonKey: SeasonKey{b.ID, season}, User: r.User, Match: source.linkedMatch(r.Season, r.Match)}
+	return out
+}
+
+// linkedMatch returns the id that a match of b has on the boards linked to b. Different
+// results get different ids, because an escaped season has no slash.
+func (b *Board) linkedMatch(season SeasonID, match MatchID) MatchID {
+	if b.Season.Kind == None {
+		return match
+	}
+	return MatchID(url.PathEscape(string(season))) + "/" + match
+}
