@@ -215,6 +215,9 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 // or a notification names. The service determines the season of every other result.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
+	if err == nil {
+		err = b.CheckDirect()
+	}
 	if err != nil {
 		return r, err
 	}

@@ -20,9 +20,16 @@ type Admin struct {
 // example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
 // [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
-	b.CreatedAt = leaderboard.Truncate(a.now())
+	b.CreatedAt, b.Links, b.FillLease = leaderboard.Truncate(a.now()), nil, time.Time{}
 	if err := b.Validate(); err != nil {
 		return leaderboard.Board{}, err
+	}
+	if b.Source != nil {
+		b.FillLease = b.CreatedAt // has ended, so that any process may fill the board
+		if err := a.link(ctx, &b); err != nil {
+			return leaderboard.Board{}, err
+		}
+		defer a.planFill()
 	}
 	err := a.store.CreateBoard(ctx, b)
 	if errors.Is(err, leaderboard.ErrBoardExists) {
@@ -97,8 +104,16 @@ func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leade
 
 // DeleteBoard deletes a board and all its data. Results that were received before now
 // are never applied to a later board with the same id. Errors:
-// [leaderboard.ErrBoardNotFound].
+// [leaderboard.ErrBoardNotFound]; a [leaderboard.FieldError] if other boards are linked to
+// the board.
 func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+	b, err := a.store.Board(ctx, id)
+	if err == nil {
+		err = a.checkUnlinked(ctx, &b)
+	}
+	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
 	seasons, err := a.store.Seasons(ctx, id)
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
@@ -125,7 +140,7 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 		a.forgetSeason(r.SeasonKey)
 		a.hub.notify(r.SeasonKey)
 	}
-	return drop()
+	return errors.Join(drop(), a.unlink(ctx, &b))
 }
 
 // Export calls send for each result that stands in the selected seasons, retractions

@@ -28,24 +28,34 @@ type Applier struct {
 func (a *Applier) Synced() bool { return a.index.Synced() }
 
 // Apply makes complete results of a board durable and updates the ranks. If the season
-// of a result is sealed, Apply amends the season's final standings. If ctx is done
+// of a result is sealed, Apply amends the season's final standings. Apply does the same on
+// each board that is linked to the board. If ctx is done
 // before Apply has finished, Apply returns the error of ctx, but its work continues in
 // the background.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
-		report, err := a.store.Apply(ctx, b, results)
-		if err != nil {
-			if errors.Is(err, leaderboard.ErrBoardNotFound) {
-				a.forgetBoard(b.ID) // the board was deleted, so remove it from the cache
-			}
-			return report, err
+		report, err := a.applyTo(ctx, b, results)
+		if err == nil {
+			err = a.fanOut(ctx, b.ID, results, &report)
 		}
-		reason := "late correction"
-		if len(results) == 1 && results[0].Retracted {
-			reason = "retraction"
-		}
-		return report, a.ranks.update(ctx, entriesAfter(report.Changes), unchangedEntries(&report), reason)
+		return report, err
 	})
+}
+
+// applyTo applies results to one board, without the boards linked to it.
+func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	report, err := s.store.Apply(ctx, b, results)
+	if err != nil {
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			s.forgetBoard(b.ID) // the board was deleted, so remove it from the cache
+		}
+		return report, err
+	}
+	reason := "late correction"
+	if len(results) == 1 && results[0].Retracted {
+		reason = "retraction"
+	}
+	return report, s.ranks.update(ctx, entriesAfter(report.Changes), unchangedEntries(&report), reason)
 }
 
 // entriesAfter returns the new entry of each change.
@@ -82,6 +92,9 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Change, error) {
 		change, err := a.store.Recount(ctx, b, season, user)
+		if err == nil {
+			err = a.refreshLinked(ctx, leaderboard.EntryKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season}, User: user})
+		}
 		if err != nil {
 			return change, err
 		}
@@ -108,9 +121,13 @@ func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positio
 
 // Complete sets the fields that a submitted result may omit: the match id and the
 // times. It sets the season by the result's AchievedAt. Errors:
-// [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt.
+// [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt; a
+// [leaderboard.FieldError] if the board is linked.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
+	if err := b.CheckDirect(); err != nil {
+		return r, err
+	}
 	given := r.Match != ""
 	if !given {
 		r.Match = a.newMatchID()

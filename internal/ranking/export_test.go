@@ -3,6 +3,7 @@ package ranking
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -33,4 +34,9 @@ func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderb
 		return err
 	}
 	return a.ranks.seal(ctx, b, key)
+}
+
+// FillBoards is fillBoards.
+func (s *Service) FillBoards(ctx context.Context, interval time.Duration) {
+	s.fillBoards(ctx, interval)
 }

@@ -17,7 +17,9 @@ type ResultStatus struct {
 	Result *leaderboard.MatchResult
 	// Revision is the revision that Status and Reason describe.
 	Revision int64
-	// Status is Applied, Superseded, Retracted or Rejected.
+	// Status is Applied, Superseded, Retracted or Rejected. On a linked board, Retracted
+	// may also mean that a correction moved the result out of the season, or that it no
+	// longer matches.
 	Status leaderboard.Status
 	Reason leaderboard.Reason // set if Status is Rejected
 }
@@ -60,7 +62,7 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	switch have := record.Result; {
 	case have != nil && (revision == nil || *revision == have.Revision):
 		status.Revision, status.Status = have.Revision, leaderboard.Applied
-		if have.Retracted {
+		if !b.Counts(have) {
 			status.Status = leaderboard.Retracted
 		}
 		return status, nil

@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,9 @@ type Options struct {
 	// BoardTTL is how long the settings of a board, and the record of a season, are
 	// cached. A change by another process is visible after this time. Default 1 s.
 	BoardTTL time.Duration
+	// LinkTTL is how long the list of boards that are linked to a board is cached. It must
+	// be the same in all processes. Default 1 s.
+	LinkTTL time.Duration
 	// Results passes submitted results to the process that applies them. If it is nil,
 	// the Service applies submitted results itself.
 	Results ResultLog
@@ -64,9 +68,11 @@ type shared struct {
 	now   func() time.Time
 	log   *slog.Logger
 
+	linkTTL time.Duration
 	metrics *metrics
 
-	newEnd chan struct{} // receives a value after a ban with an end was stored
+	newEnd  chan struct{} // receives a value after a ban with an end was stored
+	newLink chan struct{} // receives a value after a linked board was created
 }
 
 // New returns a service over a store and an index. The caller should call
@@ -91,8 +97,8 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	hub := newHub()
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
-		hub: hub, tasks: tasks, now: o.Now, log: o.Log, metrics: newMetrics(o.Registerer),
-		newEnd: make(chan struct{}, 1),
+		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer),
+		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1),
 	}
 	reader := newReader(common)
 	applier := &Applier{shared: common, reader: reader, newMatchID: o.NewMatchID}
@@ -159,8 +165,11 @@ func (s *Service) Ready() bool { return s.ready.Load() }
 // interval, until ctx is done. Load fills an index that has lost its data. Between
 // these calls, SweepEvery lifts bans at their ends. If another process has stored a
 // ban, SweepEvery may lift it up to one interval late. If a call fails, SweepEvery logs
-// the error and continues at the next interval.
+// the error and continues at the next interval. SweepEvery also fills new linked boards.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
+	var fills sync.WaitGroup
+	defer fills.Wait()
+	fills.Go(func() { s.fillBoards(ctx, interval) })
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

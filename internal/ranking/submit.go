@@ -116,6 +116,9 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	if len(results) == 0 || len(results) > MaxBatch {
 		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("must have 1 to %d results, not %d", MaxBatch, len(results))}
 	}
+	if err := b.CheckDirect(); err != nil {
+		return nil, err
+	}
 	receipts := make([]Receipt, len(results))
 	valid := make([]leaderboard.MatchResult, 0, len(results))
 	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
@@ -256,6 +259,9 @@ func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *
 // If revision is nil, Retract uses the stored revision plus one. Errors:
 // [leaderboard.ErrResultNotFound] if revision is nil and the store has no such result.
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
+	if err := b.CheckDirect(); err != nil {
+		return Receipt{}, err
+	}
 	season, err := s.reader.season(ctx, b, key.Season)
 	if err != nil {
 		return Receipt{}, err

@@ -32,6 +32,9 @@ func (a *Admin) Sweep(ctx context.Context) error {
 }
 
 func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
+	if b.Filling() {
+		return nil // each part of the fill would amend the final standings of a sealed season
+	}
 	records, err := a.store.Seasons(ctx, b.ID)
 	if err != nil {
 		return err

@@ -1,0 +1,261 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// fillLease is how long one process fills a linked board without help from others. The
+	// process renews the lease. If the process dies, another one starts again.
+	fillLease = time.Minute
+	// fillChunk is the number of results of the source that a fill offers at a time.
+	fillChunk = 1000
+)
+
+// link checks a new linked board and adds it to the list of links of its source. The new
+// board shows scores as the source does, unless it says otherwise.
+func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
+	source, err := a.store.Board(ctx, b.Source.Board)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return &leaderboard.FieldError{Field: "source.board_id", Problem: fmt.Sprintf("no board %q exists; create it first", b.Source.Board)}
+	}
+	if err == nil {
+		err = b.LinkTo(&source)
+	}
+	if err != nil {
+		return err
+	}
+	if b.Unit == "" && b.Decimals == 0 {
+		b.Unit, b.Decimals = source.Unit, source.Decimals
+	}
+	have, err := a.store.Board(ctx, b.ID)
+	if err == nil && !have.SameAs(b) {
+		return a.explainExists(ctx, b, fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrBoardExists))
+	}
+	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return err
+	}
+	return a.addLink(ctx, b)
+}
+
+// addLink adds a board to the list of links of its source.
+func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
+	defer s.forgetBoard(b.Source.Board)
+	_, err := s.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
+		at, found := slices.BinarySearch(source.Links, b.ID)
+		if found {
+			return nil
+		}
+		if len(source.Links) >= leaderboard.MaxLinks {
+			linked, err := s.existing(ctx, source)
+			if err != nil {
+				return err
+			}
+			if len(linked) >= leaderboard.MaxLinks {
+				return &leaderboard.FieldError{Field: "source.board_id", Problem: fmt.Sprintf("%d boards are linked to board %q, at most %d are allowed", len(linked), source.ID, leaderboard.MaxLinks)}
+			}
+			source.Links = linked
+			at, _ = slices.BinarySearch(source.Links, b.ID)
+		}
+		source.Links = slices.Insert(source.Links, at, b.ID)
+		return nil
+	})
+	return err
+}
+
+// existing returns the boards in the list of links of a source that exist and have this
+// source.
+func (s *shared) existing(ctx context.Context, source *leaderboard.Board) (ids []leaderboard.BoardID, err error) {
+	for _, id := range source.Links {
+		b, err := s.store.Board(ctx, id)
+		if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return nil, err
+		}
+		if err == nil && b.Source != nil && b.Source.Board == source.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// checkUnlinked returns a [leaderboard.FieldError] if boards are linked to a board.
+func (a *Admin) checkUnlinked(ctx context.Context, b *leaderboard.Board) error {
+	linked, err := a.existing(ctx, b)
+	if err == nil && len(linked) > 0 {
+		err = &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q is the source of the linked boards %q; delete these first", b.ID, linked)}
+	}
+	return err
+}
+
+// unlink removes a deleted board from the list of links of its source.
+func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
+	if b.Source == nil {
+		return nil
+	}
+	defer a.forgetBoard(b.Source.Board)
+	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
+		// A new board may have the id by now. If it is created after this check, its fill
+		// adds it to the list again.
+		if _, err := a.store.Board(ctx, b.ID); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return err
+		}
+		source.Links = slices.DeleteFunc(source.Links, func(id leaderboard.BoardID) bool { return id == b.ID })
+		return nil
+	})
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil
+	}
+	return err
+}
+
+// planFill wakes fillBoards.
+func (s *shared) planFill() {
+	select {
+	case s.newLink <- struct{}{}:
+	default: // fillBoards has not read the previous signal yet
+	}
+}
+
+// fillBoards fills linked boards when they are created, and at every interval those that
+// other processes created or did not finish. It returns when ctx is done.
+func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := s.FillLinked(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "linked boards not filled", "err", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-s.newLink:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// FillLinked fills each linked board that may lack results of its source and that no other
+// process fills.
+func (s *shared) FillLinked(ctx context.Context) error {
+	boards, err := s.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		if b := &boards[i]; b.Filling() && !b.FillLease.After(s.now()) {
+			errs = append(errs, s.fillLinked(ctx, b))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// errFilled means that a board needs no filling by this process: another process fills it,
+// or the board is full or deleted.
+var errFilled = errors.New("another process fills the board")
+
+// lease sets the fill lease of a linked board, which is expected to be b.FillLease.
+func (s *shared) lease(ctx context.Context, b *leaderboard.Board, until time.Time) error {
+	defer s.forgetBoard(b.ID)
+	amended, err := s.store.AmendBoard(ctx, b.ID, func(have *leaderboard.Board) error {
+		if !have.CreatedAt.Equal(b.CreatedAt) || !have.FillLease.Equal(b.FillLease) {
+			return errFilled
+		}
+		have.FillLease = until
+		return nil
+	})
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return errFilled
+	}
+	b.FillLease = amended.FillLease
+	return err
+}
+
+func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
+
+// fillLinked applies all results of the source to a linked board. It may be repeated, and
+// it may run while results arrive.
+//
+// It first makes sure that the source lists the board, and then waits longer than Options.LinkTTL.
+// Every result that is applied to the source after this wait reaches the board without the
+// fill, whichever process applies it: see linksOf. Every earlier result is in the store
+// when the fill begins to read, so the fill applies it, or a result that replaced it. If a
+// process that did not know the board applied this replacement, the fill applies it too,
+// because it offers each match until its standing result is at its place: see linking.
+func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
+	err := s.lease(ctx, b, s.nextLease())
+	if err == nil {
+		err = s.addLink(ctx, b)
+	}
+	if errors.Is(err, leaderboard.ErrBoardNotFound) || errors.Is(err, errFilled) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(2 * s.linkTTL):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	source, err := s.store.Board(ctx, b.Source.Board)
+	if err == nil {
+		err = s.fillFrom(ctx, &source, b)
+	}
+	if err == nil {
+		err = s.lease(ctx, b, time.Time{})
+	}
+	if errors.Is(err, errFilled) || errors.Is(err, errLinkGone) {
+		return nil
+	}
+	if err == nil {
+		s.log.InfoContext(ctx, "linked board filled", "board", b.ID, "source", source.ID)
+	}
+	return err
+}
+
+// fillFrom offers every result that stands on the source to a linked board.
+func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
+	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, whole: true}
+	var matches []*linkedMatch
+	flush := func() error {
+		err := l.offerStanding(ctx, matches)
+		if err == nil {
+			err = l.converge(ctx, matches)
+		}
+		matches, l.changes = nil, nil
+		if err == nil && b.FillLease.Sub(s.now()) < fillLease/2 {
+			err = s.lease(ctx, b, s.nextLease())
+		}
+		return err
+	}
+	err := Selection{Board: source.ID}.eachSeason(ctx, s.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
+		for user, err := range s.store.Users(ctx, key) {
+			if err != nil {
+				return err
+			}
+			for r, err := range s.store.Results(ctx, key, user) {
+				if err != nil {
+					return err
+				}
+				matches = append(matches, &linkedMatch{key: r.ResultKey, stands: &r})
+				if len(matches) == fillChunk {
+					if err := flush(); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	return err
+}

@@ -1,0 +1,394 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// # Linked boards
+//
+// The Applier applies each result of a source to the boards linked to it, before it
+// acknowledges the result. A linked board keeps its own copy of a result, in the season
+// that contains the event time. This is the result's place. A revision may have another
+// place than the revision that it replaces, or none. The older revision's place must then
+// get the newer revision, which does not count there (see
+// [leaderboard.Board.FromSource]).
+//
+// For each match, a writer therefore repeats these steps until step 1 reads the result
+// that the writer offered last:
+//
+//  1. Read the result that stands on the source.
+//  2. Offer it to every other place in which the linked board has the match.
+//  3. Offer it to its own place.
+//
+// Let S be the result that stands on the source in the end. In the end, no place counts
+// another revision X:
+//
+//   - The writer W that offered X to its place read the source afterwards. If it read
+//     another result than X, it offered that result to the place too.
+//   - Otherwise, S was written to the source after this read. The writer of S, or the
+//     writer that repeats the work of a dead writer, does step 2 after that, and finds X.
+//   - W may have died before it read the source. The writer that repeats the work of W then
+//     does step 2, and finds X.
+//
+// Two shortcuts save reads:
+//
+//   - If a match had no result before, and the new result has revision 0, its writer begins
+//     with step 3.
+//   - If the writer itself applied S to the source, and the place of S has S, the writer
+//     omits step 2. Whoever offered S there had done step 2. And if the writer repeats the
+//     work of a dead writer, that writer offered nothing but S, because it had applied S
+//     before it read the source.
+//
+// A linked board refuses a result that comes too late for its season there. An older
+// revision that came in time then still counts.
+
+// errLinkGone means that a linked board was deleted.
+var errLinkGone = errors.New("a linked board was deleted")
+
+// linking applies results of a source to linked boards.
+type linking struct {
+	*shared
+	source  *leaderboard.Board
+	boards  []*leaderboard.Board
+	changes []leaderboard.Change // of entries on the linked boards
+	whole   bool                 // the matches are all or most matches of their users
+}
+
+// linkedMatch is a match of the source whose results must reach the linked boards.
+type linkedMatch struct {
+	key     leaderboard.ResultKey
+	arrived []leaderboard.MatchResult // the results that the caller applied to the source
+	stands  *leaderboard.MatchResult  // the result that stands on the source, as read last
+	offered *leaderboard.MatchResult  // the result that was offered last
+}
+
+// fanOut applies results, which were applied to a source with the given report, to the
+// linked boards. It adds the changes on the linked boards to the report.
+func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, report *leaderboard.ApplyReport) error {
+	for {
+		l, err := a.linksOf(ctx, id)
+		if err != nil || len(l.boards) == 0 {
+			return err
+		}
+		var matches, single []*linkedMatch
+		of := map[leaderboard.ResultKey]*linkedMatch{}
+		for i := range results {
+			o := &report.Outcomes[i]
+			if o.Err != nil || o.Status == leaderboard.Rejected {
+				continue
+			}
+			r := results[i].Normalize()
+			m := of[r.ResultKey]
+			if m == nil {
+				m = &linkedMatch{key: r.ResultKey}
+				of[r.ResultKey], matches = m, append(matches, m)
+			}
+			m.arrived = append(m.arrived, r)
+			if m.stands = nil; len(m.arrived) == 1 && o.Status == leaderboard.Applied && r.Revision == 0 {
+				m.stands = &r // the match's first result
+			}
+		}
+		for _, m := range matches {
+			if m.stands != nil {
+				single = append(single, m)
+			}
+		}
+		if err = l.offerFirst(ctx, single); err == nil {
+			err = l.converge(ctx, matches)
+		}
+		report.Linked = append(report.Linked, l.changes...)
+		if !errors.Is(err, errLinkGone) {
+			return err
+		}
+	}
+}
+
+// linksOf returns the boards that are linked to a board. They were read from the store at
+// most Options.LinkTTL ago, even if the store has not answered since. So each result that is applied to the source more than LinkTTL after
+// the creation of a linked board reaches this board.
+func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
+	l := &linking{shared: s}
+	source, err := s.BoardSince(ctx, id, time.Now().Add(-s.linkTTL))
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return l, nil // the source was deleted after the results were applied
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.source = &source
+	for _, id := range source.Links {
+		b, err := s.BoardSince(ctx, id, time.Now().Add(-s.linkTTL))
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if b.Source != nil && b.Source.Board == source.ID {
+			l.boards = append(l.boards, &b)
+		}
+	}
+	return l, nil
+}
+
+// offerFirst offers results that are the first of their matches.
+func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error {
+	for _, b := range l.boards {
+		var offers []leaderboard.MatchResult
+		for _, m := range matches {
+			if season, ok := b.LinkedSeason(m.stands); ok {
+				offers = append(offers, b.FromSource(l.source, m.stands, season))
+			}
+		}
+		if err := l.offer(ctx, b, offers); err != nil {
+			return err
+		}
+	}
+	for _, m := range matches {
+		m.offered = m.stands
+	}
+	return nil
+}
+
+// converge repeats the three steps until every match is done.
+func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
+	for {
+		if err := l.readStanding(ctx, matches); err != nil {
+			return err
+		}
+		matches = slices.DeleteFunc(slices.Clone(matches), func(m *linkedMatch) bool {
+			return m.stands == nil || m.offered != nil && sameResult(m.offered, m.stands)
+		})
+		if len(matches) == 0 {
+			return nil
+		}
+		if err := l.offerStanding(ctx, matches); err != nil {
+			return err
+		}
+	}
+}
+
+// readStanding does step 1: it sets stands of each match. If the user was erased, or the
+// source or its season was deleted, stands is nil.
+func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) error {
+	return eachRead(ctx, len(matches), func(ctx context.Context, i int) error {
+		record, err := l.record(ctx, matches[i].key)
+		matches[i].stands = record.Result
+		return err
+	})
+}
+
+// offerStanding does steps 2 and 3.
+func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) error {
+	known := &knownPlaces{linking: l, seasons: map[leaderboard.UserID][]leaderboard.SeasonKey{}}
+	if l.whole {
+		known.matches = map[leaderboard.ResultKey][]leaderboard.SeasonID{}
+	}
+	for _, b := range l.boards {
+		away := make([][]leaderboard.MatchResult, len(matches))
+		own := make([][]leaderboard.MatchResult, len(matches))
+		if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
+			away[i], own[i], err = l.offers(ctx, b, matches[i], known)
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, offers := range [][][]leaderboard.MatchResult{away, own} {
+			if err := l.offer(ctx, b, slices.Concat(offers...)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range matches {
+		m.offered = m.stands
+	}
+	return nil
+}
+
+// offers returns what step 2 must offer, away, and what step 3 must offer, own.
+func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMatch, known *knownPlaces) (away, own []leaderboard.MatchResult, err error) {
+	place, counts := b.LinkedSeason(m.stands)
+	done := false
+	if counts {
+		r := b.FromSource(l.source, m.stands, place)
+		record, err := l.record(ctx, r.ResultKey)
+		if err != nil {
+			return nil, nil, err
+		}
+		own = append(own, r)
+		done = record.Result != nil && sameResult(record.Result, &r) &&
+			slices.ContainsFunc(m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, m.stands) })
+	}
+	places := map[leaderboard.SeasonID]bool{}
+	if !done {
+		found, err := known.of(ctx, b, m.key.User, b.FromSource(l.source, m.stands, "").Match)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range found {
+			places[p] = true
+		}
+	}
+	for i := range m.arrived {
+		r := &m.arrived[i]
+		if p, ok := b.LinkedSeason(r); ok {
+			places[p] = true
+			if counts && p == place && !sameResult(r, m.stands) {
+				own = append(own, b.FromSource(l.source, r, p)) // counts if the place refuses the later revision
+			}
+		}
+	}
+	if m.offered != nil {
+		if p, ok := b.LinkedSeason(m.offered); ok {
+			places[p] = true
+		}
+	}
+	for p := range places {
+		if counts && p == place {
+			continue
+		}
+		r := b.FromSource(l.source, m.stands, p)
+		record, err := l.record(ctx, r.ResultKey)
+		if err != nil {
+			return nil, nil, err
+		}
+		if record.Result != nil {
+			away = append(away, r)
+		}
+	}
+	return away, own, nil
+}
+
+// knownPlaces finds the places in which linked boards have matches. It reads each user's
+// places once, so it must be created after step 1.
+type knownPlaces struct {
+	*linking
+	mu      sync.Mutex
+	seasons map[leaderboard.UserID][]leaderboard.SeasonKey
+	// If matches is not nil, knownPlaces reads all results that a linked board has of a
+	// user. This saves reads if the user has many matches.
+	matches map[leaderboard.ResultKey][]leaderboard.SeasonID // the keys have no season
+}
+
+// of returns the seasons in which a linked board has a match, and maybe others.
+func (k *knownPlaces) of(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	keys, ok := k.seasons[user]
+	if !ok {
+		if keys, err = k.store.UserSeasons(ctx, user); err != nil {
+			return nil, err
+		}
+		k.seasons[user] = keys
+	}
+	if k.matches != nil {
+		return k.ofMatch(ctx, b, user, match)
+	}
+	for _, key := range keys {
+		if key.Board == b.ID {
+			places = append(places, key.Season)
+		}
+	}
+	return places, nil
+}
+
+func (k *knownPlaces) ofMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) ([]leaderboard.SeasonID, error) {
+	all := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: user}
+	if _, ok := k.matches[all]; !ok {
+		k.matches[all] = nil
+		for _, key := range k.seasons[user] {
+			if key.Board != b.ID {
+				continue
+			}
+			for r, err := range k.store.Results(ctx, key, user) {
+				if err != nil {
+					delete(k.matches, all)
+					return nil, err
+				}
+				of := all
+				of.Match = r.Match
+				k.matches[of] = append(k.matches[of], key.Season)
+			}
+		}
+	}
+	all.Match = match
+	return k.matches[all], nil
+}
+
+// record returns what the store has about a match result, or an empty record.
+func (s *shared) record(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
+	record, err := s.store.Result(ctx, key)
+	if errors.Is(err, leaderboard.ErrResultNotFound) {
+		err = nil
+	}
+	return record, err
+}
+
+// offer applies results to a linked board. Their users' ranks are updated even if the
+// board has the results already: an earlier process may have died before it updated them.
+func (l *linking) offer(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) error {
+	for results := range slices.Chunk(results, MaxBatch) {
+		report, err := l.applyTo(ctx, b, results)
+		l.changes = append(l.changes, report.Changes...)
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return errLinkGone
+		}
+		if err != nil {
+			return err
+		}
+		for i := range report.Outcomes {
+			if err := report.Outcomes[i].Err; err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameResult reports whether x and y are the same revision, with the same content and
+// event time.
+func sameResult(x, y *leaderboard.MatchResult) bool {
+	return x.Revision == y.Revision && x.AchievedAt.Equal(y.AchievedAt) && x.ContentID() == y.ContentID()
+}
+
+// eachRead calls read for 0 to n-1, several at a time.
+func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelReads)
+	for i := range n {
+		group.Go(func() error { return read(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// refreshLinked offers the results of a user in a season of a source to the linked boards.
+func (s *shared) refreshLinked(ctx context.Context, key leaderboard.EntryKey) error {
+	for {
+		l, err := s.linksOf(ctx, key.Board)
+		if err != nil || len(l.boards) == 0 {
+			return err
+		}
+		var matches []*linkedMatch
+		for r, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
+			if err != nil {
+				return err
+			}
+			matches = append(matches, &linkedMatch{key: r.ResultKey, stands: &r})
+		}
+		l.whole = true
+		if err = l.offerStanding(ctx, matches); err == nil {
+			err = l.converge(ctx, matches)
+		}
+		if !errors.Is(err, errLinkGone) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,518 @@
+package ranking_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+const century = 100 * 365 * 24 * time.Hour
+
+// lapBoards returns a source and the boards that are linked to it.
+func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Board, linked []leaderboard.Board) {
+	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "faults", Order: leaderboard.LowerFirst}}
+	schedule := func(k leaderboard.ScheduleKind) leaderboard.Schedule {
+		return leaderboard.Schedule{Kind: k, TimeZone: "UTC", Grace: century}
+	}
+	from := func(match map[string]string) *leaderboard.Source {
+		return &leaderboard.Source{Board: "laps", Match: match}
+	}
+	source = leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, TieBreakers: ties, Unit: "pt", Decimals: 1, Season: schedule(sourceSchedule)}
+	linked = []leaderboard.Board{
+		{ID: "all", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(nil)},
+		{ID: "month", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: schedule(leaderboard.Monthly), Source: from(nil),
+			TieBreakers: []leaderboard.TieBreaker{{Name: "faults"}, {Name: "wins", Order: leaderboard.LowerFirst}}},
+		{ID: "day", Policy: leaderboard.Best, Order: leaderboard.LowerFirst, Season: schedule(leaderboard.Daily), Source: from(nil)},
+		{ID: "ranked", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(map[string]string{"mode": "ranked"})},
+		{ID: "last", Policy: leaderboard.Latest, Season: schedule(leaderboard.Daily), Source: from(map[string]string{"mode": "ranked", "team": "red"}),
+			TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}}},
+	}
+	return source, linked
+}
+
+// lap returns a random result of the source, often about a match that has others.
+func lap(rng *rand.Rand) leaderboard.MatchResult {
+	r := points(fmt.Sprintf("u%d", rng.IntN(6)), fmt.Sprintf("m%d", rng.IntN(8)), int64(rng.IntN(20)-4))
+	r.Revision = max(0, int64(rng.IntN(6)-2))
+	r.TieBreakers = []int64{int64(rng.IntN(3)), int64(rng.IntN(3))}[:rng.IntN(3)]
+	r.AchievedAt = start.Add(-time.Duration(rng.IntN(5)) * 11 * 24 * time.Hour).Add(time.Duration(rng.IntN(3)) * time.Hour)
+	r.Retracted = rng.IntN(6) == 0
+	r.Attributes = map[string]string{}
+	for name, values := range map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}} {
+		if rng.IntN(5) > 0 {
+			r.Attributes[name] = values[rng.IntN(len(values))]
+		}
+	}
+	r.ReceivedAt = start
+	return r
+}
+
+// naiveSeason returns the id of the season that contains t.
+func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
+	switch k {
+	case leaderboard.Monthly:
+		return leaderboard.SeasonID(t.UTC().Format("200601"))
+	case leaderboard.Daily:
+		return leaderboard.SeasonID(t.UTC().Format("20060102"))
+	default:
+		return leaderboard.SeasonAll
+	}
+}
+
+// recount computes all ladders of a linked board from the results that stand on the
+// source. Its lines have the form of fixture.list. They are sorted.
+func recount(source, b *leaderboard.Board, stands []leaderboard.MatchResult, hidden func(leaderboard.UserID) bool) map[leaderboard.SeasonID][]string {
+	type entry struct {
+		score int64
+		ties  []int64
+		last  time.Time
+		match string
+	}
+	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*entry{}
+	for _, r := range stands {
+		counts := !r.Retracted && !hidden(r.User)
+		for name, value := range b.Source.Match {
+			counts = counts && r.Attributes[name] == value
+		}
+		if !counts {
+			continue
+		}
+		season := naiveSeason(b.Season.Kind, r.AchievedAt)
+		if seasons[season] == nil {
+			seasons[season] = map[leaderboard.UserID]*entry{}
+		}
+		var ties []int64
+		for _, tie := range b.TieBreakers {
+			i := slices.IndexFunc(source.TieBreakers, func(t leaderboard.TieBreaker) bool { return t.Name == tie.Name })
+			v := int64(0)
+			if i < len(r.TieBreakers) {
+				v = r.TieBreakers[i]
+			}
+			if tie.Order == leaderboard.HigherFirst {
+				v = -v
+			}
+			ties = append(ties, v)
+		}
+		match := string(r.Season) + "/" + string(r.Match)
+		e := seasons[season][r.User]
+		switch {
+		case e == nil:
+			seasons[season][r.User] = &entry{int64(r.Score), ties, r.AchievedAt, match}
+		case b.Policy == leaderboard.Sum:
+			e.score += int64(r.Score)
+			for i := range ties {
+				e.ties[i] += ties[i]
+			}
+		case b.Policy == leaderboard.Latest && (r.AchievedAt.After(e.last) || r.AchievedAt.Equal(e.last) && match > e.match),
+			b.Policy == leaderboard.Best && int64(r.Score) < e.score: // all Best boards of this test rank lower first
+			*e = entry{int64(r.Score), ties, r.AchievedAt, match}
+		}
+	}
+	ladders := map[leaderboard.SeasonID][]string{}
+	for season, entries := range seasons {
+		for user, e := range entries {
+			rank := 1
+			for _, o := range entries {
+				byScore := cmp.Compare(o.score, e.score)
+				if b.Order == leaderboard.HigherFirst {
+					byScore = -byScore
+				}
+				if cmp.Or(byScore, slices.Compare(o.ties, e.ties)) < 0 {
+					rank++
+				}
+			}
+			ladders[season] = append(ladders[season], fmt.Sprintf("%s %d %d", user, e.score, rank))
+		}
+		slices.Sort(ladders[season])
+	}
+	return ladders
+}
+
+// linkedFixture is a fixture with a source, whose linked boards a test creates.
+type linkedFixture struct {
+	*fixture
+	source *leaderboard.Board
+	banned map[leaderboard.BanKey]bool
+}
+
+// apply applies results to the source. It repeats the call until the call succeeds.
+func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
+	ctx := f.t.Context()
+	complete := slices.Clone(results)
+	for i := range complete {
+		var err error
+		if complete[i], err = f.Complete(ctx, f.source, complete[i]); err != nil {
+			return err
+		}
+	}
+	for range 1000 {
+		report, err := f.Apply(ctx, f.source, complete)
+		if err == nil && !slices.ContainsFunc(report.Outcomes, func(o leaderboard.Outcome) bool { return o.Err != nil }) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errDied) {
+			return err
+		}
+	}
+	return errors.New("every repetition failed")
+}
+
+// check compares every ladder of a linked board with a recount.
+func (f *linkedFixture) check(b *leaderboard.Board) {
+	f.t.Helper()
+	var stands []leaderboard.MatchResult
+	if err := f.Export(f.t.Context(), ranking.Selection{Board: "laps"}, func(r leaderboard.MatchResult) error {
+		stands = append(stands, r)
+		return nil
+	}); err != nil {
+		f.t.Fatal(err)
+	}
+	want := recount(f.source, b, stands, func(user leaderboard.UserID) bool {
+		return f.banned[leaderboard.BanKey{User: user}] || f.banned[leaderboard.BanKey{User: user, Board: "laps"}] || f.banned[leaderboard.BanKey{User: user, Board: b.ID}]
+	})
+	got := map[leaderboard.SeasonID][]string{}
+	seasons, err := f.Seasons(f.t.Context(), b)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, s := range seasons {
+		if lines := f.list(ranking.Query{Board: b.ID, Season: s.ID}, 4); len(lines) > 0 {
+			slices.Sort(lines)
+			got[s.ID] = lines
+		}
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		f.t.Errorf("board %q (-recount +service):\n%s", b.ID, diff)
+	}
+}
+
+// faultyStore fails some calls, before or after their effect.
+type faultyStore struct {
+	leaderboard.Store
+	mu   sync.Mutex
+	rng  *rand.Rand
+	most int // the largest number of calls between two faults; 0 means no faults
+	left int // calls until the next fault
+}
+
+func (s *faultyStore) fails() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.most == 0 {
+		return false
+	}
+	if s.left--; s.left > 0 {
+		return false
+	}
+	s.left = 1 + s.rng.IntN(s.most)
+	return true
+}
+
+func (s *faultyStore) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = 0
+}
+
+func faulty[T any](s *faultyStore, call func() (T, error)) (T, error) {
+	var none T
+	if s.fails() {
+		return none, errDied
+	}
+	v, err := call()
+	if err == nil && s.fails() {
+		return none, errDied
+	}
+	return v, err
+}
+
+func (s *faultyStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	return faulty(s, func() (leaderboard.ApplyReport, error) { return s.Store.Apply(ctx, b, results) })
+}
+
+func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
+	return faulty(s, func() (leaderboard.Record, error) { return s.Store.Result(ctx, key) })
+}
+
+// In random histories, every ladder of every linked board equals a recount of the source:
+// with duplicates, revisions in any order that cross seasons, retractions, bans, erasures,
+// concurrent writers, store calls that fail between two boards, and linked boards that are
+// created and filled meanwhile.
+func TestLinkedBoardsEqualARecount(t *testing.T) {
+	first := seed.New(t)
+	for n := range uint64(20) {
+		rng := rand.New(rand.NewPCG(first, n))
+		linkedHistory(t, rng)
+		if t.Failed() {
+			t.Fatalf("history %d failed", n)
+		}
+	}
+}
+
+func linkedHistory(t *testing.T, rng *rand.Rand) {
+	inner, index := embedded.Open(t)
+	store := &faultyStore{Store: inner, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), most: []int{0, 300, 3000}[rng.IntN(3)]}
+	c := &clock{t: start}
+	service := ranking.New(store, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 2 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	var background sync.WaitGroup
+	defer func() { cancel(); background.Wait(); service.Close() }()
+	f := &linkedFixture{&fixture{service, t, store, index, c}, nil, map[leaderboard.BanKey]bool{}}
+	source, linked := lapBoards([]leaderboard.ScheduleKind{leaderboard.None, leaderboard.Monthly}[rng.IntN(2)])
+	source = f.create(source)
+	f.source = &source
+	background.Go(func() { service.FillBoards(ctx, 5*time.Millisecond) })
+
+	boards := slices.Clone(linked)
+	rng.Shuffle(len(boards), func(i, j int) { boards[i], boards[j] = boards[j], boards[i] })
+	var sent []leaderboard.MatchResult
+	for len(boards) > 0 || rng.IntN(8) > 0 {
+		if len(boards) > 0 && rng.IntN(3) == 0 {
+			f.create(boards[0])
+			boards = boards[1:]
+		}
+		var writers sync.WaitGroup
+		for range 1 + rng.IntN(3) {
+			var batch []leaderboard.MatchResult
+			for range 1 + rng.IntN(12) {
+				r := lap(rng)
+				if len(sent) > 0 && rng.IntN(5) == 0 {
+					r = sent[rng.IntN(len(sent))]
+				}
+				batch = append(batch, r)
+			}
+			sent = append(sent, batch...)
+			writers.Go(func() {
+				if err := f.apply(batch); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		writers.Wait()
+		f.administer(rng, linked)
+	}
+	store.stop()
+	for _, b := range linked {
+		f.waitFilled(b.ID)
+		f.check(f.board(b.ID))
+	}
+}
+
+// administer bans or erases a user sometimes.
+func (f *linkedFixture) administer(rng *rand.Rand, linked []leaderboard.Board) {
+	f.t.Helper()
+	user := leaderboard.UserID(fmt.Sprintf("u%d", rng.IntN(6)))
+	switch rng.IntN(6) {
+	case 0, 1:
+		key := leaderboard.BanKey{User: user, Board: []leaderboard.BoardID{"", "laps", linked[rng.IntN(len(linked))].ID}[rng.IntN(3)]}
+		banned := rng.IntN(2) == 0
+		_, err := f.SetBan(f.t.Context(), leaderboard.Ban{User: user, Board: key.Board, Banned: banned})
+		switch {
+		case err == nil:
+			f.banned[key] = banned
+		case !errors.Is(err, leaderboard.ErrBoardNotFound):
+			f.t.Error(err)
+		}
+	case 2:
+		f.clock.set(f.clock.now().Add(time.Second))
+		if err := f.Erase(f.t.Context(), user); err != nil {
+			f.t.Error(err)
+		}
+		maps.DeleteFunc(f.banned, func(key leaderboard.BanKey, _ bool) bool { return key.User == user })
+	}
+}
+
+// waitFilled waits until a linked board is filled.
+func (f *fixture) waitFilled(id leaderboard.BoardID) {
+	f.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		b, err := f.store.Board(f.t.Context(), id)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if !b.Filling() {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("board %q is not filled after a minute", id)
+		}
+		f.clock.set(f.clock.now().Add(time.Minute)) // ends the lease of a fill that failed
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// linkedPair creates a source without seasons and a linked board with seasons of a month,
+// and returns the source.
+func linkedPair(t *testing.T) *linkedFixture {
+	t.Helper()
+	store, index := embedded.Open(t)
+	c := &clock{t: start}
+	service := ranking.New(store, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: time.Millisecond})
+	f := &linkedFixture{&fixture{service, t, store, index, c}, nil, nil}
+	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}}, Unit: "pt", Decimals: 2})
+	f.source = &source
+	f.create(leaderboard.Board{ID: "month", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "laps"},
+		Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: time.Hour}})
+	if err := f.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+var (
+	november = ranking.Query{Board: "month", Season: "202611"}
+	october  = ranking.Query{Board: "month", Season: "202610"}
+)
+
+func at(r leaderboard.MatchResult, revision int64, t time.Time) leaderboard.MatchResult {
+	r.Revision, r.AchievedAt = revision, t
+	return r
+}
+
+func TestOlderRevisionThatArrivesLastDoesNotCountInItsSeason(t *testing.T) {
+	f := linkedPair(t)
+	f.submit("laps", at(points("ann", "m", 7), 2, start))
+	if got := f.try("laps", at(points("ann", "m", 5), 1, start.AddDate(0, -1, 0))); got.Status != leaderboard.Superseded {
+		t.Errorf("status %v, want SUPERSEDED", got.Status)
+	}
+	f.wantList(november, "ann 7 1")
+	f.wantList(october)
+	f.submit("laps", at(points("ann", "m", 4), 3, start.AddDate(0, -1, 0)))
+	f.wantList(november)
+	f.wantList(october, "ann 4 1")
+	r := points("ann", "m", 0)
+	r.Retracted, r.Revision = true, 4
+	f.submit("laps", r)
+	f.wantList(october)
+}
+
+func TestResultThatIsLateForALinkedSeasonIsSkippedThere(t *testing.T) {
+	f := linkedPair(t)
+	f.clock.set(time.Date(2026, 12, 1, 0, 30, 0, 0, time.UTC)) // in the grace of November
+	f.submit("laps", at(points("ann", "m1", 7), 0, start))
+	f.clock.set(time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC))
+	f.submit("laps", at(points("ann", "m2", 5), 0, start))
+	f.submit("laps", at(points("ann", "m1", 9), 1, start))
+	f.wantList(november, "ann 7 1")
+	f.wantList(ranking.Query{Board: "laps"}, "ann 14 1")
+	record, err := f.store.Result(t.Context(), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "month", Season: "202611"}, User: "ann", Match: "m2"})
+	if err != nil || len(record.Refusals) != 1 || record.Refusals[0].Reason != leaderboard.ReasonClosed {
+		t.Errorf("record %+v, error %v, want a refusal with the reason SEASON_CLOSED", record, err)
+	}
+	f.sealed(t, "month")
+	r := points("ann", "m1", 0)
+	r.Retracted, r.Revision = true, 2
+	f.submit("laps", r)
+	f.wantList(november)
+}
+
+// sealed seals the closed seasons of all boards.
+func (f *fixture) sealed(t *testing.T, id leaderboard.BoardID) {
+	t.Helper()
+	f.clock.set(f.clock.now().Add(time.Hour))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: id, Season: "202611"})
+	if err != nil || record.SealedAt.IsZero() {
+		t.Fatalf("the season is not sealed: %+v, %v", record, err)
+	}
+}
+
+func TestRulesOfLinkedBoards(t *testing.T) {
+	f := linkedPair(t)
+	ctx := t.Context()
+	if b := f.board("month"); b.Unit != "pt" || b.Decimals != 2 {
+		t.Errorf("the linked board has unit %q and %d decimals, want those of its source", b.Unit, b.Decimals)
+	}
+	low := leaderboard.Score(0)
+	from := func(id leaderboard.BoardID) *leaderboard.Source { return &leaderboard.Source{Board: id} }
+	for _, tt := range []struct {
+		board leaderboard.Board
+		field string
+	}{
+		{leaderboard.Board{ID: "x", Source: from("month")}, "source.board_id"},
+		{leaderboard.Board{ID: "x", Source: from("nothing")}, "source.board_id"},
+		{leaderboard.Board{ID: "x", Source: from("x")}, "source.board_id"},
+		{leaderboard.Board{ID: "x", Source: from("laps"), MinScore: &low}, "min_score"},
+		{leaderboard.Board{ID: "x", Policy: leaderboard.Sum, Source: from("laps"), Floor: &low}, "floor"},
+		{leaderboard.Board{ID: "x", Source: from("laps"), TieBreakers: []leaderboard.TieBreaker{{Name: "goals"}}}, "tie_breakers[0].name"},
+		{leaderboard.Board{ID: "x", Source: &leaderboard.Source{Board: "laps", Match: map[string]string{"": "y"}}}, "source.match"},
+	} {
+		_, err := f.CreateBoard(ctx, tt.board)
+		wantField(t, err, tt.field)
+	}
+	wantExists := leaderboard.Board{ID: "month", Policy: leaderboard.Best, Source: from("laps")}
+	if _, err := f.CreateBoard(ctx, wantExists); !errors.Is(err, leaderboard.ErrBoardExists) {
+		t.Errorf("CreateBoard with other rules: %v, want ErrBoardExists", err)
+	}
+
+	_, err := f.Submit(ctx, f.board("month"), []leaderboard.MatchResult{points("ann", "m", 1)})
+	wantField(t, err, "board_id")
+	_, err = f.Retract(ctx, f.board("month"), leaderboard.ResultKey{User: "ann", Match: "m"}, nil)
+	wantField(t, err, "board_id")
+	wantField(t, f.DeleteBoard(ctx, "laps"), "board")
+
+	for i := 1; i < leaderboard.MaxLinks; i++ {
+		f.create(leaderboard.Board{ID: leaderboard.BoardID(fmt.Sprintf("link%d", i)), Source: from("laps")})
+	}
+	_, err = f.CreateBoard(ctx, leaderboard.Board{ID: "more", Source: from("laps")})
+	wantField(t, err, "source.board_id")
+	if err := f.DeleteBoard(ctx, "link1"); err != nil {
+		t.Fatal(err)
+	}
+	f.create(leaderboard.Board{ID: "more", Source: from("laps")})
+	for _, id := range f.board("laps").Links {
+		if err := f.DeleteBoard(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.DeleteBoard(ctx, "laps"); err != nil {
+		t.Errorf("DeleteBoard of a source whose linked boards are deleted: %v", err)
+	}
+}
+
+func wantField(t *testing.T, err error, field string) {
+	t.Helper()
+	var fault *leaderboard.FieldError
+	if !errors.As(err, &fault) || fault.Field != field {
+		t.Errorf("error %v, want one that names the field %s", err, field)
+	}
+}
+
+// A linked board that is deleted and created again has all results of the source again.
+func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
+	f := linkedPair(t)
+	f.submit("laps", at(points("ann", "m1", 7), 0, start))
+	b := *f.board("month")
+	f.clock.set(start.Add(time.Minute))
+	if err := f.DeleteBoard(t.Context(), "month"); err != nil {
+		t.Fatal(err)
+	}
+	f.submit("laps", at(points("ann", "m2", 5), 0, start))
+	f.create(b)
+	if !f.board("month").Filling() {
+		t.Error("the new board is not filling")
+	}
+	if err := f.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.board("month").Filling() {
+		t.Error("the new board is still filling")
+	}
+	f.wantList(november, "ann 12 1")
+}
