@@ -33,7 +33,7 @@ type Cassandra struct {
 // Redis contains the settings of the rank index of a distributed server.
 type Redis struct {
 	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
-	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel. If set, redis.addresses must be addresses of Sentinel."`
+	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel."`
 	Username         string        `key:"username" unit:"text" help:"User name."`
 	Password         Secret        `key:"password" unit:"text" help:"Password."`
 	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel."`
@@ -42,7 +42,7 @@ type Redis struct {
 	Connections      int           `key:"connections" unit:"connections" help:"Maximum number of connections to each server. 0 means 10 for each processor."`
 	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a server."`
 	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
-	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server. It must not contain braces."`
+	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server."`
 	Shards           int           `key:"shards" unit:"count" help:"Shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 

@@ -21,9 +21,9 @@ import (
 // setting, add a field with tags, and a default in [Default]. To add a group, add a
 // field whose type is a struct of such fields.
 type Config struct {
-	Data         string `key:"data" unit:"path" help:"Folder of the embedded store. The server creates it, for its own user only."`
-	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty. Port 0 is any free port."`
-	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC. Port 0 is any free port."`
+	Data         string `key:"data" unit:"path" help:"Folder of the embedded store."`
+	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty."`
+	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC."`
 	Admin        string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
 	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that such a server creates."`
 	PublicRead   bool   `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`

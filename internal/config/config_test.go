@@ -279,7 +279,7 @@ func documentation() string {
 
 For operators: every setting of the server. Of these sources, the first that has a setting decides:
 
-1. a flag: ~leaderboard serve {FLAG} dc1~. Secrets have no flag, because every user of a machine can see the flags of its processes.
+1. a flag: ~leaderboard serve {FLAG} dc1~. Secrets have no flag, because other users of the machine can see flags.
 2. the environment: ~{ENV}=dc1~. An empty variable is ignored.
 3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~, with the keys below. Keys with a dot may be nested:
 
@@ -291,8 +291,7 @@ log.level: warn
 ~~~
 
 ~leaderboard config~ takes the same flags, and prints every value with its source, without secrets. The server does not start with an unknown
-key, an unknown variable that begins with LEADERBOARD_, or an invalid value. It ignores the variables that Kubernetes sets for a service called
-leaderboard (~LEADERBOARD_SERVICE_…~, ~LEADERBOARD_PORT…~).
+key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 
 ## Settings
 
