@@ -378,6 +378,13 @@ func TestInsecureAnswersToLoopbackNames(t *testing.T) {
 			t.Errorf("server that requires keys, Host %q: %d, want 200", host, got)
 		}
 	}
+	rest, _ := open.onSockets()
+	for host, want := range map[string]string{"evil.example": "421", "localhost": "200"} {
+		got, _ := exchange(t, rest, "GET /v1/scores HTTP/1.1\r\nConnection: close\r\nHost: "+host+"\r\n\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 "+want) {
+			t.Errorf("insecure server, over a socket with Host %s: %.60q, want %s", host, got, want)
+		}
+	}
 }
 
 // The server does not read the body of a refused call.
