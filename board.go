@@ -286,7 +286,7 @@ func (b *Board) SameAs(o *Board) bool {
 	x, y := *b, *o
 	x.CreatedAt, y.CreatedAt, x.FillLease, y.FillLease = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	x.Links, y.Links = nil, nil
-	return reflect.DeepEqual(x.normal(), y.normal())
+	return reflect.DeepEqual(x.normalForm(), y.normalForm())
 }
 
 // Differences returns a text for each rule or setting that differs between b and o,
@@ -317,7 +317,7 @@ const noValue = "none"
 // fields returns the rules and settings of b as text. The keys are the field names of
 // the API.
 func (b *Board) fields() map[string]string {
-	plain := b.normal()
+	plain := b.normalForm()
 	fields := map[string]string{
 		"title": strconv.Quote(b.Title), "order": b.Order.String(), "policy": b.Policy.String(), "unit": strconv.Quote(b.Unit),
 		"decimals": strconv.Itoa(b.Decimals), "season.schedule": b.Season.Kind.String(), "season.time_zone": plain.Season.TimeZone,
@@ -360,9 +360,9 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
-// normal returns b in a normal form, so that [reflect.DeepEqual] can compare boards:
+// normalForm returns b in a normal form, so that [reflect.DeepEqual] can compare boards:
 // empty lists become nil, and an empty time zone becomes UTC.
-func (b Board) normal() Board {
+func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
 	}

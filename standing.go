@@ -60,8 +60,8 @@ func (b *Board) scoreBytes() int {
 // RankKeyBytes returns the length of b's rank keys in bytes.
 func (b *Board) RankKeyBytes() int { return b.scoreBytes() + columnBytes*len(b.TieBreakers) }
 
-// decayed returns d's bytes in b's order.
-func (b *Board) decayed(d decaySum) []byte {
+// decayBytes returns d's bytes in b's order.
+func (b *Board) decayBytes(d decaySum) []byte {
 	key := d.appendKey(make([]byte, 0, b.RankKeyBytes()))
 	if b.Order == HigherFirst {
 		invert(key)
@@ -93,7 +93,7 @@ func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
 	}
 	half := b.HalfLife.Microseconds()
 	d := decaySum{}.add(doubled, at.UnixMicro()-half, half)
-	return RankKey(b.decayed(d))
+	return RankKey(b.decayBytes(d))
 }
 
 // ScoreOf returns the score in k, which must be a rank key of b. On decay boards the

@@ -34,9 +34,9 @@ type attribute struct {
 	match MatchID
 }
 
-// later reports whether the result (at, match) comes after the result (thanAt,
+// isLater reports whether the result (at, match) comes after the result (thanAt,
 // thanMatch). Results are ordered by event time, then by match id.
-func later(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) bool {
+func isLater(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) bool {
 	if c := at.Compare(thanAt); c != 0 {
 		return c > 0
 	}
@@ -66,13 +66,13 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 // decides reports whether r is the deciding result of t extended by r.
 func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
-		return later(r.AchievedAt, r.Match, t.achievedAt, t.match)
+		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
 	}
 	x, y := b.scoreKey(r.Score, b.ResultTieBreakers(r)), b.scoreKey(t.score, t.ties)
 	if x != y {
 		return x < y
 	}
-	return later(t.achievedAt, t.match, r.AchievedAt, r.Match)
+	return isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
 }
 
 func (b *Board) scoreKey(s Score, ties []int64) RankKey {
@@ -100,9 +100,9 @@ func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 	case t.results == 0 || changes && !t.changed:
 		decides = true
 	case changes:
-		decides = later(r.AchievedAt, r.Match, t.achievedAt, t.match)
+		decides = isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
 	case !t.changed:
-		decides = later(t.achievedAt, t.match, r.AchievedAt, r.Match)
+		decides = isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
 	}
 	if decides {
 		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changes
@@ -114,7 +114,7 @@ func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
 	fresh := false
 	for i, name := range b.Divisions {
 		value, ok := r.Attributes[name]
-		if !ok || len(have) > 0 && have[i].value != "" && !later(r.AchievedAt, r.Match, have[i].at, have[i].match) {
+		if !ok || len(have) > 0 && have[i].value != "" && !isLater(r.AchievedAt, r.Match, have[i].at, have[i].match) {
 			continue
 		}
 		if !fresh {
@@ -147,7 +147,7 @@ func (b *Board) RankKey(t *Tally) RankKey {
 	case t.results == 0:
 		return ""
 	case b.Policy == Decay:
-		return b.rankKey(b.decayed(t.decay), t.ties)
+		return b.rankKey(b.decayBytes(t.decay), t.ties)
 	}
 	return b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
 }

@@ -102,7 +102,7 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 			tt.change(t, admin)
 			c.send(message(tt.record))
 			eventually(t, "commit of both messages", func() bool { return c.allCommitted() == 2 })
-			if n := c.newest(c.topics.DeadLetters()); n > 0 {
+			if n := c.messagesIn(c.topics.DeadLetters()); n > 0 {
 				t.Fatalf("there is a dead letter, want none; its headers are %v", headers(c.read(c.topics.DeadLetters(), 1)[0]))
 			}
 			if diff := cmp.Diff([]string{"first APPLIED", "second APPLIED"}, c.outcomes(2)); diff != "" {
@@ -147,7 +147,7 @@ func TestResultsWaitForTheirBoard(t *testing.T) {
 	if diff := cmp.Diff(want, c.outcomes(7)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	if n := c.newest(c.topics.DeadLetters()); n > 0 {
+	if n := c.messagesIn(c.topics.DeadLetters()); n > 0 {
 		t.Errorf("%d dead letters, want none", n)
 	}
 }
@@ -168,7 +168,7 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	c.send(append(messages, message(points("u", "last", 1)))...)
 	c.join(s, consumer.Options{BoardWait: 100 * time.Millisecond})
 	eventually(t, "commit of every message", func() bool { return c.allCommitted() == n+1 })
-	if dead := c.newest(c.topics.DeadLetters()); int(dead) != n {
+	if dead := c.messagesIn(c.topics.DeadLetters()); int(dead) != n {
 		t.Errorf("%d dead letters, want %d", dead, n)
 	}
 	if diff := cmp.Diff([]string{"u 1"}, board(t, s)); diff != "" {

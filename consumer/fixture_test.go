@@ -391,8 +391,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// newest returns the number of messages in a topic.
-func (c *cluster) newest(topic string) (n int64) {
+// messagesIn returns the number of messages in a topic.
+func (c *cluster) messagesIn(topic string) (n int64) {
 	c.t.Helper()
 	client, err := sarama.NewClient(c.brokers, kafka.Config("test"))
 	if err != nil {

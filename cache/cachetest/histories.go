@@ -133,10 +133,10 @@ func (h *history) play(f *fixture) {
 		f.update(shuffled(rng, batch)...)
 		switch rng.IntN(12) {
 		case 0:
-			f.rebuild(shuffled(rng, f.known())...)
+			f.rebuild(shuffled(rng, f.knownEntries())...)
 		case 1:
 			f.ok("Drop", f.Drop(f.ctx, f.key))
-			f.rebuild(f.known()...)
+			f.rebuild(f.knownEntries()...)
 		}
 		if rng.IntN(3) == 0 {
 			f.compareAll()
@@ -146,8 +146,8 @@ func (h *history) play(f *fixture) {
 	f.compareAll()
 }
 
-// known returns the model's entries, ordered by user.
-func (f *fixture) known() []leaderboard.Entry {
+// knownEntries returns the model's entries, ordered by user.
+func (f *fixture) knownEntries() []leaderboard.Entry {
 	var entries []leaderboard.Entry
 	for _, e := range f.model.entries {
 		entries = append(entries, e)

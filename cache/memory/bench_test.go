@@ -212,7 +212,7 @@ func BenchmarkIndex(b *testing.B) {
 				tr := &t.ladders[0]
 				var sum uint64
 				measure(b, n, func(i int, _ leaderboard.UserID) {
-					p := t.forest.at(tr, rng.Int64N(int64(n-100)))
+					p := t.forest.placeAt(tr, rng.Int64N(int64(n-100)))
 					for range 100 {
 						p, _ = t.forest.standingAt(p)
 						sum += t.forest.leafRows(p.leaf)[p.i] + uint64(t.forest.leaf(p.leaf).refs[p.i])

@@ -69,7 +69,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			}
 			var sum counts
 			for k, c := range in.child[:in.n] {
-				rows, ref := f.first(level-1, c)
+				rows, ref := f.firstEntry(level-1, c)
 				if in.refs[k] != ref || !slices.Equal(row(f.innerRows(node), k), row(rows, 0)) {
 					return 0, fmt.Errorf("inner %d has a wrong first entry of child %d", node, k)
 				}

@@ -121,10 +121,10 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// first returns the position of the first cell that has the hash, and the part of the
+// firstCell returns the position of the first cell that has the hash, and the part of the
 // table that holds it. If no cell has the hash, first returns the position of the next
 // cell with a greater hash, or of an empty cell.
-func (d *dict) first(hash uint32) (*cells, int) {
+func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
 	for have := c.get(i); have.ref != 0 && have.hash < hash; have = c.get(i) {
@@ -135,7 +135,7 @@ func (d *dict) first(hash uint32) (*cells, int) {
 
 // seek returns the position of the cell of a user, who must be in the table.
 func (d *dict) seek(hash, ref uint32) (*cells, int) {
-	c, i := d.first(hash)
+	c, i := d.firstCell(hash)
 	for c.get(i).ref != ref {
 		i++
 	}

@@ -134,8 +134,8 @@ func (f *forest) parent(level, node uint32) *uint32 {
 	return &f.inner(node).parent
 }
 
-// first returns a node's rows and the user of its first entry.
-func (f *forest) first(level, node uint32) (rows, uint32) {
+// firstEntry returns a node's rows and the user of its first entry.
+func (f *forest) firstEntry(level, node uint32) (rows, uint32) {
 	if level == 0 {
 		return f.leafRows(node), f.leaf(node).refs[0]
 	}
@@ -145,7 +145,7 @@ func (f *forest) first(level, node uint32) (rows, uint32) {
 // setChild makes node child k of parent. It does not change the parent's sums.
 func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	in := f.inner(parent)
-	rows, ref := f.first(level, node)
+	rows, ref := f.firstEntry(level, node)
 	in.child[k], in.refs[k] = node, ref
 	f.innerRows(parent).copy(k, rows, 0, 1)
 	*f.parent(level, node) = parent
@@ -307,7 +307,7 @@ func (f *forest) lowerRoot(t *tree) {
 // fixChildFirst updates the nodes above an inner node after the first entry below that
 // node changed.
 func (f *forest) fixChildFirst(node uint32) {
-	rows, ref := f.first(1, node)
+	rows, ref := f.firstEntry(1, node)
 	for parent := f.inner(node).parent; parent != 0; {
 		in := f.inner(parent)
 		k := in.childAt(node)

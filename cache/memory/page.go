@@ -58,7 +58,7 @@ func (t *table) page(tr *tree, position int64, n int) *page {
 	if n <= 0 {
 		return pg
 	}
-	from := t.forest.at(tr, position)
+	from := t.forest.placeAt(tr, position)
 	pg.first = t.rank(tr, from)
 
 	// Records are scattered in memory. This loop reads only the lengths of ids, so the

@@ -57,7 +57,7 @@ func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint3
 func (t *table) warmLeaves(hashes []uint32) {
 	var leaves [updateChunk]uint32
 	for i, hash := range hashes {
-		c, at := t.dict.first(hash)
+		c, at := t.dict.firstCell(hash)
 		if cell := c.get(at); cell.ref != 0 && cell.hash == hash {
 			prefetch(unsafe.Pointer(&t.users.record(cell.ref)[0]), 1)
 			if leaves[i] = cell.leaf; cell.leaf != 0 {
@@ -76,7 +76,7 @@ func (t *table) warmLeaves(hashes []uint32) {
 
 // prefetch prefetches the first prefetchLines cache lines of element i.
 func (s *slab[T]) prefetch(i uint32) {
-	ts := s.at(i)
+	ts := s.element(i)
 	bytes := len(ts) * int(unsafe.Sizeof(ts[0]))
 	prefetch(unsafe.Pointer(&ts[0]), min(bytes/cacheLine+1, prefetchLines))
 }

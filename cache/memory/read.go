@@ -220,7 +220,7 @@ func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
 	if position < 1 || position > tr.sum.standings() {
 		return ""
 	}
-	p := t.forest.at(tr, position-1)
+	p := t.forest.placeAt(tr, position-1)
 	var key strings.Builder
 	t.writeKey(&key, t.forest.leafRows(p.leaf), p.i)
 	return leaderboard.RankKey(key.String())

@@ -26,8 +26,8 @@ func newSlab[T any](width, elementBytes int, alloc *allocator) slab[T] {
 	return slab[T]{width: width, shift: shift, alloc: alloc}
 }
 
-// at returns element i.
-func (s *slab[T]) at(i uint32) []T {
+// element returns element i.
+func (s *slab[T]) element(i uint32) []T {
 	at := int(i&(1<<s.shift-1)) * s.width
 	return s.chunks[i>>s.shift][at : at+s.width : at+s.width]
 }
@@ -37,7 +37,7 @@ func (s *slab[T]) take() uint32 {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
-		clear(s.at(i))
+		clear(s.element(i))
 		return i
 	}
 	s.last++

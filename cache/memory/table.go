@@ -170,7 +170,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 // no record. It also returns the user's leaf in the overall ladder, or 0 if the user is
 // not in that ladder.
 func (t *table) known(hash uint32, id string) (ref, leaf uint32) {
-	for c, i := t.dict.first(hash); ; i++ {
+	for c, i := t.dict.firstCell(hash); ; i++ {
 		at := c.get(i)
 		if at.ref == 0 || at.hash != hash {
 			return 0, 0

@@ -112,7 +112,7 @@ func (t *tested) verify() {
 		}
 		for i, s := range want {
 			p := t.whereIs(tr, s.User)
-			if p != t.forest.at(tr, int64(i)) || t.rank(tr, p) != s.Ranks {
+			if p != t.forest.placeAt(tr, int64(i)) || t.rank(tr, p) != s.Ranks {
 				t.tb.Fatalf("ladder %q: %q at %v has ranks %+v, want %+v", tr.division, s.User, p, t.rank(tr, p), s.Ranks)
 			}
 		}

@@ -89,10 +89,10 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 // The first part of a node is a struct of whole words without pointers. Both parts are
 // in one element of a slab, because a rank needs both.
 
-func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.at(i)[0])) }
-func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.at(i)[0])) }
-func (f *forest) leafRows(i uint32) rows  { return f.leaves.at(i)[leafHead:] }
-func (f *forest) innerRows(i uint32) rows { return f.inners.at(i)[innerHead:] }
+func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.element(i)[0])) }
+func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.element(i)[0])) }
+func (f *forest) leafRows(i uint32) rows  { return f.leaves.element(i)[leafHead:] }
+func (f *forest) innerRows(i uint32) rows { return f.inners.element(i)[innerHead:] }
 
 // tree is one ladder.
 type tree struct {
@@ -184,8 +184,8 @@ func (lf *leaf) countsBefore(i int) counts {
 	return counts(i)<<32 + counts(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
-// at returns the place of the standing at a position. Positions begin at 0.
-func (f *forest) at(t *tree, position int64) place {
+// placeAt returns the place of the standing at a position. Positions begin at 0.
+func (f *forest) placeAt(t *tree, position int64) place {
 	node := t.root
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)

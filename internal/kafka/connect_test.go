@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// secured starts brokers with TLS that require a client certificate.
-func secured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []string {
+// startSecured starts brokers with TLS that require a client certificate.
+func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []string {
 	t.Helper()
 	pair, err := ca.Issue("broker", "127.0.0.1")
 	if err != nil {
@@ -58,7 +58,7 @@ func TestConnectWithCredentials(t *testing.T) {
 	users := []kfake.Opt{
 		kfake.EnableSASL(), kfake.Superuser("PLAIN", "ada", "plain"), kfake.Superuser("SCRAM-SHA-256", "ada", "scram256"), kfake.Superuser("SCRAM-SHA-512", "ada", "scram512"),
 	}
-	withUsers, both, neither := fake(t, users...), secured(t, ca, users...), fake(t)
+	withUsers, both, neither := fake(t, users...), startSecured(t, ca, users...), fake(t)
 	trust, certified, stranger := certs.Client{CA: ca.File}, certs.Client{CA: ca.File, Cert: mine.Cert, Key: mine.Key}, certs.Client{CA: other.File}
 	tests := []struct {
 		name     string

@@ -18,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// traced calls f in a sampled span, and returns the spans below that span.
-func traced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
+// callTraced calls f in a sampled span, and returns the spans below that span.
+func callTraced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
 	provider := trace.NewTracerProvider(trace.WithSyncer(spans))
@@ -39,7 +39,7 @@ func traced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 func TestCallsAreTraced(t *testing.T) {
 	disk := errors.New("disk of user mallory")
 	got := []string{}
-	for _, s := range traced(t, func(ctx context.Context) {
+	for _, s := range callTraced(t, func(ctx context.Context) {
 		index := observe.Index(memory.New(), prometheus.NewRegistry())
 		_, _ = index.Loaded(ctx, leaderboard.SeasonKey{Board: "cup"})
 		for _, err := range []error{leaderboard.ErrBoardNotFound, disk} {

@@ -34,7 +34,7 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 		}
 	}
 	fixed := regexp.MustCompile(`go-version:`)
-	for _, name := range tracked(t, ".yml") {
+	for _, name := range trackedFiles(t, ".yml") {
 		if isUnder(name, ".github") && fixed.MatchString(read(name)) {
 			t.Errorf("%s sets go-version: use go-version-file: go.mod", name)
 		}

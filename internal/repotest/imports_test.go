@@ -40,8 +40,8 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-// short returns an import path without the path of the module. The root package is ".".
-func short(path string) string {
+// shortPath returns an import path without the path of the module. The root package is ".".
+func shortPath(path string) string {
 	if path == module {
 		return "."
 	}
@@ -114,7 +114,7 @@ func TestImportsPointInward(t *testing.T) {
 		return best, found
 	}
 	for path, p := range packages(t) {
-		from := short(path)
+		from := shortPath(path)
 		if from == "cmd/leaderboard" || isUnder(from, "test") {
 			continue
 		}
@@ -124,7 +124,7 @@ func TestImportsPointInward(t *testing.T) {
 			continue
 		}
 		for _, imp := range p.Imports {
-			to := short(imp)
+			to := shortPath(imp)
 			switch {
 			case !isInside(imp):
 			case isUnder(to, "cmd") && !isUnder(from, "cmd"), isUnder(to, "test"):
@@ -153,11 +153,11 @@ func TestForbiddenImports(t *testing.T) {
 		{"no other package imports cmd", []string{".", "api", "cache", "consumer", "internal", "producer", "schema", "storage", "test"}, []string{"cmd"}},
 	}
 	for path, p := range packages(t) {
-		from := short(path)
+		from := shortPath(path)
 		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			for _, r := range rules {
-				if isInside(imp) && isUnder(from, r.from...) && isUnder(short(imp), r.to...) {
-					t.Errorf("%s: but %s imports %s", r.rule, from, short(imp))
+				if isInside(imp) && isUnder(from, r.from...) && isUnder(shortPath(imp), r.to...) {
+					t.Errorf("%s: but %s imports %s", r.rule, from, shortPath(imp))
 				}
 			}
 		}
@@ -175,7 +175,7 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/grpc-ecosystem":     {"api"},
 	}
 	for path, p := range packages(t) {
-		from := short(path)
+		from := shortPath(path)
 		for _, imp := range p.Imports {
 			if from == "." && !isStandard(imp) {
 				t.Errorf("the root imports %s, which is not in the standard library", imp)

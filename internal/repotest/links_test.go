@@ -13,7 +13,7 @@ import (
 func TestLinksOfDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	links := 0
-	for _, name := range tracked(t, ".md") {
+	for _, name := range trackedFiles(t, ".md") {
 		for _, m := range link.FindAllStringSubmatch(prose(t, name), -1) {
 			if strings.Contains(m[1], "://") {
 				continue

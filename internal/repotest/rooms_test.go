@@ -28,7 +28,7 @@ func TestArchitectureListsEveryRoom(t *testing.T) {
 	}
 	all := packages(t)
 	for path := range all {
-		if folder := short(path); !slices.Contains(rooms, folder) {
+		if folder := shortPath(path); !slices.Contains(rooms, folder) {
 			t.Errorf("%s does not list %s: add a line that describes the folder", filepath.Clean(document), folder)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // root is the path of the repository's root, relative to this package.
 const root = "../.."
 
-// tracked returns the files of the repository whose names have one of the given
+// trackedFiles returns the files of the repository whose names have one of the given
 // endings.
-func tracked(t *testing.T, endings ...string) []string {
+func trackedFiles(t *testing.T, endings ...string) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -103,7 +103,7 @@ func words(name string) []string {
 // No declaration may use a retired name. Formats on disk and on the wire keep their
 // names, which are strings in the code and not checked.
 func TestRetiredNames(t *testing.T) {
-	for _, name := range tracked(t, ".go") {
+	for _, name := range trackedFiles(t, ".go") {
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, filepath.Join(root, name), nil, parser.SkipObjectResolution)
 		if err != nil {
@@ -174,7 +174,7 @@ var phrases = map[*regexp.Regexp]string{
 // checked.
 func TestRetiredPhrases(t *testing.T) {
 	mark := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
-	for _, name := range tracked(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh") {
+	for _, name := range trackedFiles(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh") {
 		if name == "CHANGELOG.md" || name == "internal/repotest/words_test.go" {
 			continue
 		}

@@ -80,9 +80,9 @@ func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	return out
 }
 
-// visible returns the number of results that the consumer has applied and added to the
+// visibleCount returns the number of results that the consumer has applied and added to the
 // index.
-func (s *setup) visible(ctx context.Context) (int, error) {
+func (s *setup) visibleCount(ctx context.Context) (int, error) {
 	n, err := s.node.Metric(ctx, "leaderboard_consumer_results_total")
 	return int(n), err
 }
@@ -90,7 +90,7 @@ func (s *setup) visible(ctx context.Context) (int, error) {
 // feed sends results to Kafka as fast as Kafka accepts them, and waits until all are
 // visible. It returns how long this took.
 func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboard.MatchResult) time.Duration {
-	before, err := s.visible(b.Context())
+	before, err := s.visibleCount(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboa
 		}
 	}
 	deployment.Eventually(b, func(ctx context.Context) error {
-		now, err := s.visible(ctx)
+		now, err := s.visibleCount(ctx)
 		if err == nil && now < before+len(results) {
 			err = fmt.Errorf("%d of %d results are visible", now-before, len(results))
 		}

@@ -176,9 +176,9 @@ func send(addrs []string, from, to int) error {
 	return nil
 }
 
-// received reads the topic until it has seen each number below n, for at most a
+// countReceived reads the topic until it has seen each number below n, for at most a
 // minute. It returns how often it read each number.
-func received(t *testing.T, addrs []string, n int) []int {
+func countReceived(t *testing.T, addrs []string, n int) []int {
 	t.Helper()
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
@@ -214,7 +214,7 @@ func received(t *testing.T, addrs []string, n int) []int {
 // checkReceived fails t for each number below n that is not in the topic.
 func checkReceived(t *testing.T, addrs []string, n int) {
 	t.Helper()
-	for i, times := range received(t, addrs, n) {
+	for i, times := range countReceived(t, addrs, n) {
 		if times == 0 {
 			t.Errorf("message %d is lost", i)
 		}

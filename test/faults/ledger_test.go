@@ -99,9 +99,9 @@ func (l *ledger) next() *result {
 	return l.release()
 }
 
-// rest returns a result that was made but not returned yet. It returns nil if there is
+// unsent returns a result that was made but not returned yet. It returns nil if there is
 // none.
-func (l *ledger) rest() *result {
+func (l *ledger) unsent() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.held) == 0 {

@@ -69,7 +69,7 @@ func (l *load) send(send func(context.Context, *result) error) {
 		for {
 			var r *result
 			if ending = ending || l.isEnding(); ending {
-				if r = l.ledger.rest(); r == nil {
+				if r = l.ledger.unsent(); r == nil {
 					return
 				}
 			} else {

@@ -63,8 +63,8 @@ func TestRegionsConverge(t *testing.T) {
 	for range 600 {
 		send(both.next(), single.next())
 	}
-	for r := both.rest(); r != nil; r = both.rest() {
-		send(r, single.rest())
+	for r := both.unsent(); r != nil; r = both.unsent() {
+		send(r, single.unsent())
 	}
 	t.Logf("results per region: %d and %d", halves[0], halves[1])
 	check(t, both, nodes...)

@@ -27,7 +27,7 @@ func TestVerifyRepairs(t *testing.T) {
 	for range 200 {
 		must(t, log.send(d.TopicPrefix+"match-results", ledger.next()))
 	}
-	for r := ledger.rest(); r != nil; r = ledger.rest() {
+	for r := ledger.unsent(); r != nil; r = ledger.unsent() {
 		must(t, log.send(d.TopicPrefix+"match-results", r))
 	}
 	check(t, ledger, n)

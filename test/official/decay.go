@@ -53,9 +53,9 @@ func newDecayTables() decayTables {
 	return decayTables{powers(half(24*time.Hour), 60_000), powers(half(-time.Second), 86_400)}
 }
 
-// decayed returns the sum of each user's points at a midnight. The points of a result
+// decayedSums returns the sum of each user's points at a midnight. The points of a result
 // halve with every half-life since the result.
-func (d decayTables) decayed(results []Result, at time.Time) map[string]*big.Float {
+func (d decayTables) decayedSums(results []Result, at time.Time) map[string]*big.Float {
 	values := map[string]*big.Float{}
 	for _, r := range results {
 		day := r.AchievedAt.Truncate(24 * time.Hour)
@@ -70,8 +70,8 @@ func (d decayTables) decayed(results []Result, at time.Time) map[string]*big.Flo
 	return values
 }
 
-// rounded returns x rounded to the nearest integer. x must not be negative.
-func rounded(x *big.Float) int64 {
+// roundToInteger returns x rounded to the nearest integer. x must not be negative.
+func roundToInteger(x *big.Float) int64 {
 	n, _ := new(big.Float).Add(x, newFloat(0.5)).Int64()
 	return n
 }
@@ -96,7 +96,7 @@ func decayLadder(results []Result, values map[string]*big.Float) (want []standin
 		return values[y.user].Cmp(values[x.user])
 	})
 	for i := range want {
-		want[i].score = rounded(values[want[i].user])
+		want[i].score = roundToInteger(values[want[i].user])
 		if i > 0 && want[i].rank["dense"] != want[i-1].rank["dense"] {
 			closest = max(closest, agreement(values[want[i].user], values[want[i-1].user]))
 		}
@@ -138,7 +138,7 @@ func Decay(t *testing.T, d Deployment) {
 			if err := d.Feeder(t.Context(), b, until); err != nil {
 				t.Fatal(err)
 			}
-			want, closest := decayLadder(until, tables.decayed(until, end))
+			want, closest := decayLadder(until, tables.decayedSums(until, end))
 			if closest > decayApart {
 				t.Fatalf("two different sums agree in %d bits, want at most %d: the recount cannot order them", closest, decayApart)
 			}
@@ -157,7 +157,7 @@ func Decay(t *testing.T, d Deployment) {
 			t.Fatal(err)
 		}
 		midnight := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-		values := tables.decayed(results, midnight)
+		values := tables.decayedSums(results, midnight)
 		want, _ := decayLadder(results, values)
 		for _, m := range methods {
 			before := time.Now()
@@ -175,7 +175,7 @@ func Decay(t *testing.T, d Deployment) {
 				// rounds it down to microseconds and so decays a little less. The score
 				// may therefore be one higher.
 				v := values[want[i].user]
-				lo, hi := rounded(newFloat(0).Mul(v, least)), rounded(newFloat(0).Mul(v, most))+1
+				lo, hi := roundToInteger(newFloat(0).Mul(v, least)), roundToInteger(newFloat(0).Mul(v, most))+1
 				if e.Score < lo || e.Score > hi {
 					t.Errorf("entry is %s, want a score from %d to %d", e.line(), lo, hi)
 				}

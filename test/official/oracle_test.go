@@ -215,11 +215,11 @@ func TestDecayArithmetic(t *testing.T) {
 	for _, at := range []time.Duration{0, time.Second, 100 * 24 * time.Hour, 148*365*24*time.Hour + 12345*time.Second} {
 		end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 		r := Result{User: "u", Points: new(int64(1)), AchievedAt: end.Add(-at)}
-		if n := agreement(tables.decayed([]Result{r}, end)["u"], half(at)); n < 280 {
+		if n := agreement(tables.decayedSums([]Result{r}, end)["u"], half(at)); n < 280 {
 			t.Errorf("for %v, the weight from the tables agrees with the function half in %d bits, want at least 280", at, n)
 		}
 	}
-	if got := rounded(new(big.Float).SetPrec(decayPrecision).SetFloat64(2.5)); got != 3 {
+	if got := roundToInteger(new(big.Float).SetPrec(decayPrecision).SetFloat64(2.5)); got != 3 {
 		t.Errorf("2.5 rounds to %d, want 3", got)
 	}
 }

@@ -81,7 +81,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	if err := s.wait(ctx, want); err != nil {
 		t.Fatal(err)
 	}
-	if u := s.last(match{board, "ann", "huge"}); u.GetStatus() != pb.Outcome_REJECTED || u.GetReason() != string(leaderboard.ReasonInvalid) {
+	if u := s.lastUpdate(match{board, "ann", "huge"}); u.GetStatus() != pb.Outcome_REJECTED || u.GetReason() != string(leaderboard.ReasonInvalid) {
 		t.Errorf("the update of the result that is too large is %v, want status REJECTED and reason %s", u, leaderboard.ReasonInvalid)
 	}
 	deployment.Eventually(t, func(context.Context) error {

@@ -202,7 +202,7 @@ func (s *stream) send(ctx context.Context, board string, results []result) error
 	for i, r := range results {
 		key := match{board, r.user, r.id}
 		if want[key]++; want[key] == 1 {
-			want[key] += s.seen(key)
+			want[key] += s.updateCount(key)
 		}
 		var err error
 		if messages[i], err = record(board, r.value, inProtobuf); err != nil {
@@ -225,15 +225,15 @@ type result struct {
 	value    any
 }
 
-// seen returns the number of updates of a match.
-func (s *stream) seen(m match) int {
+// updateCount returns the number of updates of a match.
+func (s *stream) updateCount(m match) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates[m].n
 }
 
-// last returns the latest update of a match, or nil if there is none.
-func (s *stream) last(m match) *pb.LeaderboardUpdate {
+// lastUpdate returns the latest update of a match, or nil if there is none.
+func (s *stream) lastUpdate(m match) *pb.LeaderboardUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates[m].last

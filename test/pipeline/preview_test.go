@@ -141,7 +141,7 @@ func (p *previews) pass() {
 func (p *previews) sweep() {
 	p.t.Helper()
 	var want []leaderboard.SeasonKey
-	sealed := p.sealed()
+	sealed := p.seasonStates()
 	for key, s := range p.allSeasons() {
 		if !s.RemovedAt.IsZero() && !s.RemovedAt.After(*p.now.Load()) {
 			want = append(want, key)
@@ -151,7 +151,7 @@ func (p *previews) sweep() {
 		p.t.Fatal(err)
 	}
 	var got []leaderboard.SeasonKey
-	left := p.sealed()
+	left := p.seasonStates()
 	for key := range sealed {
 		if _, ok := left[key]; !ok {
 			got = append(got, key)
@@ -171,8 +171,9 @@ func compareKeys(x, y leaderboard.SeasonKey) int {
 
 func sortKeys(keys []leaderboard.SeasonKey) { slices.SortFunc(keys, compareKeys) }
 
-// sealed returns the seasons that the store has, and whether they are sealed.
-func (p *previews) sealed() map[leaderboard.SeasonKey]bool {
+// seasonStates returns the seasons that the store has. The value is true if the season is
+// sealed.
+func (p *previews) seasonStates() map[leaderboard.SeasonKey]bool {
 	sealed := map[leaderboard.SeasonKey]bool{}
 	for _, b := range p.boards() {
 		records, err := p.store.Seasons(p.t.Context(), b.ID)
@@ -217,7 +218,7 @@ type snapshot struct {
 
 func (p *previews) snapshot() snapshot {
 	p.t.Helper()
-	s := snapshot{Boards: p.boards(), Seasons: p.sealed(), Places: map[leaderboard.SeasonKey]map[leaderboard.UserID]place{}}
+	s := snapshot{Boards: p.boards(), Seasons: p.seasonStates(), Places: map[leaderboard.SeasonKey]map[leaderboard.UserID]place{}}
 	for key := range s.Seasons {
 		q := ranking.Query{Board: key.Board, Season: key.Season}
 		page, err := p.Page(p.t.Context(), ranking.PageQuery{Query: q, Limit: 100})
@@ -358,9 +359,9 @@ func (p *previews) amend() {
 		}
 	}
 	slices.SortFunc(want.Seasons, func(x, y ranking.SeasonEffect) int { return x.Start.Compare(y.Start) })
-	had := p.sealed()
+	had := p.seasonStates()
 	p.sweep()
-	left := p.sealed()
+	left := p.seasonStates()
 	for i := range want.Seasons {
 		s := &want.Seasons[i]
 		key := leaderboard.SeasonKey{Board: id, Season: s.ID}
