@@ -531,3 +531,27 @@ func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	}
 	return ids
 }
+
+// A score with a decimal point may mean two scores. The import asks, and sends nothing.
+func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "lap", "--policy", "best", "--order", "lower-first", "--unit", "ms")
+	s.ok(t, "board", "create", "shop", "--policy", "sum", "--unit", "EUR", "--decimals", "2")
+	s.ok(t, "board", "create", "goals", "--policy", "sum")
+	laps := writeFile(t, "laps.csv", "user_id,match_id,score\nann,m1,62.000\nbob,m1,61.5\n")
+	sales := writeFile(t, "sales.csv", "user_id,match_id,points\nann,m1,12.00\n")
+	s.fails(t, exitFailure, []string{`does the score "62.000" mean 0.062 s or 1:02.000`, "--score-format seconds", "line 2"}, "import", laps, "--board", "lap")
+	s.fails(t, exitFailure, []string{`mean 0.12 EUR or 12.00 EUR`, "--score-format decimal"}, "import", sales, "--board", "shop")
+	for _, board := range []string{"lap", "shop"} {
+		if got := s.ok(t, "export", "results", "--board", board); got != "" {
+			t.Errorf("after the question, board %s has the results %s, want none", board, got)
+		}
+	}
+	s.fails(t, exitUsage, []string{"for boards whose unit is ms"}, "import", sales, "--board", "shop", "--score-format", "seconds")
+	s.ok(t, "import", laps, "--board", "lap", "--score-format", "seconds")
+	s.ok(t, "import", sales, "--board", "shop", "--score-format", "decimal")
+	s.ok(t, "import", sales, "--board", "goals") // 12.00 has one meaning on a board without decimals
+	contains(t, s.ok(t, "export", "results", "--board", "lap"), `"score":62000`, `"score":61500`)
+	contains(t, s.ok(t, "export", "results", "--board", "shop"), `"points":1200`)
+	contains(t, s.ok(t, "export", "results", "--board", "goals"), `"points":12,`)
+}

@@ -299,3 +299,47 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 		t.Errorf("import of a ban without a revision: %v, want ErrInvalid", err)
 	}
 }
+
+// An unban that lifts no ban, and one that lifts a ban under another one, change no final
+// standings, so they amend none.
+func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}})
+	for _, user := range []string{"ann", "bob"} {
+		r := points(user, "m", 5)
+		r.Attributes = map[string]string{"team": "red"}
+		f.submit("b", r)
+	}
+	f.clock.set(start.AddDate(0, 1, 0))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	amendments := func() int {
+		record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: b.ID, Season: "202611"})
+		if err != nil || record.SealedAt.IsZero() {
+			t.Fatalf("season %+v, %v; want a sealed one", record, err)
+		}
+		return len(record.Amendments)
+	}
+	for i, step := range []struct {
+		ban  leaderboard.Ban
+		want int // amendments after the step
+	}{
+		{leaderboard.Ban{User: "ann", Board: "b"}, 0}, // was never banned
+		{leaderboard.Ban{User: "ann"}, 0},
+		{leaderboard.Ban{User: "eve", Board: "b"}, 0}, // has no entry
+		{leaderboard.Ban{User: "ann", Board: "b", Banned: true}, 1},
+		{leaderboard.Ban{User: "ann", Banned: true}, 1},
+		{leaderboard.Ban{User: "ann", Board: "b"}, 1}, // the ban on every board still hides ann
+		{leaderboard.Ban{User: "ann"}, 2},
+		{leaderboard.Ban{User: "ann"}, 2},
+	} {
+		f.clock.set(f.clock.now().Add(time.Minute))
+		if _, err := f.SetBan(t.Context(), step.ban); err != nil {
+			t.Fatal(err)
+		}
+		if got := amendments(); got != step.want {
+			t.Errorf("after step %d, %+v, the season has %d amendments, want %d", i, step.ban, got, step.want)
+		}
+	}
+}

@@ -125,7 +125,8 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 func (im *importer) stopped(ctx context.Context, err error) error {
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError
-	if errors.As(err, &broken) {
+	var point *pointError
+	if errors.As(err, &broken) || errors.As(err, &point) {
 		return fmt.Errorf("stopped after %s: %w", rows, err)
 	}
 	if ctx.Err() != nil {

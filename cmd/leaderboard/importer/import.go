@@ -190,7 +190,9 @@ func (im *importer) read() (*chunk, error) {
 			continue
 		}
 		c.rows++
-		im.add(c, r)
+		if err := im.add(c, r); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", im.file, r.Line, err)
+		}
 	}
 	c.end = im.records.Offset()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -201,27 +203,33 @@ func (im *importer) read() (*chunk, error) {
 
 // add converts a record to an item and adds it to the lane of its user. If the record is
 // invalid, add adds a rejection instead. If a filter excludes the record, add counts it.
-func (im *importer) add(c *chunk, r records.Record) {
+// It returns an error if the import must stop.
+func (im *importer) add(c *chunk, r records.Record) error {
 	if r.Err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
-		return
+		return nil
 	}
 	if !im.matches(r) {
 		c.filtered++
-		return
+		return nil
 	}
 	it, isBan, err := banItem(r, client.BoardName(im.board))
 	if !isBan {
 		it, err = im.item(r, im.matchPrefix)
 	}
+	var point *pointError
+	if errors.As(err, &point) {
+		return point
+	}
 	if err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, strings.ReplaceAll(err.Error(), "\n", "; "), string(r.Raw)})
-		return
+		return nil
 	}
 	lane := laneOf(it.result.UserId, len(c.lanes))
 	c.lanes[lane] = append(c.lanes[lane], it)
 	c.sizes[lane] += len(r.Raw) + proto.Size(it.result)
 	c.full = len(c.lanes[lane]) >= im.batch || c.sizes[lane] >= maxBatchBytes
+	return nil
 }
 
 func laneOf(user string, lanes int) int {

@@ -35,7 +35,8 @@ type mapping struct {
 	Filters                                  []string          // column=value or column!=value
 
 	usesPoints  bool // whether results on the board have points, not a score
-	unit        cli.Unit
+	unit        cli.Unit // of the texts of scores
+	boardUnit   cli.Unit
 	tieBreakers []string // names, in the board's order
 	location    *time.Location
 	constants   map[string]string // by field
@@ -53,7 +54,7 @@ type condition struct {
 func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
 	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score, or points on sum and decay boards)")
-	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API, or decimal, in the board's unit: 12.34 or h:mm:ss")
+	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API; decimal, in the board's unit: 12.34 or h:mm:ss; or seconds, on boards of ms: 62.500")
 	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; if the column is absent, ids are generated from the file's content and the line")
 	f.StringVar(&m.MatchPrefix, "match-prefix", "", "generate match ids from this `text` and the line, instead of from the file's content")
 	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
@@ -71,12 +72,18 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 // a tie-breaker that the header or the board does not have. The header is nil for JSON.
 func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
 	m.usesPoints = b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY
+	m.boardUnit = client.UnitOf(b)
 	switch m.ScoreFormat {
 	case "integer":
 	case "decimal":
-		m.unit = client.UnitOf(b)
+		m.unit = m.boardUnit
+	case "seconds":
+		if m.boardUnit.Name != "ms" {
+			return cli.Usagef("--score-format seconds is for boards whose unit is ms, not %q", m.boardUnit.Name)
+		}
+		m.unit = cli.Unit{Name: "s", Decimals: m.boardUnit.Decimals + 3}
 	default:
-		return cli.Usagef("--score-format %q is not one of integer, decimal", m.ScoreFormat)
+		return cli.Usagef("--score-format %q is not one of integer, decimal, seconds", m.ScoreFormat)
 	}
 	for _, tb := range b.GetTieBreakers() {
 		m.tieBreakers = append(m.tieBreakers, tb.GetName())
@@ -257,6 +264,8 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	}
 	if text := field("score", m.Score); text == "" {
 		errs = append(errs, fmt.Errorf("%s: is empty", m.Score))
+	} else if err := m.checkPoint(text); err != nil {
+		errs = append(errs, err)
 	} else if score, err := m.unit.Parse(text); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %w", m.Score, err))
 	} else if m.usesPoints {
@@ -276,6 +285,33 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	}
 	errs = append(errs, m.setTieBreakers(r, it.result, field, integer), m.setAttributes(r, it.result, field), m.setMetadata(r, it.result, field))
 	return it, errors.Join(errs...)
+}
+
+// pointError is about a score with a decimal point that may mean two different scores.
+// The import stops, because the rows before it may be wrong too.
+type pointError struct{ text, integer, decimal, format string }
+
+func (e *pointError) Error() string {
+	return fmt.Sprintf("does the score %.40q mean %s or %s? For the latter, use --score-format %s; for the former, remove the decimal point from the file",
+		e.text, e.integer, e.decimal, e.format)
+}
+
+// checkPoint returns a [pointError] if the text of an integer has a decimal point, and
+// means another score in the board's unit.
+func (m *mapping) checkPoint(text string) error {
+	score, err := m.unit.Parse(text)
+	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
+		return nil //nolint:nilerr // the caller reports the error
+	}
+	unit, format := m.boardUnit, "decimal"
+	if unit.Name == "ms" {
+		unit, format = cli.Unit{Name: "s", Decimals: unit.Decimals + 3}, "seconds"
+	}
+	other, err := unit.Parse(text)
+	if err != nil || other == score {
+		return nil //nolint:nilerr // then the text has one meaning
+	}
+	return &pointError{text, m.boardUnit.FormatWithUnit(score), m.boardUnit.FormatWithUnit(other), format}
 }
 
 // scalar returns the constant of a field if there is one, and the text of the field's
