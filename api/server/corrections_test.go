@@ -267,6 +267,26 @@ func TestMatchesAreFoundInTheirSeason(t *testing.T) {
 	}
 }
 
+// A submit with a revision above 0 needs a time if the board has seasons: without one, it
+// would make a second result in the current season.
+func TestCorrectionsBySubmitNeedATime(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember)
+	h.createBoard(`{"board_id":"ever","policy":"BEST"}`)
+	const body = `{"user_id":"ann","match_id":"m","score":1,"revision":1%s}`
+	a := h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(body, ""))
+	if a.status != http.StatusBadRequest || !slices.Contains(a.violations(), "achieved_at") || !strings.Contains(a.raw, "use PATCH") {
+		t.Errorf("without a time: %d %s, want 400 that names achieved_at and PATCH", a.status, a.raw)
+	}
+	batch := h.must("submit", "POST", "/v1/boards/cup/scores:batch", `{"results":[`+fmt.Sprintf(body, "")+`]}`)
+	if o := get(batch, "outcomes", 0); get(o, "status") != "REJECTED" || get(o, "reason") != "INVALID" || !strings.Contains(fmt.Sprint(get(o, "detail")), "use PATCH") {
+		t.Errorf("in a batch: %v, want REJECTED, INVALID with a detail about PATCH", o)
+	}
+	if a := h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(body, `,"achieved_at":"2026-10-30T08:00:00Z"`)); a["season"] != "202610" {
+		t.Errorf("with a time: %v, want it applied in 202610", a)
+	}
+	h.must("submit", "POST", "/v1/boards/ever/scores", fmt.Sprintf(body, ""))
+}
+
 // In a random history of submits, corrections and retractions, each answer and each stored
 // result is as in a naive model.
 func TestRandomCorrections(t *testing.T) {

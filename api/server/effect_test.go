@@ -61,7 +61,8 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 // is the user's current one has a rank.
 func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	h := newHarness(t, Options{})
-	a := h.do("submit", "POST", "/v1/scores:batch?include_previous_rank=true", `{"results":[
+	h.createBoard(`{"board_id":"ever","policy":"SUM"}`)
+	a := h.do("submit", "POST", "/v1/boards/ever/scores:batch?include_previous_rank=true", `{"results":[
 		{"user_id":"ann","match_id":"m1","points":5}, {"user_id":"bob","match_id":"m1","points":8},
 		{"user_id":"ann","match_id":"m2","points":2}, {"user_id":"ann","match_id":"m1","points":5},
 		{"user_id":"ann","match_id":"m1","points":9,"revision":1}, {"user_id":"ann","match_id":"m3","points":1}]}`)

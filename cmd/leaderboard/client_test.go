@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,7 +89,7 @@ func TestSubmitAndRead(t *testing.T) {
 	contains(t, s.ok(t, "result", "ada", "m2"), "attribute team", "red")
 	contains(t, s.ok(t, "retract", "ada", "m2"), "applied: ada has 3 points, rank 3")
 	contains(t, s.ok(t, "result", "ada", "m2"), "retracted")
-	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "4"), "ada has 7 points, rank 1")
+	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "4", "--achieved-at", time.Now().UTC().Format(time.RFC3339)), "ada has 7 points, rank 1")
 	s.ok(t, "retract", "eve", "m1")
 	contains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no results any more")
 

@@ -123,9 +123,10 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	valid := make([]leaderboard.MatchResult, 0, len(results))
 	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
 	for i, r := range results {
+		early := b.CheckSubmit(&r)
 		r, err := s.applier.Complete(ctx, b, r)
 		if err == nil {
-			err = b.Check(&r, s.now())
+			err = errors.Join(early, b.Check(&r, s.now()))
 		}
 		receipts[i] = Receipt{Match: r.Match, Revision: r.Revision, Season: r.Season, AchievedAt: r.AchievedAt}
 		switch {

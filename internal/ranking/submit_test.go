@@ -186,13 +186,22 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
 		t.Errorf("retry: %+v, want a duplicate in season 202611 with score 5", got)
 	}
-	corrected := points("u", "m", 7)
-	corrected.Revision = 1
-	if got := f.submit("b", corrected); got.Season != "202611" || got.Score != 7 {
-		t.Errorf("correction: %+v, want season 202611 and score 7", got)
+	// Callers must not submit a correction without a time, but the log may have one.
+	for revision, score := range []leaderboard.Score{7, 5} {
+		corrected := points("u", "m", int64(score))
+		corrected.Revision = int64(revision) + 1
+		if got := f.try("b", corrected); got.Reason != leaderboard.ReasonInvalid {
+			t.Errorf("correction without a time: %+v, want a rejection as INVALID", got)
+		}
+		complete, err := f.Complete(t.Context(), f.board("b"), corrected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := f.Apply(t.Context(), f.board("b"), []leaderboard.MatchResult{complete})
+		if err != nil || complete.Season != "202611" || report.Outcomes[0].Status != leaderboard.Applied {
+			t.Errorf("correction from the log: season %s, %+v, %v; want APPLIED in season 202611", complete.Season, report.Outcomes, err)
+		}
 	}
-	corrected.Revision, corrected.Score = 2, 5
-	f.submit("b", corrected)
 	got = f.submit("b", points("u", "m2", 3))
 	if got.Season != "202612" || got.Score != 3 {
 		t.Errorf("first result of December: %+v, want season 202612 and score 3", got)

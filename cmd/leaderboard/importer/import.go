@@ -207,7 +207,7 @@ func (im *importer) read() (*chunk, error) {
 func (im *importer) add(c *chunk, r records.Record) error {
 	if r.Err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
-		return nil
+		return nil //nolint:nilerr // the rejection has the error
 	}
 	if !im.matches(r) {
 		c.filtered++

@@ -34,7 +34,7 @@ type mapping struct {
 	Constants                                []string          // field=value
 	Filters                                  []string          // column=value or column!=value
 
-	usesPoints  bool // whether results on the board have points, not a score
+	usesPoints  bool     // whether results on the board have points, not a score
 	unit        cli.Unit // of the texts of scores
 	boardUnit   cli.Unit
 	tieBreakers []string // names, in the board's order
