@@ -376,7 +376,7 @@ func (b Board) normalForm() Board {
 		b.Season.TimeZone = "UTC"
 	}
 	if b.Source != nil {
-		source := &Source{Board: b.Source.Board} // its TieBreakers follow from b's
+		source := &Source{Board: b.Source.Board} // without TieBreakers, which follow from the tie-breakers of b
 		if len(b.Source.Match) > 0 {
 			source.Match = b.Source.Match
 		}
@@ -417,10 +417,9 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 }
 
 // Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
-// MinScore, MaxScore, Season.Grace, Retention, Private, Links and FillLease may change, and explicit windows
-// may be added. If
-// next changes another rule, Amend returns a [FieldError], because existing standings
-// depend on the other rules.
+// MinScore, MaxScore, Season.Grace, Retention, Private, Links and FillLease may change, and
+// explicit windows may be added. If next changes another rule, Amend returns a
+// [FieldError], because existing standings depend on the other rules.
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals

@@ -89,7 +89,8 @@ func (b *Board) ResultTieBreakers(r *MatchResult) []int64 {
 	return ties
 }
 
-// CheckDirect returns a [FieldError] if b is linked. Only its source accepts results.
+// CheckDirect returns a [FieldError] if b is linked: results of a linked board must be
+// submitted to the board's source.
 func (b *Board) CheckDirect() error {
 	if b.Source == nil {
 		return nil
@@ -121,9 +122,9 @@ func (b *Board) LinkedSeason(r *MatchResult) (SeasonID, bool) {
 }
 
 // FromSource returns r, a result of the board source, as the linked board b keeps it in a
-// season. If b does not count r in this season, b keeps r nevertheless if it has an older
-// revision of r there. So of all revisions the same one stands on both boards, in
-// whatever order they arrive, and the older revision no longer counts.
+// season. If b has an older revision of r in a season in which it does not count r, b keeps
+// r there too: r replaces the older revision, which then no longer counts. So the same
+// revision stands on both boards, in whatever order the revisions arrive.
 //
 // Results of different seasons of the source are different results, even if their match
 // ids are equal. So on a source with seasons, the match id on b begins with the season.

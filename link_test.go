@@ -37,7 +37,7 @@ func TestMatchIDsOfDifferentSeasonsDoNotMeet(t *testing.T) {
 		for _, match := range []MatchID{"m", "y/m", "x/m"} {
 			r := b.FromSource(source, &MatchResult{ResultKey: ResultKey{SeasonKey: SeasonKey{"a", w.ID}, Match: match}}, SeasonAll)
 			if seen[r.Match] {
-				t.Errorf("match id %q is used twice", r.Match)
+				t.Errorf("match id %q is used twice, want different ids", r.Match)
 			}
 			seen[r.Match] = true
 		}

@@ -128,7 +128,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	d := Decision{Tally: known.Tally}
 	have := known.Result
 	switch {
-	case b.deleted(known.DeletedAt, &r):
+	case b.isDeleted(known.DeletedAt, &r):
 		return d.reject(nil, ReasonDeleted)
 	case !r.ReceivedAt.After(known.ErasedAt):
 		return d.reject(nil, ReasonErased)
@@ -179,14 +179,14 @@ func (d *Decision) Outcome(before, after RankKey) Outcome {
 	}
 }
 
-// deleted reports whether the deletion at a time, which may be zero, also deletes r. The
-// results of a linked board are those of its source. So on a linked board, the deletion of
-// an earlier board with the same id deletes no result of the source.
-func (b *Board) deleted(at time.Time, r *MatchResult) bool {
-	if at.IsZero() || b.Source != nil && !at.After(b.CreatedAt) {
+// isDeleted reports whether a deletion at deletedAt also deletes r. A zero deletedAt means
+// no deletion. The results of a linked board are those of its source. So on a linked board,
+// the deletion of an earlier board with the same id deletes no result of the source.
+func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
+	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false
 	}
-	return !r.ReceivedAt.After(at)
+	return !r.ReceivedAt.After(deletedAt)
 }
 
 func (d Decision) reject(f *Refusal, reason Reason) Decision {

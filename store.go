@@ -115,11 +115,11 @@ type Reservation struct {
 	Until    time.Time // when the reservation ends, at most an hour after At
 }
 
-// Grants reports whether r may replace have, the stored reservation of the same match. A
-// stored reservation of a lower revision, one that has ended, and one of r's holder may be
-// replaced.
-func (r *Reservation) Grants(have *Reservation) bool {
-	return r.Revision > have.Revision || !have.Until.After(r.At) || r.Holder == have.Holder && r.Revision == have.Revision
+// Grants reports whether r may replace the stored reservation of the same match. It may in
+// three cases: the stored reservation has a lower revision, it has ended, or it has the
+// holder and the revision of r.
+func (r *Reservation) Grants(stored *Reservation) bool {
+	return r.Revision > stored.Revision || !stored.Until.After(r.At) || r.Holder == stored.Holder && r.Revision == stored.Revision
 }
 
 // ResultStore is the part of [Store] that keeps canonical match results.
