@@ -81,7 +81,7 @@ func opened(tb testing.TB, o Options) *Index {
 	return x
 }
 
-// trips counts the round trips of a client: commands sent alone, and pipelines.
+// The hook trips counts the round trips of a client: commands sent alone, and pipelines.
 type trips struct{ atomic.Int64 }
 
 // counted returns the count of the round trips of x from now on.

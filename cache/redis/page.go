@@ -11,8 +11,8 @@ import (
 )
 
 // window asks every shard for its part of a window around a cut. It also returns
-// the sort key of user, or "" if user is empty or does not stand in the ladder.
-// If by is "u" and the user does not stand, the window is nil.
+// the sort key of user, or "" if user is empty or not in the ladder. If by is "u" and the
+// user is not in the ladder, the window is nil.
 func (r *reader) window(by, cut string, above, below int, user leaderboard.UserID) (*window, string, error) {
 	calls := make([]*call, r.shards())
 	for i := range calls {
@@ -132,7 +132,8 @@ func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standi
 	return out, v, err
 }
 
-// pieceStandings bounds the standings that one script reads, because it blocks its server.
+// pieceStandings bounds the standings that one script reads, because a script blocks its
+// server.
 const pieceStandings = 1000
 
 // extend appends standings that follow the last one of out, up to q.n in all, in pieces. Each piece shows the
@@ -164,7 +165,8 @@ func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Stand
 // A page deeper in the ladder is found by [reader.deep].
 const nearTop = 100
 
-// after returns up to n standings behind a cut. It leaves out the first skip ones.
+// The method after returns up to n standings behind a cut. It leaves out the first skip
+// standings.
 func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) {
 	for _, ask := range []int{share(skip+n, r.shards()), skip + n} {
 		w, _, err := r.window("k", cut, 0, ask, "")
@@ -214,8 +216,8 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, errUnstable)
 }
 
-// around returns the standings around a user: up to above standings before the
-// user, then up to below standings, the user's own first.
+// around returns the standings around a user: at most as many before the user as above
+// states, and then at most as many as below states, beginning with the user's own.
 func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
 	by, cut := "u", ""
 	if r.shards() > 1 {

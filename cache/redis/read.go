@@ -48,7 +48,8 @@ type reader struct {
 	view     leaderboard.View
 }
 
-// countsOf returns the letters of the counts that ranks of some methods need.
+// countsOf returns the letters of the counts that are needed for ranks of the given
+// methods.
 func countsOf(methods []leaderboard.Method) string {
 	letters := ""
 	if len(methods) == 0 || slices.Contains(methods, leaderboard.Competition) {

@@ -8,7 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// surveyed bounds the positions and keys that one script reads, because it blocks its server.
+// surveyed bounds the positions and keys that one script reads, because a script blocks
+// its server.
 const surveyed = 16
 
 // Survey implements [leaderboard.Ranker]. With several shards, it reads the ladder once
@@ -95,7 +96,7 @@ func (r *reader) checkKeys(keys []leaderboard.RankKey) error {
 	return nil
 }
 
-// surveyShards is Survey for several shards.
+// surveyShards does the work of Survey for several shards.
 func (x *Index) surveyShards(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods []leaderboard.Method) (s leaderboard.Survey, v leaderboard.View, err error) {
 	if s.Counts, v, err = x.Count(ctx, l, q.Keys, methods...); err != nil {
 		return leaderboard.Survey{}, v, err

@@ -297,7 +297,7 @@ key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 
 Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Files of certificates and
 keys are in PEM format. The server reads those of ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change. A rate of 0 in ~limits~
-is unlimited, and a burst of 0 is one second of the rate.
+is unlimited, and a burst of 0 is what the rate allows in one second.
 `))
 	var groups []string
 	lines := map[string]string{}

@@ -328,7 +328,7 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 	}
 }
 
-// counting counts the questions to an index.
+// The type counting is an index that counts the questions to it.
 type counting struct {
 	leaderboard.Index
 	questions map[string]int // by method of the index and the ranks asked for

@@ -76,8 +76,8 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
-// stats reads everything but the histogram in one question. The edges of the histogram
-// depend on the answer.
+// The method stats reads all statistics except the histogram in one question. The edges
+// of the histogram depend on the answer to that question.
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0 // percent
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}

@@ -5,5 +5,5 @@ local function low(i)
   return b
 end
 
--- most returns how many strings a leaf may hold, given one of them.
+-- The function most returns the maximum number of strings in a leaf that contains x.
 local function most(x) return math.max(math.min(BITS, floor(LEAF_BYTES / (#x + 4))), 8) end

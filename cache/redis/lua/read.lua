@@ -1,9 +1,9 @@
--- A question about the ladder ARGV[3] of the live generation. ARGV[4] has a letter for
--- each count that the caller uses, in this order: c for standings with a smaller rank key, d for
--- different smaller rank keys, w for standings with the same or a smaller one. The others are
--- returned too, but have no meaning.
--- The answer begins with OK, the generation, the time of the last change, the age of the shard's
--- outboxes in microseconds (0 if they are empty), the length of rank keys and the
+-- Scripts with this file answer a question about the ladder ARGV[3] of the live generation.
+-- ARGV[4] has a letter for each count that the caller uses, in this order: c for standings
+-- with a smaller rank key, d for different smaller rank keys, w for standings with the same
+-- rank key or a smaller one. Other counts in the answer have no meaning.
+-- The answer begins with OK, the generation, the time of the last change, the age of the
+-- shard's outboxes in microseconds (0 if they are empty), the length of rank keys and the
 -- size of the ladder.
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
 if not (v[2] and v[3]) then return {NONE} end
@@ -22,8 +22,7 @@ end
 local c, d = byte(ARGV[4], 1, 2)
 local COMPETITION, DENSE = c == 99, c == 100 or d == 100
 
--- sort_key returns the sort key of a user in the ladder, or '' if the user does
--- not stand there.
+-- sort_key returns the sort key of a user, or '' if the user is not in the ladder.
 local function sort_key(user, h)
   local s = call('HGET', live .. ':u' .. bucket(h, buckets), user)
   if not s then return '' end
@@ -39,8 +38,10 @@ local function sort_key(user, h)
   return ''
 end
 
--- sums returns the sum over the groups before the one at gi, from 0, the number of all
--- strings of the tree, and whether rank keys may be equal. kind is '' or 'f'.
+-- The function sums returns three values: the number of strings in the groups before the
+-- group number gi, from 0; the number of all strings of the tree; and whether strings may
+-- have equal rank keys. If kind is 'f' instead of '', the first value is the number of
+-- followers in those groups.
 local function sums(at, kind, gi)
   local fields, i = {'t', 'ft'}, gi
   while i > 0 do
@@ -54,8 +55,9 @@ local function sums(at, kind, gi)
   return n, tonumber(v[1]), S ~= '1' or v[2] ~= '0'
 end
 
--- before returns the number of strings before the leaf that seek found, the number of all strings of the
--- tree, or nil if it has one group, and whether rank keys may be equal.
+-- The function before returns three values: the number of strings before the leaf that seek
+-- found; the number of all strings of the tree, or nil if the tree has only one group; and
+-- whether strings may have equal rank keys.
 local function before(at, g, gi, si)
   local n, all, following = 0, nil, true
   if gi then n, all, following = sums(at, '', gi) end
@@ -63,7 +65,8 @@ local function before(at, g, gi, si)
   return n, all, following
 end
 
--- size returns the number of strings of a tree, and whether rank keys may be equal.
+-- size returns the number of strings of a tree, and whether strings may have equal rank
+-- keys.
 local function size(at)
   local v = call('HMGET', at .. 's', 't', 'ft')
   if v[1] then return tonumber(v[1]), S ~= '1' or v[2] ~= '0' end
@@ -74,8 +77,8 @@ end
 
 -- counting returns the functions that not every question needs.
 local function counting()
-  -- followers returns the number of followers in the ladder before the i-th string of
-  -- a leaf, which is not a follower.
+  -- The function followers returns the number of followers in the ladder before the i-th
+  -- string of a leaf. That string must not be a follower.
   local function followers(g, gi, s, si, i)
     if not si and i == 0 then return 0 end
     local n, from, to = 0, 0, i - 1
@@ -87,7 +90,7 @@ local function counting()
       n = n + sofar
       if i == 0 or upto == sofar then return n end
       n = n + upto - sofar
-      from, to = i, -1 -- those that are not before
+      from, to = i, -1 -- count the followers behind, to subtract them
     end
     local last, pairs = false, 0
     for _, x in ipairs(call('ZRANGE', z .. 'l' .. s, from, to)) do
@@ -105,7 +108,7 @@ local function counting()
   end
 
   -- less returns the number of standings in the ladder with a smaller rank key than
-  -- k, and of different smaller rank keys. k may be the beginning of a rank key.
+  -- k, and the number of different smaller rank keys. k may be the beginning of a rank key.
   local function less(k)
     if S ~= '1' then return count(z, k), DENSE and count(z .. 'k', k) or 0 end
     local g, gi, s, si = seek(z, k)

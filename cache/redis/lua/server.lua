@@ -1,4 +1,4 @@
--- empty_shard makes the shard hold nothing. free.lua frees the memory later, in pieces.
+-- empty_shard marks the shard as empty. free.lua frees the memory later, in pieces.
 local function empty_shard() call('HDEL', T, 'busy') end
 
 -- identity returns a name of the layout, the server process and its term as master.
@@ -10,8 +10,9 @@ local function identity()
 end
 
 -- check_server returns the time. If this is not the server that the shard was
--- written on, or a script failed half-way, it empties the shard and returns nil. A
--- check of the server is valid for 100 ms, because a restart or an election takes longer.
+-- written on, or if a script failed half-way, check_server empties the shard and returns
+-- nil. A check of the server is valid for 100 ms, because a restart or an election takes
+-- longer.
 local function check_server(seen, busy)
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]

@@ -1,9 +1,11 @@
--- Reads positions of the ladder in this shard and counts rank keys. ARGV[5] is the number of positions, from 0,
--- and ARGV[6] the number of shares of the ladder, in percent, each of which means the
--- position that PercentPosition returns. They follow; then come beginnings of rank keys.
--- Returns each position and its sort key, or '' if the ladder ends before; if S > 1, the ladder's
--- last one instead. Then it returns, for each key, the numbers of standings with a smaller rank key,
--- and of different smaller rank keys.
+-- Reads standings at positions of the ladder in this shard, and counts rank keys. ARGV[5] is
+-- the number of positions. ARGV[6] is the number of percentages: each one means the
+-- position that PercentPosition returns for it. Then come the positions, from 0, the
+-- percentages, and beginnings of rank keys.
+-- Returns each position and the sort key there. If the ladder ends before a position, the
+-- sort key is ''. But if S > 1, the script then returns the last position and its sort key.
+-- After these come two numbers for each key: standings with a smaller rank key, and
+-- different smaller rank keys.
 local all = size(z)
 reply[6] = all
 local n, percents, keys = #reply, 7 + ARGV[5], 7 + ARGV[5] + ARGV[6]

@@ -3,13 +3,13 @@
 --   l LEAF    sorted set, all scores 0: the strings of a leaf, few enough for the
 --             packed encoding (listpack)
 --   d GROUP   sorted set, all scores 0: the leaves of a group
---   c GROUP   bits: BITS for each of these leaves, in their order. The leaf has as many
---             strings as there are ones, which come first
+--   c GROUP   bits: BITS for each of these leaves, in their order. A leaf has as many
+--             strings as its bits have ones. The ones come first
 --   f GROUP   bits: the same for the followers of each leaf; may lack zeros at its end
 --   r         sorted set, all scores 0: the groups
 --   s         hash: t and ft, the numbers of all strings and followers; and two Fenwick
 --             trees over the groups, from 1: 1, 2… of their strings, f1, f2… of their followers.
---             Not packed, so that the server finds a field at once
+--             The hash is not packed, so that the server finds a field at once
 -- A leaf is named by its lower bound: its strings are not less than the name and less
 -- than the next leaf's name. The first leaf's name is ''. A group is named as its first
 -- leaf. A tree of one group has no r and s; a tree of one leaf has only that leaf.

@@ -1,5 +1,5 @@
--- seek_at returns the same as seek, for the string at a position from 0, and the
--- string's position in its leaf. The tree must be larger.
+-- seek_at returns the same as seek, for the string at a position, from 0. It also returns
+-- the string's position in its leaf. The tree must have a string at that position.
 local function seek_at(at, position)
   local g, gi, s, si = '', nil, '', nil
   local groups = call('ZCARD', at .. 'r')
@@ -25,8 +25,8 @@ local function seek_at(at, position)
   local leaves = call('ZCARD', at .. 'd' .. g)
   if leaves > 0 then
     si = 0
-    -- The search estimates where the leaf is by the size of the leaves that it has counted. If it has not found
-    -- the leaf after some guesses, it bisects.
+    -- The search estimates the position of the leaf from the average size of the leaves
+    -- that it has counted. If some guesses have not found the leaf, the search bisects.
     local bits, guesses, usual = at .. 'c' .. g, 6, 66
     while leaves - si > 1 do
       local middle = floor((si + leaves) / 2)

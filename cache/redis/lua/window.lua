@@ -1,15 +1,15 @@
 -- Reads this shard's part of a window of the ladder. ARGV[5] is the kind of cut:
 -- 'k' a sort key, 'i' a position from 0, 'u' right before the user. Then come the
--- sort key or position, the number of standings before the cut, the number behind
--- it, and a user and its hash, or ''.
+-- sort key or position, the numbers of standings to read before and behind the cut,
+-- and a user and its hash, or ''.
 -- Returns the user's sort key, or '' if the user is not in the ladder. In that case,
 -- if the kind is 'u', the answer ends here. Otherwise these follow:
 --   cut       standings before the cut
 --   better    standings with a smaller rank key than the cut's
 --   smaller   rank keys smaller than the cut's whose home is this shard
---   equal     the same, the cut's own included
+--   equal     the same, including the cut's own rank key
 --   notworse  standings with the cut's rank key or a smaller one; 0 if the part ends with
---             a greater rank key, and so shows the number
+--             a greater rank key: the caller then counts these standings in the part
 --   first     position of the part's first standing
 --   start     standings with a smaller rank key than the first standing's
 --   distinct  rank keys smaller than the first standing's; 0 if S > 1
@@ -64,7 +64,7 @@ if want > 0 then
   if i and i - (cut - first) >= 0 then
     i = i - (cut - first)
   elseif first == 0 then
-    g, gi, s, si, i = '', 0, '', 0, 0 -- next_leaf finds none if there is none
+    g, gi, s, si, i = '', 0, '', 0, 0 -- the first leaf; next_leaf works even if it is the only leaf
   else
     g, gi, s, si, i = seek_at(z, first)
   end
