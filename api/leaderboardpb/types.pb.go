@@ -315,7 +315,15 @@ type Board struct {
 	// setting public_read lets them read other boards.
 	Private bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
 	// Set by the server in the answer to a dry run: what would change.
-	Effect        *BoardEffect `protobuf:"bytes,17,opt,name=effect,proto3" json:"effect,omitempty"`
+	Effect *BoardEffect `protobuf:"bytes,17,opt,name=effect,proto3" json:"effect,omitempty"`
+	// If set, the board is linked: the results of this other board count on it, too. It
+	// accepts no results of its own, and no min_score, max_score or floor.
+	Source *Board_Source `protobuf:"bytes,18,opt,name=source,proto3" json:"source,omitempty"`
+	// Set by the server: the boards whose source this board is, at most 16.
+	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
+	// Set by the server: the board is linked, and results that the source received before
+	// the board was created may still be missing.
+	Filling       *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,6 +475,27 @@ func (x *Board) GetEffect() *BoardEffect {
 		return x.Effect
 	}
 	return nil
+}
+
+func (x *Board) GetSource() *Board_Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *Board) GetLinkedBoards() []string {
+	if x != nil {
+		return x.LinkedBoards
+	}
+	return nil
+}
+
+func (x *Board) GetFilling() bool {
+	if x != nil && x.Filling != nil {
+		return *x.Filling
+	}
+	return false
 }
 
 // What a change of a board's settings would change. Stored results count as before:
@@ -1505,6 +1534,60 @@ func (x *Board_Schedule) GetWindows() []*Board_Schedule_Window {
 	return nil
 }
 
+// The results of a linked board are those of another board.
+type Board_Source struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
+	// Only results with all of these attributes count; all results if absent.
+	Match         map[string]string `protobuf:"bytes,2,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Board_Source) Reset() {
+	*x = Board_Source{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Board_Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Board_Source) ProtoMessage() {}
+
+func (x *Board_Source) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Board_Source.ProtoReflect.Descriptor instead.
+func (*Board_Source) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 2}
+}
+
+func (x *Board_Source) GetBoardId() string {
+	if x != nil {
+		return x.BoardId
+	}
+	return ""
+}
+
+func (x *Board_Source) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
 // A season of an EXPLICIT schedule: [start, end).
 type Board_Schedule_Window struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1518,7 +1601,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1613,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1671,7 @@ type BoardEffect_Season struct {
 
 func (x *BoardEffect_Season) Reset() {
 	*x = BoardEffect_Season{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1683,7 @@ func (x *BoardEffect_Season) String() string {
 func (*BoardEffect_Season) ProtoMessage() {}
 
 func (x *BoardEffect_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1770,7 @@ type BanEffect_Entry struct {
 
 func (x *BanEffect_Entry) Reset() {
 	*x = BanEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1782,7 @@ func (x *BanEffect_Entry) String() string {
 func (*BanEffect_Entry) ProtoMessage() {}
 
 func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1837,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x8e\v\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xbb\r\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -1775,7 +1858,10 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"created_at\x12\x18\n" +
 	"\aprivate\x18\x10 \x01(\bR\aprivate\x123\n" +
-	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectR\x06effect\x1aS\n" +
+	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectR\x06effect\x124\n" +
+	"\x06source\x18\x12 \x01(\v2\x1c.leaderboard.v1.Board.SourceR\x06source\x12*\n" +
+	"\rlinked_boards\x18\x13 \x03(\tB\x04\x88\xb5\x18\x01R\rlinked_boards\x12\x1d\n" +
+	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x1aS\n" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
@@ -1796,7 +1882,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"\x06WEEKLY\x10\x03\x12\v\n" +
 	"\aMONTHLY\x10\x04\x12\f\n" +
-	"\bEXPLICIT\x10\x05\"A\n" +
+	"\bEXPLICIT\x10\x05\x1a\x9d\x01\n" +
+	"\x06Source\x12\x1a\n" +
+	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12=\n" +
+	"\x05match\x18\x02 \x03(\v2'.leaderboard.v1.Board.Source.MatchEntryR\x05match\x1a8\n" +
+	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"A\n" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fHIGHER_FIRST\x10\x01\x12\x0f\n" +
@@ -1812,7 +1905,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"_min_scoreB\f\n" +
 	"\n" +
 	"_max_scoreB\b\n" +
-	"\x06_floor\"\xc0\x04\n" +
+	"\x06_floorB\n" +
+	"\n" +
+	"\b_filling\"\xc0\x04\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +
@@ -1956,7 +2051,7 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),              // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),             // 1: leaderboard.v1.Board.Policy
@@ -1973,54 +2068,58 @@ var file_leaderboard_v1_types_proto_goTypes = []any{
 	(*BanEffect)(nil),             // 12: leaderboard.v1.BanEffect
 	(*Board_TieBreaker)(nil),      // 13: leaderboard.v1.Board.TieBreaker
 	(*Board_Schedule)(nil),        // 14: leaderboard.v1.Board.Schedule
-	(*Board_Schedule_Window)(nil), // 15: leaderboard.v1.Board.Schedule.Window
-	(*BoardEffect_Season)(nil),    // 16: leaderboard.v1.BoardEffect.Season
-	nil,                           // 17: leaderboard.v1.Result.AttributesEntry
-	(*BanEffect_Entry)(nil),       // 18: leaderboard.v1.BanEffect.Entry
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 21: google.protobuf.Struct
-	(*anypb.Any)(nil),             // 22: google.protobuf.Any
+	(*Board_Source)(nil),          // 15: leaderboard.v1.Board.Source
+	(*Board_Schedule_Window)(nil), // 16: leaderboard.v1.Board.Schedule.Window
+	nil,                           // 17: leaderboard.v1.Board.Source.MatchEntry
+	(*BoardEffect_Season)(nil),    // 18: leaderboard.v1.BoardEffect.Season
+	nil,                           // 19: leaderboard.v1.Result.AttributesEntry
+	(*BanEffect_Entry)(nil),       // 20: leaderboard.v1.BanEffect.Entry
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),       // 23: google.protobuf.Struct
+	(*anypb.Any)(nil),             // 24: google.protobuf.Any
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	19, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	21, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
 	13, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
 	14, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	19, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	20, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	21, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	22, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
 	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
-	16, // 8: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	20, // 9: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	17, // 10: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	21, // 11: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
-	3,  // 12: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	20, // 13: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	20, // 14: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	21, // 15: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	8,  // 16: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	20, // 17: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	20, // 18: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	22, // 19: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	20, // 20: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	20, // 21: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	18, // 22: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	0,  // 23: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 24: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	19, // 25: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	15, // 26: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	20, // 27: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	20, // 28: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	20, // 29: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	20, // 30: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	20, // 31: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	20, // 32: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	15, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
+	18, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	22, // 10: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	19, // 11: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	23, // 12: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	3,  // 13: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
+	22, // 14: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	22, // 15: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	23, // 16: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	8,  // 17: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	22, // 18: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	22, // 19: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	24, // 20: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	22, // 21: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	22, // 22: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	20, // 23: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	0,  // 24: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 25: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	21, // 26: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	16, // 27: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	17, // 28: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	22, // 29: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	22, // 30: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	22, // 31: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	22, // 32: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	22, // 33: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	22, // 34: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -2034,15 +2133,15 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[12].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[14].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -40,6 +40,9 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
 		Retention: retention, Private: b.GetPrivate(),
 	}
+	if source := b.GetSource(); source != nil {
+		board.Source = &leaderboard.Source{Board: leaderboard.BoardID(source.GetBoardId()), Match: source.GetMatch()}
+	}
 	for i, tb := range b.GetTieBreakers() {
 		order, err := toEnum(fmt.Sprintf("tie_breakers[%d].order", i), tb.GetOrder())
 		errs = append(errs, err)
@@ -78,6 +81,15 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 		},
 		MinScore: (*int64)(b.MinScore), MaxScore: (*int64)(b.MaxScore), Floor: (*int64)(b.Floor),
 		Retention: duration(b.Retention), Private: b.Private, CreatedAt: Timestamp(b.CreatedAt),
+	}
+	if b.Source != nil {
+		board.Source = &pb.Board_Source{BoardId: string(b.Source.Board), Match: b.Source.Match}
+	}
+	for _, id := range b.Links {
+		board.LinkedBoards = append(board.LinkedBoards, string(id))
+	}
+	if b.Filling() {
+		board.Filling = new(true)
 	}
 	for _, tb := range b.TieBreakers {
 		board.TieBreakers = append(board.TieBreakers, &pb.Board_TieBreaker{Name: tb.Name, Order: fromOrder(tb.Order)})

@@ -173,7 +173,7 @@ func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	} else {
 		result.Score = &score
 	}
-	result.TieBreakers, result.Attributes = r.TieBreakers, r.Attributes
+	result.TieBreakers, result.Attributes = b.ResultTieBreakers(r), r.Attributes
 	result.AchievedAt, result.Metadata = Timestamp(r.AchievedAt), FromMetadata(r.Metadata)
 	return result
 }

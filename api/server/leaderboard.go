@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
@@ -516,7 +517,7 @@ func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.L
 	res := &pb.ListBoardsResponse{}
 	for i := range boards {
 		if s.sees(ctx, &boards[i]) {
-			res.Boards = append(res.Boards, protoconv.FromBoard(&boards[i]))
+			res.Boards = append(res.Boards, s.fromBoard(ctx, &boards[i]))
 		}
 	}
 	return res, nil
@@ -528,7 +529,22 @@ func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.Get
 	if err != nil {
 		return nil, err
 	}
-	return &pb.GetBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+	return &pb.GetBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
+}
+
+// fromBoard returns the message of a board. It leaves out the source and the linked boards
+// that the caller may not see.
+func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board {
+	board := protoconv.FromBoard(b)
+	unseen := func(id string) bool {
+		other, err := s.service.Board(ctx, leaderboard.BoardID(id))
+		return err != nil || !s.sees(ctx, &other)
+	}
+	board.LinkedBoards = slices.DeleteFunc(board.LinkedBoards, unseen)
+	if board.Source != nil && unseen(board.Source.BoardId) {
+		board.Source = nil
+	}
+	return board
 }
 
 // CreateBoard creates a board. Creating the same board again changes nothing.
@@ -539,6 +555,9 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 	}
 	if err != nil {
 		return nil, err
+	}
+	if b.Source != nil && !allows(ctx, b.Source.Board) {
+		return nil, &auth.BoardError{Board: b.Source.Board}
 	}
 	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: object(req.GetBoard())}}
 	if err := s.audited(ctx, act, func() (err error) {
@@ -557,9 +576,8 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		if err := applyMask(changed.ProtoReflect(), req.GetBoard().ProtoReflect(), req.GetUpdateMask().GetPaths()); err != nil {
 			return err
 		}
-		created := b.CreatedAt
 		next, err := protoconv.ToBoard(changed)
-		next.CreatedAt = created
+		next.CreatedAt, next.Links, next.FillLease = b.CreatedAt, b.Links, b.FillLease
 		*b = next
 		return err
 	}

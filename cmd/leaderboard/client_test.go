@@ -114,6 +114,8 @@ func TestBoards(t *testing.T) {
 		"wins HIGHER_FIRST", "losses LOWER_FIRST", "2026  2026-01-01 00:00:00 to 2027-01-01 00:00:00", "48h0m0s")
 	contains(t, s.ok(t, "board", "create", "trend", "--policy", "decay", "--half-life", "24h", "--season", "monthly", "--time-zone", "Europe/Berlin"),
 		"DECAY", "24h0m0s", "Europe/Berlin")
+	contains(t, s.ok(t, "board", "create", "women", "--policy", "best", "--source", "marathon", "--match", "gender=F"), "marathon", "gender=F", "filling")
+	contains(t, s.ok(t, "board", "show", "marathon"), "linked boards", "women")
 	contains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
 
 	// board create reads YAML, and the JSON that board show prints.

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,6 +90,18 @@ func writeBoard(w io.Writer, b *pb.Board) {
 			row(name, *v)
 		}
 	}
+	if source := b.GetSource(); source != nil {
+		row("source", source.GetBoardId())
+		for _, name := range slices.Sorted(maps.Keys(source.GetMatch())) {
+			row("match", name+"="+source.GetMatch()[name])
+		}
+	}
+	if b.GetFilling() {
+		row("filling", "results from before the board's creation may be missing")
+	}
+	if len(b.GetLinkedBoards()) > 0 {
+		row("linked boards", strings.Join(b.GetLinkedBoards(), ", "))
+	}
 	if b.GetPrivate() {
 		row("private", true)
 	}
@@ -107,6 +121,8 @@ type boardFlags struct {
 	halfLife, grace, retention                   time.Duration
 	min, max, floor                              int64
 	private                                      bool
+	source                                       string
+	match                                        map[string]string
 }
 
 // addFixed adds the flags of the rules that cannot change.
@@ -118,6 +134,9 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, or explicit with --window")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
+	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
+	annotate(fs, "source", boardValues)
+	fs.StringToStringVar(&f.match, "match", nil, "with --source: count only results with this `attribute=value`; repeat the flag for more")
 	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that take a sum below this `score`")
 }
 
@@ -162,6 +181,10 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
 	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
 	set("division", "divisions", func() { b.Divisions = f.divisions })
+	set("source", "source", func() { b.Source = &pb.Board_Source{BoardId: f.source, Match: f.match} })
+	if err == nil && len(f.match) > 0 && f.source == "" {
+		err = cli.Usagef("--match needs --source")
+	}
 	set("policy", "policy", func() { b.Policy, err = enum[pb.Board_Policy](err, "policy", f.policy, pb.Board_Policy_value) })
 	set("order", "order", func() { b.Order, err = enum[pb.Board_Order](err, "order", f.order, pb.Board_Order_value) })
 	set("season", "season.schedule", func() {
