@@ -72,12 +72,16 @@ func TestCallHasOneTrace(t *testing.T) {
 			t.Errorf("retract: %d %s, want 200", a.status, a.raw)
 		}
 	}
-	for call, send := range map[string]func(){
-		"leaderboard.v1.LeaderboardService/SubmitScore":                submit,
-		"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract": retract,
+	for _, tt := range []struct {
+		call string
+		send func()
+	}{
+		{"leaderboard.v1.LeaderboardService/SubmitScore", submit},
+		{"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract", retract}, // retracts the submitted result
 	} {
+		call := tt.call
 		spans.Reset()
-		send()
+		tt.send()
 		names := map[string]bool{}
 		waitFor(t, "the span of the call", func() bool { // gRPC ends it after the answer
 			for _, s := range spans.GetSpans() {
