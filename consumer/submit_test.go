@@ -248,7 +248,7 @@ func TestCorrectionsThroughKafka(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	day := time.Now().UTC().Truncate(24 * time.Hour).AddDate(0, 0, -10)
+	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10)
 	window := leaderboard.Season{ID: "old", Start: day, End: day.AddDate(0, 0, 1)}
 	b, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "cup", Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: 0, Windows: []leaderboard.Season{window}}})
 	if err != nil {

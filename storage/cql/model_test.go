@@ -71,7 +71,7 @@ var (
 		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
 		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"},
 		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
-		"reservations": {"match_hash"},
+		"reservations":  {"match_hash"},
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
 	}
