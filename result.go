@@ -72,7 +72,7 @@ type MatchResult struct {
 	ReceivedAt time.Time
 	// Amends marks an administrator's correction, which a closed season accepts too. It is
 	// neither part of the content nor stored.
-	Amends bool
+	Amends bool `json:",omitzero"`
 }
 
 // Truncate returns t in UTC, rounded down to a microsecond, which is the resolution
