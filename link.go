@@ -131,8 +131,13 @@ func (b *Board) LinkedSeason(r *MatchResult) (SeasonID, bool) {
 // The content does not change, because the contents of equal revisions are compared. In
 // particular, the tie-breakers stay in the order of the source: see
 // [Board.ResultTieBreakers].
+//
+// A closed season of the source accepts only the corrections of administrators. Closed
+// seasons of b accept these too.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
+	from, err := source.Season.ByID(r.Season)
+	out.Amends = err == nil && source.Closed(from, r.ReceivedAt)
 	out.ResultKey = ResultKey{SeasonKey: SeasonKey{b.ID, season}, User: r.User, Match: source.linkedMatch(r.Season, r.Match)}
 	return out
 }

@@ -433,6 +433,49 @@ func (f *fixture) sealed(t *testing.T, id leaderboard.BoardID) {
 	}
 }
 
+// A correction of a closed season of the source reaches a linked season that is closed, or
+// sealed, too. If a process died after it wrote such a correction to the source, a refresh
+// brings the correction to the linked season.
+func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sealed %v", sealed), func(t *testing.T) {
+			store, index := embedded.Open(t)
+			c := &clock{t: start}
+			service := ranking.New(store, index, ranking.Options{Now: c.now, LinkTTL: time.Millisecond})
+			f := &fixture{service, t, store, index, c}
+			monthly := leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: time.Hour}
+			f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Season: monthly})
+			f.create(leaderboard.Board{ID: "month", Policy: leaderboard.Sum, Season: monthly, Source: &leaderboard.Source{Board: "laps"}})
+			if err := f.FillLinked(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.submit("laps", at(points("ann", "m", 7), 0, start))
+			f.wantList(november, "ann 7 1")
+			f.clock.set(time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC))
+			if sealed {
+				f.sealed(t, "month")
+			}
+			key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: "202611"}, User: "ann", Match: "m"}
+			score := leaderboard.Score(4)
+			_, got, err := f.Correct(t.Context(), f.board("laps"), key, ranking.Correction{Score: &score, Amends: true})
+			if err != nil || got.Status != leaderboard.Applied {
+				t.Fatalf("correction %+v, error %v, want APPLIED", got, err)
+			}
+			f.wantList(november, "ann 4 1")
+			again := at(points("ann", "m", 3), 2, start)
+			again.SeasonKey, again.ReceivedAt, again.Amends = key.SeasonKey, c.now(), true
+			report, err := store.Apply(t.Context(), f.board("laps"), []leaderboard.MatchResult{again})
+			if err != nil || report.Outcomes[0].Status != leaderboard.Applied {
+				t.Fatalf("report %+v, error %v, want APPLIED", report, err)
+			}
+			if _, err := f.Refresh(t.Context(), f.board("laps"), "202611", "ann"); err != nil {
+				t.Fatal(err)
+			}
+			f.wantList(november, "ann 3 1")
+		})
+	}
+}
+
 func TestRulesOfLinkedBoards(t *testing.T) {
 	f := linkedPair(t)
 	ctx := t.Context()
