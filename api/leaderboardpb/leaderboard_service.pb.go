@@ -453,7 +453,9 @@ type RetractResultRequest struct {
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
 	// A reason for operators to read, at most 256 bytes. It is required, with the admin
 	// scope, if the season no longer accepts results.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +532,13 @@ func (x *RetractResultRequest) GetReason() string {
 	return ""
 }
 
+func (x *RetractResultRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 // Response of RetractResult.
 type RetractResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -538,13 +547,15 @@ type RetractResultResponse struct {
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
 	// The user's current score and competition rank. Both are absent if no result of
 	// the user counts. rank is also absent if it is unknown.
-	NewScore      *int64         `protobuf:"varint,2,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	Rank          *int64         `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	Status        Outcome_Status `protobuf:"varint,4,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
-	UserId        string         `protobuf:"bytes,5,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	MatchId       string         `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	Revision      int64          `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
-	Season        string         `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
+	NewScore *int64         `protobuf:"varint,2,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
+	Rank     *int64         `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	Status   Outcome_Status `protobuf:"varint,4,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
+	UserId   string         `protobuf:"bytes,5,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	MatchId  string         `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	Revision int64          `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	Season   string         `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
+	// With dry_run: what would change. The other fields are as they would be.
+	Effect        *RetractionEffect `protobuf:"bytes,9,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -633,6 +644,13 @@ func (x *RetractResultResponse) GetSeason() string {
 		return x.Season
 	}
 	return ""
+}
+
+func (x *RetractResultResponse) GetEffect() *RetractionEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
 }
 
 // Request of CorrectResult. Absent fields of the result stay as they are.
@@ -3861,15 +3879,16 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xc0\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xda\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x1f\n" +
 	"\brevision\x18\x04 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reasonB\v\n" +
-	"\t_revision\"\xa6\x02\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\a \x01(\bR\adry_runB\v\n" +
+	"\t_revision\"\xe0\x02\n" +
 	"\x15RetractResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -3878,7 +3897,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\auser_id\x18\x05 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x06 \x01(\tR\bmatch_id\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
-	"\x06season\x18\b \x01(\tR\x06seasonB\f\n" +
+	"\x06season\x18\b \x01(\tR\x06season\x128\n" +
+	"\x06effect\x18\t \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effectB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rank\"\xef\x04\n" +
@@ -4273,13 +4293,14 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(Outcome_Status)(0),                       // 52: leaderboard.v1.Outcome.Status
 	(*timestamppb.Timestamp)(nil),             // 53: google.protobuf.Timestamp
 	(*Outcome)(nil),                           // 54: leaderboard.v1.Outcome
-	(*structpb.Struct)(nil),                   // 55: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 56: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 57: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 58: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 59: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 60: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 61: leaderboard.v1.Entry
+	(*RetractionEffect)(nil),                  // 55: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 56: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 57: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 58: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 59: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 60: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 61: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 62: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	51, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
@@ -4288,97 +4309,98 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	51, // 3: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
 	54, // 4: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
 	52, // 5: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	53, // 6: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	41, // 7: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	55, // 8: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	52, // 9: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	51, // 10: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	0,  // 11: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	51, // 12: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	56, // 13: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	42, // 14: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	56, // 15: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	45, // 16: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	48, // 17: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	56, // 18: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	57, // 19: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	57, // 20: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	57, // 21: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	57, // 22: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	57, // 23: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	58, // 24: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	57, // 25: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	53, // 26: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	59, // 27: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	60, // 28: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	59, // 29: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	60, // 30: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	50, // 31: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	53, // 32: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	61, // 33: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	53, // 34: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	53, // 35: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	55, // 36: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	53, // 37: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	43, // 38: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	44, // 39: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	53, // 40: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	53, // 41: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	53, // 42: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	53, // 43: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	46, // 44: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	53, // 45: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	53, // 46: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	47, // 47: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	53, // 48: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	53, // 49: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	49, // 50: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	59, // 51: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 52: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 53: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 54: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 55: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	9,  // 56: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	11, // 57: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	13, // 58: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	15, // 59: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	17, // 60: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	19, // 61: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	21, // 62: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	23, // 63: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	25, // 64: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	27, // 65: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	29, // 66: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	31, // 67: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	33, // 68: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	35, // 69: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	37, // 70: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	39, // 71: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 72: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 73: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 74: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 75: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	10, // 76: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	12, // 77: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	14, // 78: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	16, // 79: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	18, // 80: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	20, // 81: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	22, // 82: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	24, // 83: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	26, // 84: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	28, // 85: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	30, // 86: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	32, // 87: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	34, // 88: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	36, // 89: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	38, // 90: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	40, // 91: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	72, // [72:92] is the sub-list for method output_type
-	52, // [52:72] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	55, // 6: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	53, // 7: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	41, // 8: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	56, // 9: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	52, // 10: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	51, // 11: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	0,  // 12: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	51, // 13: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	57, // 14: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	42, // 15: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	57, // 16: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	45, // 17: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	48, // 18: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	57, // 19: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	58, // 20: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	58, // 21: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	58, // 22: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	58, // 23: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	58, // 24: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	59, // 25: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	58, // 26: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	53, // 27: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	60, // 28: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	61, // 29: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	60, // 30: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	61, // 31: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	50, // 32: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	53, // 33: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	62, // 34: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	53, // 35: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	53, // 36: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	56, // 37: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	53, // 38: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	43, // 39: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	44, // 40: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	53, // 41: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	53, // 42: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	53, // 43: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	53, // 44: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	46, // 45: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	53, // 46: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	53, // 47: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	47, // 48: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	53, // 49: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	53, // 50: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	49, // 51: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	60, // 52: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 53: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 54: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 55: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	7,  // 56: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	9,  // 57: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	11, // 58: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	13, // 59: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	15, // 60: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	17, // 61: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	19, // 62: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	21, // 63: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	23, // 64: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	25, // 65: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	27, // 66: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	29, // 67: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	31, // 68: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	33, // 69: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	35, // 70: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	37, // 71: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	39, // 72: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 73: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 74: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 75: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	8,  // 76: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	10, // 77: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	12, // 78: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	14, // 79: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	16, // 80: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	18, // 81: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	20, // 82: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	22, // 83: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	24, // 84: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	26, // 85: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	28, // 86: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	30, // 87: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	32, // 88: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	34, // 89: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	36, // 90: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	38, // 91: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	40, // 92: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	73, // [73:93] is the sub-list for method output_type
+	53, // [53:73] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

@@ -1408,6 +1408,61 @@ func (x *BanEffect) GetDegraded() bool {
 	return false
 }
 
+// What a retraction would change.
+type RetractionEffect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By board and season, also on linked boards.
+	Entries []*RetractionEffect_Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// The rank index is unavailable, so ranks are absent.
+	Degraded      bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetractionEffect) Reset() {
+	*x = RetractionEffect{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetractionEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetractionEffect) ProtoMessage() {}
+
+func (x *RetractionEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetractionEffect.ProtoReflect.Descriptor instead.
+func (*RetractionEffect) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RetractionEffect) GetEntries() []*RetractionEffect_Entry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *RetractionEffect) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
 // An integer that each result has. It ranks users with equal scores.
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1420,7 +1475,7 @@ type Board_TieBreaker struct {
 
 func (x *Board_TieBreaker) Reset() {
 	*x = Board_TieBreaker{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1487,7 @@ func (x *Board_TieBreaker) String() string {
 func (*Board_TieBreaker) ProtoMessage() {}
 
 func (x *Board_TieBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1533,7 @@ type Board_Schedule struct {
 
 func (x *Board_Schedule) Reset() {
 	*x = Board_Schedule{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1545,7 @@ func (x *Board_Schedule) String() string {
 func (*Board_Schedule) ProtoMessage() {}
 
 func (x *Board_Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1601,7 @@ type Board_Source struct {
 
 func (x *Board_Source) Reset() {
 	*x = Board_Source{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1613,7 @@ func (x *Board_Source) String() string {
 func (*Board_Source) ProtoMessage() {}
 
 func (x *Board_Source) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1656,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1668,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1726,7 @@ type BoardEffect_Season struct {
 
 func (x *BoardEffect_Season) Reset() {
 	*x = BoardEffect_Season{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1738,7 @@ func (x *BoardEffect_Season) String() string {
 func (*BoardEffect_Season) ProtoMessage() {}
 
 func (x *BoardEffect_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1825,7 @@ type BanEffect_Entry struct {
 
 func (x *BanEffect_Entry) Reset() {
 	*x = BanEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1837,7 @@ func (x *BanEffect_Entry) String() string {
 func (*BanEffect_Entry) ProtoMessage() {}
 
 func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,6 +1882,93 @@ func (x *BanEffect_Entry) GetRankBefore() int64 {
 }
 
 func (x *BanEffect_Entry) GetRankAfter() int64 {
+	if x != nil && x.RankAfter != nil {
+		return *x.RankAfter
+	}
+	return 0
+}
+
+// An overall entry of the user that would change.
+type RetractionEffect_Entry struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// The scores. Absent without a result that counts.
+	ScoreBefore *int64 `protobuf:"varint,3,opt,name=score_before,proto3,oneof" json:"score_before,omitempty"`
+	ScoreAfter  *int64 `protobuf:"varint,4,opt,name=score_after,proto3,oneof" json:"score_after,omitempty"`
+	// The competition ranks. Absent without a score, and if the user is banned.
+	RankBefore    *int64 `protobuf:"varint,5,opt,name=rank_before,proto3,oneof" json:"rank_before,omitempty"`
+	RankAfter     *int64 `protobuf:"varint,6,opt,name=rank_after,proto3,oneof" json:"rank_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetractionEffect_Entry) Reset() {
+	*x = RetractionEffect_Entry{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetractionEffect_Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetractionEffect_Entry) ProtoMessage() {}
+
+func (x *RetractionEffect_Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetractionEffect_Entry.ProtoReflect.Descriptor instead.
+func (*RetractionEffect_Entry) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{9, 0}
+}
+
+func (x *RetractionEffect_Entry) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *RetractionEffect_Entry) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *RetractionEffect_Entry) GetScoreBefore() int64 {
+	if x != nil && x.ScoreBefore != nil {
+		return *x.ScoreBefore
+	}
+	return 0
+}
+
+func (x *RetractionEffect_Entry) GetScoreAfter() int64 {
+	if x != nil && x.ScoreAfter != nil {
+		return *x.ScoreAfter
+	}
+	return 0
+}
+
+func (x *RetractionEffect_Entry) GetRankBefore() int64 {
+	if x != nil && x.RankBefore != nil {
+		return *x.RankBefore
+	}
+	return 0
+}
+
+func (x *RetractionEffect_Entry) GetRankAfter() int64 {
 	if x != nil && x.RankAfter != nil {
 		return *x.RankAfter
 	}
@@ -2036,6 +2178,22 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"rank_after\x18\x05 \x01(\x03H\x01R\n" +
 	"rank_after\x88\x01\x01B\x0e\n" +
 	"\f_rank_beforeB\r\n" +
+	"\v_rank_after\"\x84\x03\n" +
+	"\x10RetractionEffect\x12@\n" +
+	"\aentries\x18\x01 \x03(\v2&.leaderboard.v1.RetractionEffect.EntryR\aentries\x12\x1a\n" +
+	"\bdegraded\x18\x02 \x01(\bR\bdegraded\x1a\x91\x02\n" +
+	"\x05Entry\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12'\n" +
+	"\fscore_before\x18\x03 \x01(\x03H\x00R\fscore_before\x88\x01\x01\x12%\n" +
+	"\vscore_after\x18\x04 \x01(\x03H\x01R\vscore_after\x88\x01\x01\x12%\n" +
+	"\vrank_before\x18\x05 \x01(\x03H\x02R\vrank_before\x88\x01\x01\x12#\n" +
+	"\n" +
+	"rank_after\x18\x06 \x01(\x03H\x03R\n" +
+	"rank_after\x88\x01\x01B\x0f\n" +
+	"\r_score_beforeB\x0e\n" +
+	"\f_score_afterB\x0e\n" +
+	"\f_rank_beforeB\r\n" +
 	"\v_rank_afterB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
@@ -2051,75 +2209,78 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_leaderboard_v1_types_proto_goTypes = []any{
-	(Board_Order)(0),              // 0: leaderboard.v1.Board.Order
-	(Board_Policy)(0),             // 1: leaderboard.v1.Board.Policy
-	(Board_Schedule_Kind)(0),      // 2: leaderboard.v1.Board.Schedule.Kind
-	(Outcome_Status)(0),           // 3: leaderboard.v1.Outcome.Status
-	(*Board)(nil),                 // 4: leaderboard.v1.Board
-	(*BoardEffect)(nil),           // 5: leaderboard.v1.BoardEffect
-	(*Result)(nil),                // 6: leaderboard.v1.Result
-	(*Outcome)(nil),               // 7: leaderboard.v1.Outcome
-	(*Entry)(nil),                 // 8: leaderboard.v1.Entry
-	(*Leaderboard)(nil),           // 9: leaderboard.v1.Leaderboard
-	(*Error)(nil),                 // 10: leaderboard.v1.Error
-	(*Ban)(nil),                   // 11: leaderboard.v1.Ban
-	(*BanEffect)(nil),             // 12: leaderboard.v1.BanEffect
-	(*Board_TieBreaker)(nil),      // 13: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),        // 14: leaderboard.v1.Board.Schedule
-	(*Board_Source)(nil),          // 15: leaderboard.v1.Board.Source
-	(*Board_Schedule_Window)(nil), // 16: leaderboard.v1.Board.Schedule.Window
-	nil,                           // 17: leaderboard.v1.Board.Source.MatchEntry
-	(*BoardEffect_Season)(nil),    // 18: leaderboard.v1.BoardEffect.Season
-	nil,                           // 19: leaderboard.v1.Result.AttributesEntry
-	(*BanEffect_Entry)(nil),       // 20: leaderboard.v1.BanEffect.Entry
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 23: google.protobuf.Struct
-	(*anypb.Any)(nil),             // 24: google.protobuf.Any
+	(Board_Order)(0),               // 0: leaderboard.v1.Board.Order
+	(Board_Policy)(0),              // 1: leaderboard.v1.Board.Policy
+	(Board_Schedule_Kind)(0),       // 2: leaderboard.v1.Board.Schedule.Kind
+	(Outcome_Status)(0),            // 3: leaderboard.v1.Outcome.Status
+	(*Board)(nil),                  // 4: leaderboard.v1.Board
+	(*BoardEffect)(nil),            // 5: leaderboard.v1.BoardEffect
+	(*Result)(nil),                 // 6: leaderboard.v1.Result
+	(*Outcome)(nil),                // 7: leaderboard.v1.Outcome
+	(*Entry)(nil),                  // 8: leaderboard.v1.Entry
+	(*Leaderboard)(nil),            // 9: leaderboard.v1.Leaderboard
+	(*Error)(nil),                  // 10: leaderboard.v1.Error
+	(*Ban)(nil),                    // 11: leaderboard.v1.Ban
+	(*BanEffect)(nil),              // 12: leaderboard.v1.BanEffect
+	(*RetractionEffect)(nil),       // 13: leaderboard.v1.RetractionEffect
+	(*Board_TieBreaker)(nil),       // 14: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),         // 15: leaderboard.v1.Board.Schedule
+	(*Board_Source)(nil),           // 16: leaderboard.v1.Board.Source
+	(*Board_Schedule_Window)(nil),  // 17: leaderboard.v1.Board.Schedule.Window
+	nil,                            // 18: leaderboard.v1.Board.Source.MatchEntry
+	(*BoardEffect_Season)(nil),     // 19: leaderboard.v1.BoardEffect.Season
+	nil,                            // 20: leaderboard.v1.Result.AttributesEntry
+	(*BanEffect_Entry)(nil),        // 21: leaderboard.v1.BanEffect.Entry
+	(*RetractionEffect_Entry)(nil), // 22: leaderboard.v1.RetractionEffect.Entry
+	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),        // 25: google.protobuf.Struct
+	(*anypb.Any)(nil),              // 26: google.protobuf.Any
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	21, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	13, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	14, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	21, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	22, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	23, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	14, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	15, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	23, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	24, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
 	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
-	15, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
-	18, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	22, // 10: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	19, // 11: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	23, // 12: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	16, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
+	19, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	24, // 10: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	20, // 11: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	25, // 12: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
 	3,  // 13: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	22, // 14: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	22, // 15: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	23, // 16: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	24, // 14: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	24, // 15: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	25, // 16: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
 	8,  // 17: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	22, // 18: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	22, // 19: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	24, // 20: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	22, // 21: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	22, // 22: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	20, // 23: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	0,  // 24: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 25: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	21, // 26: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	16, // 27: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	17, // 28: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	22, // 29: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	22, // 30: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	22, // 31: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	22, // 32: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	22, // 33: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	22, // 34: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	24, // 18: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	24, // 19: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	26, // 20: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	24, // 21: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	24, // 22: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	21, // 23: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	22, // 24: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	0,  // 25: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 26: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	23, // 27: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	17, // 28: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	18, // 29: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	24, // 30: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	24, // 31: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	24, // 32: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	24, // 33: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	24, // 34: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	24, // 35: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -2133,15 +2294,16 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[14].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[16].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[17].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

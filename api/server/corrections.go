@@ -15,7 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// RetractResult undoes a result.
+// RetractResult undoes a result. A dry run writes nothing, and also returns what would
+// change.
 func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
 	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -30,6 +31,16 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 		return nil, err
 	}
 	key.Season = season
+	if req.GetDryRun() {
+		if err := checkChange(ctx, key, closed, req.GetReason()); err != nil {
+			return nil, err
+		}
+		preview, err := s.service.PreviewRetraction(ctx, &b, key, req.Revision)
+		if err != nil {
+			return nil, err
+		}
+		return retractResponse(&b, key.User, &preview.Receipt, fromRetractionPreview(&preview))
+	}
 	var receipt ranking.Receipt
 	err = s.change(ctx, "result.retract", key, closed, req.GetReason(), func() (err error) {
 		receipt, err = s.service.Retract(ctx, &b, key, req.Revision)
@@ -38,30 +49,55 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 	if err != nil {
 		return nil, err
 	}
-	o, err := outcome(&b, key.User, &receipt)
+	return retractResponse(&b, key.User, &receipt, nil)
+}
+
+func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ranking.Receipt, effect *pb.RetractionEffect) (*pb.RetractResultResponse, error) {
+	o, err := outcome(b, user, receipt)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.RetractResultResponse{
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
-		Revision: o.Revision, Season: o.Season,
+		Revision: o.Revision, Season: o.Season, Effect: effect,
 	}, nil
 }
 
-// change runs do, which changes a stored result. If the result's season is closed, the
-// caller needs the admin scope and a reason, and change records the act.
+func fromRetractionPreview(p *ranking.RetractionPreview) *pb.RetractionEffect {
+	effect := &pb.RetractionEffect{Degraded: p.Degraded}
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		effect.Entries = append(effect.Entries, &pb.RetractionEffect_Entry{
+			Board: string(e.Board), Season: string(e.Season), ScoreBefore: (*int64)(e.ScoreBefore), ScoreAfter: (*int64)(e.ScoreAfter),
+			RankBefore: known(e.RankBefore), RankAfter: known(e.RankAfter),
+		})
+	}
+	return effect
+}
+
+// checkChange returns an error if the caller may not change a stored result. If the
+// result's season is closed, the caller needs the admin scope and a reason.
+func checkChange(ctx context.Context, key leaderboard.ResultKey, closed bool, reason string) error {
+	err := ranking.CheckReason(reason)
+	switch {
+	case err != nil || !closed:
+		return err
+	case !isAdmin(ctx):
+		return &auth.ScopeError{Need: auth.Admin}
+	case reason == "":
+		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is required, because season %s is closed", key.Season)}
+	}
+	return nil
+}
+
+// change runs do, which changes a stored result, if checkChange allows it. If the result's
+// season is closed, change records the act.
 func (s *Server) change(ctx context.Context, action string, key leaderboard.ResultKey, closed bool, reason string, do func() error) error {
-	if err := ranking.CheckReason(reason); err != nil {
+	if err := checkChange(ctx, key, closed, reason); err != nil {
 		return err
 	}
 	if !closed {
 		return do()
-	}
-	if !isAdmin(ctx) {
-		return &auth.ScopeError{Need: auth.Admin}
-	}
-	if reason == "" {
-		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("is required, because season %s is closed", key.Season)}
 	}
 	match, _ := structpb.NewStruct(map[string]any{"match_id": string(key.Match)}) // fails only for unknown types
 	return s.audited(ctx, leaderboard.Act{

@@ -199,7 +199,9 @@ func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {
 				clock.Store(&afterSeal)
 			}
 			for _, call := range []struct{ method, path, body string }{
-				{"PATCH", aMatch, `{"score":40%s}`}, {"POST", "/v1/boards/cup/results/cyd/m:retract", `{"season":"202610"%s}`},
+				{"PATCH", aMatch, `{"score":40%s}`},
+				{"POST", "/v1/boards/cup/results/cyd/m:retract", `{"season":"202610","dry_run":true%s}`},
+				{"POST", "/v1/boards/cup/results/cyd/m:retract", `{"season":"202610"%s}`},
 			} {
 				bare, reasoned := fmt.Sprintf(call.body, ""), fmt.Sprintf(call.body, `,"reason":"wrong lane"`)
 				if a := h.do("submit", call.method, call.path, reasoned); a.status != http.StatusForbidden || a.reason() != "SCOPE_REQUIRED" {

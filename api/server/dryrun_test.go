@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -73,5 +74,55 @@ func TestDryRun(t *testing.T) {
 	again, err := h.client().UnbanUser(h.as("admin"), &pb.UnbanUserRequest{UserId: "nobody", DryRun: true})
 	if diff := cmp.Diff(&pb.BanEffect{}, again.GetEffect(), protocmp.Transform()); err != nil || diff != "" {
 		t.Errorf("dry run of an unban of a user without a ban: error %v, want nil; effect (-want +got):\n%s", err, diff)
+	}
+}
+
+// A dry run of a retraction needs what the retraction needs, changes nothing, and leaves no
+// record in the audit log. Its answer is that of the retraction, with the effect.
+func TestDryRunOfARetraction(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)
+	for user, points := range map[string]string{"ann": "5", "bob": "3"} {
+		h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"`+user+`","match_id":"m","points":`+points+`}`)
+	}
+	h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"ann","match_id":"n","points":1}`)
+	before := map[string]string{}
+	for _, path := range []string{"/v1/audit", "/v1/boards/b/results/ann/m", "/v1/boards/b/scores"} {
+		before[path] = h.do("admin", "GET", path, nil).raw
+	}
+	const path = "/v1/boards/b/results/ann/m:retract"
+	if a := h.do("read", "POST", path, `{"dry_run":true}`); a.status != http.StatusForbidden {
+		t.Errorf("dry run without the scope submit: %d %s, want 403", a.status, a.raw)
+	}
+	dry := h.must("submit", "POST", path, `{"dry_run":true}`)
+	if e := get(dry, "effect", "entries", 0); get(e, "board") != "b" || get(e, "score_before") != number(6) || get(e, "score_after") != number(1) ||
+		get(e, "rank_before") != number(1) || get(e, "rank_after") != number(2) || get(dry, "status") != "APPLIED" {
+		t.Errorf("dry run: %v, want APPLIED, and the effect that the score 6 with rank 1 becomes 1 with rank 2", dry)
+	}
+	request := &pb.RetractResultRequest{Board: "b", UserId: "ann", MatchId: "m", DryRun: true}
+	overGRPC, err := h.client().RetractResult(h.as("submit"), request)
+	if err != nil || len(overGRPC.GetEffect().GetEntries()) != 1 {
+		t.Errorf("dry run over gRPC: %v, %v; want an effect on 1 entry", overGRPC, err)
+	}
+	unknown := "/v1/boards/b/results/ann/none:retract"
+	if dry, act := h.do("submit", "POST", unknown, `{"dry_run":true}`), h.do("submit", "POST", unknown, nil); dry.status != http.StatusNotFound || dry.raw != act.raw {
+		t.Errorf("dry run on an unknown match: %d %s, want 404 and the error of the retraction, %s", dry.status, dry.raw, act.raw)
+	}
+	for path, was := range before {
+		if diff := cmp.Diff(was, h.do("admin", "GET", path, nil).raw); diff != "" {
+			t.Errorf("the dry runs changed the answer to GET %s, want it unchanged (-before +after):\n%s", path, diff)
+		}
+	}
+
+	request.DryRun = false
+	act, err := h.client().RetractResult(h.as("submit"), request)
+	overGRPC.Effect = nil
+	if diff := cmp.Diff(act, overGRPC, protocmp.Transform()); err != nil || diff != "" {
+		t.Errorf("retraction: %v; want the answer of the dry run without the effect (-retraction +dry run):\n%s", err, diff)
+	}
+	request.DryRun = true
+	again, err := h.client().RetractResult(h.as("submit"), request)
+	if err != nil || again.GetStatus() != pb.Outcome_DUPLICATE || !proto.Equal(again.GetEffect(), &pb.RetractionEffect{}) {
+		t.Errorf("dry run after the retraction: %v, %v; want DUPLICATE and no effect", again, err)
 	}
 }

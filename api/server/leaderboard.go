@@ -36,6 +36,7 @@ type service interface {
 	Accept(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
 	AddPreviousRanks(context.Context, *leaderboard.Board, []ranking.Receipt) error
 	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
+	PreviewRetraction(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.RetractionPreview, error)
 	Correct(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.Receipt, error)
 	ResultSeason(context.Context, *leaderboard.Board, leaderboard.ResultKey) (leaderboard.SeasonID, bool, error)
 	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)

@@ -187,6 +187,8 @@ func TestModeration(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
 	s.ok(t, "submit", "bob", "--points", "1", "--match", "m1")
+	contains(t, s.ok(t, "retract", "ada", "m1", "--dry-run"), "nothing changed", "default", "3 points", "applied", "would change: 1")
+	contains(t, s.ok(t, "retract", "ada", "m1", "--dry-run", "--json"), `"score_before"`)
 	contains(t, s.ok(t, "ban", "ada", "--dry-run"), "nothing changed", "default", "appear or disappear: 1, on 1 board")
 	contains(t, s.ok(t, "top"), "ada")
 	contains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")

@@ -29,13 +29,18 @@ func (o *older) UpdateBoard(ctx context.Context, r *pb.UpdateBoardRequest) (*pb.
 	return o.scores.UpdateBoard(ctx, r)
 }
 
+func (o *older) RetractResult(ctx context.Context, r *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
+	r.DryRun = false
+	return o.scores.RetractResult(ctx, r)
+}
+
 // An older server makes the change in spite of --dry-run. The command then fails, states
 // this, and prints no answer.
 func TestDryRunsOfAnOlderServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
 	o := serve(t, &older{scores: dial(t, s)})
-	for _, args := range [][]string{{"ban", "ada"}, {"unban", "ada"}, {"board", "update", "default", "--title", "Other"}} {
+	for _, args := range [][]string{{"ban", "ada"}, {"unban", "ada"}, {"retract", "ada", "m1"}, {"board", "update", "default", "--title", "Other"}} {
 		for _, more := range [][]string{{"--dry-run"}, {"--dry-run", "--json"}} {
 			args := slices.Concat(args, more)
 			r := o.do(t, args...)

@@ -113,6 +113,159 @@ func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboar
 	return nil
 }
 
+// RetractionPreview is what Retract would change.
+type RetractionPreview struct {
+	Receipt // what Retract would return
+	// Entries are the user's entries with another rank key, ordered by board and season.
+	// Some may be on boards that are linked to the board.
+	Entries []ScoreEffect
+	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
+	Degraded bool
+}
+
+// ScoreEffect is a user's overall entry that would change. A score is nil if none of the
+// user's results counts. A rank is 0 if the score is nil, if the user is hidden, or if the
+// rank is unknown.
+type ScoreEffect struct {
+	leaderboard.SeasonKey
+	ScoreBefore, ScoreAfter *leaderboard.Score
+	RankBefore, RankAfter   int64 // competition ranks
+}
+
+// PreviewRetraction returns what Retract would change, and changes nothing. Errors: those
+// of Retract.
+func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (RetractionPreview, error) {
+	r, err := s.retraction(ctx, b, key, revision)
+	if err != nil {
+		return RetractionPreview{}, err
+	}
+	p := RetractionPreview{Receipt: Receipt{Match: r.Match, Revision: r.Revision, Season: r.Season}}
+	outcome, err := s.previewResult(ctx, b, &r)
+	if err != nil {
+		return RetractionPreview{}, err
+	}
+	s.setOutcome(b, &p.Receipt, &outcome, true)
+	bans, err := s.store.UserBans(ctx, r.User)
+	if err != nil {
+		return RetractionPreview{}, err
+	}
+	p.Banned = slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }) // also without an entry
+	own, err := s.scoreEffect(ctx, b, &p, &outcome)
+	if err != nil {
+		return RetractionPreview{}, err
+	}
+	p.Rank = own.RankAfter
+	if !outcome.Changed() {
+		return p, nil
+	}
+	links, err := s.linksOf(ctx, b.ID)
+	if err != nil {
+		return RetractionPreview{}, err
+	}
+	keys, err := s.store.UserSeasons(ctx, r.User)
+	if err != nil {
+		return RetractionPreview{}, err
+	}
+	for _, key := range keys {
+		if key == r.SeasonKey && outcome.Before != outcome.After {
+			p.Entries = append(p.Entries, own)
+		}
+		i := slices.IndexFunc(links.boards, func(b *leaderboard.Board) bool { return b.ID == key.Board })
+		if i < 0 {
+			continue
+		}
+		linked := links.boards[i].FromSource(b, &r, key.Season)
+		if err := s.addScoreEffect(ctx, links.boards[i], &p, &linked); err != nil {
+			return RetractionPreview{}, err
+		}
+	}
+	return p, nil
+}
+
+// addScoreEffect adds to p the entry that the retraction r would change on a linked board,
+// if any.
+func (s *Submitter) addScoreEffect(ctx context.Context, b *leaderboard.Board, p *RetractionPreview, r *leaderboard.MatchResult) error {
+	outcome, err := s.previewResult(ctx, b, r)
+	if err != nil || outcome.Before == outcome.After {
+		return err
+	}
+	effect, err := s.scoreEffect(ctx, b, p, &outcome)
+	p.Entries = append(p.Entries, effect)
+	return err
+}
+
+// previewResult returns the outcome that the retraction r would have on b alone.
+func (s *Submitter) previewResult(ctx context.Context, b *leaderboard.Board, r *leaderboard.MatchResult) (leaderboard.Outcome, error) {
+	record, err := s.record(ctx, r.ResultKey)
+	if err != nil {
+		return leaderboard.Outcome{}, err
+	}
+	entry, err := s.store.Entry(ctx, r.SeasonKey, r.User)
+	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+		return leaderboard.Outcome{}, err
+	}
+	before := entry.Key
+	// A retraction does not depend on the tally, and is received after every erasure and
+	// deletion.
+	d := b.Merge(leaderboard.Known{Result: record.Result, Refusals: record.Refusals}, *r)
+	if d.Put != nil && record.Result != nil && b.Counts(record.Result) {
+		if entry, err = s.entryWith(ctx, b, d.Put, entry.Hidden); err != nil {
+			return leaderboard.Outcome{}, err
+		}
+	}
+	outcome := d.Outcome(before, entry.Key)
+	outcome.Entry = entry
+	return outcome, nil
+}
+
+// entryWith returns the entry of r's user if r replaced the stored result of its match.
+func (s *Submitter) entryWith(ctx context.Context, b *leaderboard.Board, r *leaderboard.MatchResult, hidden bool) (leaderboard.Entry, error) {
+	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
+		for stored, err := range s.store.Results(ctx, r.SeasonKey, r.User) {
+			if stored.Match == r.Match {
+				stored = *r
+			}
+			if !yield(stored, err) {
+				return
+			}
+		}
+	})
+	e := b.Entry(&tally, r.Season, r.User)
+	e.Hidden = hidden
+	return e, err
+}
+
+// scoreEffect returns the change of the user's entry by an outcome that a retraction would
+// have on b. If the ranks are unavailable, it sets p.Degraded.
+func (s *Submitter) scoreEffect(ctx context.Context, b *leaderboard.Board, p *RetractionPreview, o *leaderboard.Outcome) (ScoreEffect, error) {
+	effect := ScoreEffect{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: o.Entry.Season}}
+	at := scoreTime(b, o.Entry.Season, s.now())
+	if o.Before != "" {
+		score := b.ScoreOf(o.Before, at)
+		effect.ScoreBefore = &score
+	}
+	if o.After != "" {
+		score := b.ScoreOf(o.After, at)
+		effect.ScoreAfter = &score
+	}
+	if o.Before == "" || o.Entry.Hidden { // no retraction makes an entry appear
+		return effect, nil
+	}
+	ranks, err := s.reader.ranksOf(ctx, effect.SeasonKey, []leaderboard.RankKey{o.Before, o.After})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		p.Degraded = true
+		return effect, nil
+	}
+	if err != nil {
+		return effect, err
+	}
+	effect.RankBefore = ranks[0]
+	if o.After != "" {
+		effect.RankAfter = leaderboard.RankAmongOthers(ranks[1], o.After, o.Before)
+	}
+	return effect, nil
+}
+
 // BoardPreview is what AmendBoard would change.
 type BoardPreview struct {
 	Board leaderboard.Board // the board as it would be

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/faults"
@@ -56,5 +58,26 @@ func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	}
 	if _, err := f.PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Board: "none", Banned: true}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		t.Errorf("preview of a ban on an unknown board: %v, want ErrBoardNotFound", err)
+	}
+}
+
+// While the rank index does not answer, a preview of a retraction has scores without ranks.
+func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.submit("b", points("ann", "m", 5))
+	f.submit("b", points("ann", "n", 2))
+	index := &faults.Index{Index: f.index}
+	index.Set(faults.Refuse)
+	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}
+	p, err := over(t, f.store, index).PreviewRetraction(t.Context(), f.board("b"), key, nil)
+	before, after := leaderboard.Score(7), leaderboard.Score(2)
+	want := []ranking.ScoreEffect{{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, ScoreBefore: &before, ScoreAfter: &after}}
+	if diff := cmp.Diff(want, p.Entries); err != nil || diff != "" || !p.Degraded || p.Rank != 0 || p.Score != 2 {
+		t.Errorf("preview: %+v, error %v; want it degraded, with score 2 and rank 0; entries (-want +got):\n%s", p, err, diff)
+	}
+	key.Match = "none"
+	if _, err := f.PreviewRetraction(t.Context(), f.board("b"), key, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
+		t.Errorf("preview of the retraction of an unknown match: %v, want ErrResultNotFound", err)
 	}
 }

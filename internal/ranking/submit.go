@@ -260,12 +260,21 @@ func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *
 // If revision is nil, Retract uses the stored revision plus one. Errors:
 // [leaderboard.ErrResultNotFound] if revision is nil and the store has no such result.
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
-	if err := b.CheckDirect(); err != nil {
+	r, err := s.retraction(ctx, b, key, revision)
+	if err != nil {
 		return Receipt{}, err
+	}
+	return s.submitOne(ctx, b, r)
+}
+
+// retraction returns the result that Retract submits.
+func (s *Submitter) retraction(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (leaderboard.MatchResult, error) {
+	if err := b.CheckDirect(); err != nil {
+		return leaderboard.MatchResult{}, err
 	}
 	season, err := s.reader.season(ctx, b, key.Season)
 	if err != nil {
-		return Receipt{}, err
+		return leaderboard.MatchResult{}, err
 	}
 	key.Board, key.Season = b.ID, season.ID
 	r := leaderboard.MatchResult{ResultKey: key, Retracted: true, ReceivedAt: leaderboard.Truncate(s.now())}
@@ -273,14 +282,12 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 		r.Revision = *revision
 	}
 	if err := b.Check(&r, s.now()); err != nil {
-		return Receipt{}, err
+		return leaderboard.MatchResult{}, err
 	}
 	if revision == nil {
-		if r.Revision, err = s.nextRetraction(ctx, key); err != nil {
-			return Receipt{}, err
-		}
+		r.Revision, err = s.nextRetraction(ctx, key)
 	}
-	return s.submitOne(ctx, b, r)
+	return r, err
 }
 
 // nextRetraction returns the revision for a retraction of a stored match result.

@@ -1,14 +1,18 @@
 package pipeline
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -23,9 +27,37 @@ import (
 // After a random history, a preview changes nothing, and the act then changes what the
 // preview said.
 func TestPreviewsSayWhatActsChange(t *testing.T) {
+	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool) {
+		p := newPreviews(t, store, index)
+		p.run(many, 1500, p.submit, p.submit, p.pass, p.ban, p.amend)
+		t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; %d acts were refused",
+			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused)
+		if many && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused) == 0 {
+			t.Error("one of these numbers is 0, want at least 1 for each kind of change")
+		}
+	})
+}
+
+// The same holds for retractions, also in sealed seasons, of banned users, and of results
+// that count on a linked board.
+func TestPreviewsSayWhatRetractionsChange(t *testing.T) {
+	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool) {
+		p := newPreviews(t, store, index,
+			leaderboard.Board{ID: "linked", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Weekly}, Source: &leaderboard.Source{Board: "days"}})
+		p.run(many, 600, p.submit, p.submit, p.pass, p.ban, p.retract, p.retract, p.retract)
+		t.Logf("%d retractions changed an entry, %d of them in sealed seasons; %d changed linked boards, and %d repeated another; %d acts were refused",
+			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
+		if many && min(p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused) == 0 {
+			t.Error("one of these numbers is 0, want at least 1 for each kind of retraction")
+		}
+	})
+}
+
+// eachEngine runs a test on both engines. The parameter many states that steps are cheap.
+func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		store, index := embedded.Open(t)
-		newPreviews(t, store, index).run(1500)
+		test(t, store, index, true)
 	})
 	t.Run("distributed", func(t *testing.T) {
 		d := deployment.New(t, deployment.Options{Fresh: true})
@@ -39,7 +71,7 @@ func TestPreviewsSayWhatActsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer index.Close()
-		newPreviews(t, store, index).run(30)
+		test(t, store, index, false)
 	})
 }
 
@@ -53,21 +85,22 @@ type previews struct {
 
 	// These count what the acts changed, so that the test cannot pass without changes.
 	appeared, disappeared, seasons, added, removed, removedNext, refused int
+	retracted, retractedSealed, retractedLinked, retractedAgain          int
 }
 
-func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index) *previews {
+func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index, more ...leaderboard.Board) *previews {
 	p := &previews{t: t, store: store, rng: rand.New(rand.NewPCG(seed.New(t), 0))}
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	p.now.Store(&start)
 	p.Service = ranking.New(store, index, ranking.Options{Now: func() time.Time { return *p.now.Load() }})
-	for _, b := range []leaderboard.Board{
+	for _, b := range append([]leaderboard.Board{
 		{ID: "all", Policy: leaderboard.Sum},
 		{ID: "days", Order: leaderboard.LowerFirst, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}, Retention: 48 * time.Hour},
 		{ID: "fading", Policy: leaderboard.Decay, HalfLife: 24 * time.Hour, Season: leaderboard.Schedule{Kind: leaderboard.Weekly}},
 		{ID: "windows", Policy: leaderboard.Latest, Season: leaderboard.Schedule{
 			Kind: leaderboard.Explicit, Windows: []leaderboard.Season{{ID: "w0", Start: start, End: start.Add(24 * time.Hour)}},
 		}},
-	} {
+	}, more...) {
 		if _, err := p.CreateBoard(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -75,26 +108,16 @@ func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index)
 	return p
 }
 
-func (p *previews) run(steps int) {
+// run does random acts. Unless steps are cheap, it does a fiftieth of them.
+func (p *previews) run(many bool, steps int, acts ...func()) {
+	if !many {
+		steps /= 50
+	}
 	for range steps {
-		switch p.rng.IntN(5) {
-		case 0, 1:
-			p.submit()
-		case 2:
-			p.pass()
-		case 3:
-			p.ban()
-		case 4:
-			p.amend()
-		}
+		acts[p.rng.IntN(len(acts))]()
 		if p.t.Failed() {
 			return
 		}
-	}
-	p.t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; %d acts were refused",
-		p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused)
-	if steps >= 1000 && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused) == 0 {
-		p.t.Error("one of these numbers is 0, want at least 1 for each kind of change")
 	}
 }
 
@@ -118,12 +141,16 @@ func (p *previews) board() *leaderboard.Board {
 // submit submits results. The board may reject some.
 func (p *previews) submit() {
 	for range 5 {
+		b := p.board()
+		if b.Source != nil {
+			continue
+		}
 		r := leaderboard.MatchResult{
 			ResultKey: leaderboard.ResultKey{User: p.user(), Match: leaderboard.MatchID(fmt.Sprint("m", p.rng.IntN(50)))},
 			Score:     leaderboard.Score(p.rng.IntN(6)), Revision: int64(p.rng.IntN(3)),
 			AchievedAt: p.now.Load().Add(-time.Duration(p.rng.IntN(20)) * time.Hour),
 		}
-		if _, err := p.Submit(p.t.Context(), p.board(), []leaderboard.MatchResult{r}); err != nil {
+		if _, err := p.Submit(p.t.Context(), b, []leaderboard.MatchResult{r}); err != nil {
 			p.t.Fatal(err)
 		}
 	}
@@ -159,7 +186,7 @@ func (p *previews) sweep() {
 	}
 	sortKeys(got)
 	sortKeys(want)
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		p.t.Errorf("deleted seasons (-said +deleted):\n%s", diff)
 	}
 	p.removed += len(got)
@@ -269,7 +296,7 @@ func (p *previews) ban() {
 	}
 	before := p.snapshot()
 	said, err := p.PreviewBan(p.t.Context(), ban)
-	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
+	if diff := gocmp.Diff(before, p.snapshot()); diff != "" {
 		p.t.Errorf("the preview of %+v changed what is stored, want no change (-before +after):\n%s", ban, diff)
 	}
 	stands, actErr := p.SetBan(p.t.Context(), ban)
@@ -295,7 +322,7 @@ func (p *previews) ban() {
 	}
 	slices.SortFunc(want.Entries, func(x, y ranking.EntryEffect) int { return compareKeys(x.SeasonKey, y.SeasonKey) })
 	want.Boards = len(boards)
-	if diff := cmp.Diff(want, said); diff != "" {
+	if diff := gocmp.Diff(want, said); diff != "" {
 		p.t.Errorf("%+v (-changed +said):\n%s", ban, diff)
 	}
 }
@@ -334,14 +361,14 @@ func (p *previews) amend() {
 	id, change := p.board().ID, p.randomChange()
 	before, seasons := p.snapshot(), p.allSeasons()
 	said, err := p.PreviewAmendment(p.t.Context(), id, change)
-	if diff := cmp.Diff(before, p.snapshot()); diff != "" {
+	if diff := gocmp.Diff(before, p.snapshot()); diff != "" {
 		p.t.Errorf("the preview of a change to board %s changed what is stored, want no change (-before +after):\n%s", id, diff)
 	}
 	board, actErr := p.AmendBoard(p.t.Context(), id, change)
 	if !p.compareErrors(err, actErr) {
 		return
 	}
-	if diff := cmp.Diff(before.Places, p.snapshot().Places); diff != "" {
+	if diff := gocmp.Diff(before.Places, p.snapshot().Places); diff != "" {
 		p.t.Errorf("a change of settings changed ranks, want no change (-before +after):\n%s", diff)
 	}
 	want := ranking.BoardPreview{Board: board}
@@ -373,7 +400,122 @@ func (p *previews) amend() {
 		}
 	}
 	want.Changed = len(want.Seasons)
-	if diff := cmp.Diff(want, said); diff != "" {
+	if diff := gocmp.Diff(want, said); diff != "" {
 		p.t.Errorf("board %s (-changed +said):\n%s", id, diff)
 	}
+}
+
+// results returns the stored results of all users.
+func (p *previews) results() map[leaderboard.EntryKey][]leaderboard.MatchResult {
+	p.t.Helper()
+	all := map[leaderboard.EntryKey][]leaderboard.MatchResult{}
+	for key := range p.seasonStates() {
+		for user, err := range p.store.Users(p.t.Context(), key) {
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			of := leaderboard.EntryKey{SeasonKey: key, User: user}
+			for r, err := range p.store.Results(p.t.Context(), key, user) {
+				if err != nil {
+					p.t.Fatal(err)
+				}
+				all[of] = append(all[of], r)
+			}
+		}
+	}
+	return all
+}
+
+// entries returns the stored entries of a user, hidden entries too.
+func (p *previews) entries(user leaderboard.UserID) map[leaderboard.SeasonKey]leaderboard.Entry {
+	p.t.Helper()
+	entries := map[leaderboard.SeasonKey]leaderboard.Entry{}
+	for key := range p.seasonStates() {
+		e, err := p.store.Entry(p.t.Context(), key, user)
+		if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+			p.t.Fatal(err)
+		}
+		entries[key] = e
+	}
+	return entries
+}
+
+// randomMatch returns the key of a match, mostly of one that is stored.
+func (p *previews) randomMatch(stored map[leaderboard.EntryKey][]leaderboard.MatchResult) leaderboard.ResultKey {
+	if len(stored) == 0 || p.rng.IntN(8) == 0 {
+		return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: p.board().ID}, User: p.user(), Match: "unknown"}
+	}
+	users := slices.SortedFunc(maps.Keys(stored), func(x, y leaderboard.EntryKey) int {
+		return cmp.Or(compareKeys(x.SeasonKey, y.SeasonKey), cmp.Compare(x.User, y.User))
+	})
+	results := stored[users[p.rng.IntN(len(users))]]
+	return results[p.rng.IntN(len(results))].ResultKey
+}
+
+func (p *previews) retract() {
+	p.t.Helper()
+	now := p.now.Load().Add(time.Second) // after the deletion of the last sweep
+	p.now.Store(&now)
+	results := p.results()
+	key := p.randomMatch(results)
+	var revision *int64
+	if p.rng.IntN(4) == 0 {
+		n := int64(p.rng.IntN(5) - 1)
+		revision = &n
+	}
+	b, err := p.Board(p.t.Context(), key.Board)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	before, entries := p.snapshot(), p.entries(key.User)
+	said, err := p.PreviewRetraction(p.t.Context(), &b, key, revision)
+	if diff := gocmp.Diff(before, p.snapshot()) + gocmp.Diff(results, p.results()) + gocmp.Diff(entries, p.entries(key.User)); diff != "" {
+		p.t.Errorf("the preview of the retraction of %+v changed what is stored, want no change (-before +after):\n%s", key, diff)
+	}
+	receipt, actErr := p.Retract(p.t.Context(), &b, key, revision)
+	if !p.compareErrors(err, actErr) {
+		return
+	}
+	want := ranking.RetractionPreview{Receipt: receipt}
+	after := p.snapshot()
+	for season, e := range p.entries(key.User) {
+		if e.Key == entries[season].Key {
+			continue
+		}
+		old, now := before.Places[season][key.User], after.Places[season][key.User]
+		want.Entries = append(want.Entries, ranking.ScoreEffect{
+			SeasonKey: season, ScoreBefore: p.scoreOf(season, entries[season].Key), ScoreAfter: p.scoreOf(season, e.Key), RankBefore: old.Rank, RankAfter: now.Rank,
+		})
+		p.retracted++
+		if before.Seasons[season] {
+			p.retractedSealed++
+		}
+		if season.Board != b.ID {
+			p.retractedLinked++
+		}
+	}
+	if receipt.Status == leaderboard.Duplicate {
+		p.retractedAgain++
+	}
+	slices.SortFunc(want.Entries, func(x, y ranking.ScoreEffect) int { return compareKeys(x.SeasonKey, y.SeasonKey) })
+	if diff := gocmp.Diff(want, said, cmpopts.IgnoreUnexported(ranking.Receipt{})); diff != "" {
+		p.t.Errorf("retraction of %+v (-changed +said):\n%s", key, diff)
+	}
+}
+
+// scoreOf returns the score of a rank key now, or nil if the key is empty.
+func (p *previews) scoreOf(season leaderboard.SeasonKey, key leaderboard.RankKey) *leaderboard.Score {
+	if key == "" {
+		return nil
+	}
+	b, err := p.Board(p.t.Context(), season.Board)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	at := *p.now.Load()
+	if s, err := b.Season.ByID(season.Season); err == nil && !s.End.IsZero() && s.End.Before(at) {
+		at = s.End
+	}
+	score := b.ScoreOf(key, at)
+	return &score
 }

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/pflag"
@@ -39,6 +41,34 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 		}
 		c.Printf("dry run: nothing changed. Entries that would appear or disappear: %d, on %d board(s)%s\n",
 			e.GetSeasonCount(), e.GetBoardCount(), firstOnly(e.GetTruncated(), len(e.GetEntries())))
+	})
+}
+
+// printRetractionEffect prints what a retraction would change.
+func (c *Client) printRetractionEffect(ctx context.Context, res *pb.RetractResultResponse) error {
+	e := res.GetEffect()
+	if e == nil {
+		return errNoDryRun
+	}
+	t := cli.NewTable(table.Row{"board", "season", "score now", "score after", "rank now", "rank after"}, "score now", "score after", "rank now", "rank after")
+	for _, x := range e.GetEntries() {
+		unit := c.entryTable(ctx, x.GetBoard()).Unit
+		score := func(n *int64) string {
+			if n == nil {
+				return "-"
+			}
+			return unit.FormatWithUnit(*n)
+		}
+		t.AppendRow(table.Row{x.GetBoard(), x.GetSeason(), score(x.ScoreBefore), score(x.ScoreAfter), formatRank(x.RankBefore), formatRank(x.RankAfter)})
+	}
+	return c.print(res, func() {
+		if len(e.GetEntries()) > 0 {
+			cli.WriteTable(c.Stdout, t)
+		}
+		if e.GetDegraded() {
+			c.Println("ranks are unavailable at the moment")
+		}
+		c.Printf("dry run: nothing changed. Status of the retraction: %s. Entries that would change: %d\n", strings.ToLower(res.GetStatus().String()), len(e.GetEntries()))
 	})
 }
 

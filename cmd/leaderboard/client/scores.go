@@ -381,24 +381,30 @@ func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
 func retractCommand(app *cli.App) *cobra.Command {
 	var board, season, reason string
 	var revision int64
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "retract USER MATCH", Short: "Undo a result", Args: cli.Exactly("USER", "MATCH"),
 		Long: `Undo a match result. The user's entry is then computed from the other results. To add
 the match again, submit it with a higher revision.`,
-		Example: "  leaderboard retract ada final-2026",
+		Example: `  leaderboard retract ada final-2026
+  leaderboard retract ada final-2026 --dry-run`,
 	}
 	AddBoardFlag(cmd, &board)
 	addMatchSeasonFlag(cmd, &season)
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` of the retraction (if omitted, the next one)")
 	addReasonFlag(cmd.Flags(), &reason)
+	addDryRun(cmd.Flags(), &dryRun)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		req := &pb.RetractResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, Reason: reason}
+		req := &pb.RetractResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, Reason: reason, DryRun: dryRun}
 		if cmd.Flags().Changed("revision") {
 			req.Revision = &revision
 		}
 		res, err := c.Scores.RetractResult(ctx, req)
 		if err != nil {
 			return err
+		}
+		if dryRun {
+			return c.printRetractionEffect(ctx, res)
 		}
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() {
