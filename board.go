@@ -172,7 +172,7 @@ type Board struct {
 	// exist or has another source.
 	Links []BoardID `json:"links,omitempty"`
 	// FillLease is zero unless the board is linked and may lack results that the source
-	// received before the board was created. It is then the time until which one process
+	// received before the board, or one of its windows, was created. It is then the time until which one process
 	// adds these results, without help from others. The service sets and clears it.
 	FillLease time.Time `json:"fill_lease,omitzero"`
 }

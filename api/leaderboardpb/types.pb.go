@@ -322,7 +322,7 @@ type Board struct {
 	// Set by the server: the boards whose source this board is, at most 16.
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
 	// Set by the server: the board is linked, and results that the source received before
-	// the board was created may still be missing.
+	// the board, or one of its windows, was created may still be missing.
 	Filling       *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -81,15 +81,24 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		return leaderboard.Board{}, err
 	}
 	defer a.forgetBoard(id)
-	return a.store.AmendBoard(ctx, id, a.amendment(seasons, change))
+	b, err := a.store.AmendBoard(ctx, id, a.amendment(seasons, change))
+	if err == nil && b.Filling() {
+		a.planFill()
+	}
+	return b, err
 }
 
 // amendment returns a function that calls change, and fails if a sealed season of the
-// changed board would take results again.
+// changed board would take results again. If change adds windows to a linked board, the
+// board must be filled again: the source may have results in these windows.
 func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
+		before := len(b.Season.Windows)
 		if err := change(b); err != nil {
 			return err
+		}
+		if b.Source != nil && len(b.Season.Windows) > before {
+			b.FillLease = leaderboard.Truncate(a.now()) // another lease than that of a fill in progress
 		}
 		for _, r := range seasons {
 			season, err := b.Season.ByID(r.Season)

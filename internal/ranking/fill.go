@@ -122,8 +122,9 @@ func (s *shared) planFill() {
 	}
 }
 
-// fillBoards fills linked boards when they are created, and at every interval those that
-// other processes created or did not finish. It returns when ctx is done.
+// fillBoards fills linked boards when they are created or get windows. At every interval
+// it also fills those that other processes created, amended or did not finish filling. It
+// returns when ctx is done.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -160,7 +161,8 @@ func (s *shared) FillLinked(ctx context.Context) error {
 // or the board is full or deleted.
 var errFilled = errors.New("another process fills the board")
 
-// lease sets the fill lease of a linked board, which is expected to be b.FillLease.
+// lease sets the fill lease of a linked board, which is expected to be b.FillLease. It
+// sets b to the stored board.
 func (s *shared) lease(ctx context.Context, b *leaderboard.Board, until time.Time) error {
 	defer s.forgetBoard(b.ID)
 	amended, err := s.store.AmendBoard(ctx, b.ID, func(have *leaderboard.Board) error {
@@ -173,7 +175,9 @@ func (s *shared) lease(ctx context.Context, b *leaderboard.Board, until time.Tim
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return errFilled
 	}
-	b.FillLease = amended.FillLease
+	if err == nil {
+		*b = amended // a window may have been added
+	}
 	return err
 }
 

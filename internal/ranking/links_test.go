@@ -559,3 +559,34 @@ func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	}
 	f.wantList(november, "ann 12 1")
 }
+
+// A window that is added to a linked board gets the results that the source has already.
+func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
+	f := linkedPair(t)
+	window := func(month time.Month) leaderboard.Season {
+		first := time.Date(2026, month, 1, 0, 0, 0, 0, time.UTC)
+		return leaderboard.Season{ID: leaderboard.SeasonID(first.Format("200601")), Start: first, End: first.AddDate(0, 1, 0)}
+	}
+	f.create(leaderboard.Board{ID: "cups", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "laps"},
+		Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: time.Hour, Windows: []leaderboard.Season{window(10)}}})
+	if err := f.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	amend := func(change func(*leaderboard.Board), filling bool) {
+		t.Helper()
+		b, err := f.AmendBoard(t.Context(), "cups", func(b *leaderboard.Board) error { change(b); return nil })
+		if err != nil || b.Filling() != filling {
+			t.Fatalf("AmendBoard: filling %v, error %v; want filling %v", b.Filling(), err, filling)
+		}
+	}
+	amend(func(b *leaderboard.Board) { b.Title = "Cups" }, false)
+	amend(func(b *leaderboard.Board) { b.Season.Windows = append(b.Season.Windows, window(11)) }, true)
+	if err := f.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.board("cups").Filling() {
+		t.Error("the board is still filling")
+	}
+	f.wantList(ranking.Query{Board: "cups", Season: "202611"}, "ann 7 1")
+}

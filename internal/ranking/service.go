@@ -72,7 +72,7 @@ type shared struct {
 	metrics *metrics
 
 	newEnd  chan struct{} // receives a value after a ban with an end was stored
-	newLink chan struct{} // receives a value after a linked board was created
+	newLink chan struct{} // receives a value after a linked board was created or amended
 }
 
 // New returns a service over a store and an index. The caller should call
