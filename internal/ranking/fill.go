@@ -181,6 +181,29 @@ func (s *shared) lease(ctx context.Context, b *leaderboard.Board, until time.Tim
 	return err
 }
 
+// refill starts a fill of each linked board that is selected as a whole. The board may
+// lack results: a process may have died after it applied them to the source.
+func (s *shared) refill(ctx context.Context, sel Selection) error {
+	if sel.Season != "" {
+		return nil
+	}
+	boards, err := sel.boards(ctx, s.store)
+	if err != nil {
+		return err
+	}
+	for i := range boards {
+		b := &boards[i]
+		if b.Source == nil || b.Filling() {
+			continue
+		}
+		if err := s.lease(ctx, b, leaderboard.Truncate(s.now())); err != nil && !errors.Is(err, errFilled) {
+			return err
+		}
+		s.planFill()
+	}
+	return nil
+}
+
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
 // fillLinked applies all results of the source to a linked board. It may be repeated, and

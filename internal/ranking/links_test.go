@@ -590,3 +590,48 @@ func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
 	}
 	f.wantList(ranking.Query{Board: "cups", Season: "202611"}, "ann 7 1")
 }
+
+// If a process died after it applied a result to the source, a repair or rebuild of a
+// linked board brings the result to the linked board.
+func TestRepairFillsLinkedBoards(t *testing.T) {
+	f := linkedPair(t)
+	ctx := t.Context()
+	verify := func(sel ranking.Selection, repair bool) error {
+		_, err := f.Verify(ctx, sel, repair, nil, func(ranking.Difference) error { return nil })
+		return err
+	}
+	total := 0
+	for _, tt := range []struct {
+		name  string
+		call  func() error
+		fills bool
+	}{
+		{"verify", func() error { return verify(ranking.Selection{}, false) }, false},
+		{"verify and repair the source", func() error { return verify(ranking.Selection{Board: "laps"}, true) }, false},
+		{"verify and repair", func() error { return verify(ranking.Selection{}, true) }, true},
+		{"rebuild", func() error { _, err := f.Rebuild(ctx, ranking.Selection{Board: "month"}, nil); return err }, true},
+	} {
+		total++
+		r := leaderboard.MatchResult{
+			ResultKey: leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: leaderboard.SeasonAll}, User: "ann", Match: leaderboard.MatchID(tt.name)},
+			Score:     1, AchievedAt: start, ReceivedAt: start,
+		}
+		if _, err := f.store.Apply(ctx, f.board("laps"), []leaderboard.MatchResult{r}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tt.call(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := f.store.Board(ctx, "month")
+		if err != nil || b.Filling() != tt.fills {
+			t.Fatalf("%s: filling %v, error %v; want filling %v", tt.name, b.Filling(), err, tt.fills)
+		}
+		if !tt.fills {
+			continue
+		}
+		if err := f.FillLinked(ctx); err != nil {
+			t.Fatal(err)
+		}
+		f.wantList(november, fmt.Sprintf("ann %d 1", total))
+	}
+}

@@ -14,22 +14,24 @@ type Selection struct {
 	Season leaderboard.SeasonID
 }
 
+// boards returns the selected boards.
+func (sel Selection) boards(ctx context.Context, store leaderboard.Store) ([]leaderboard.Board, error) {
+	if sel.Board == "" {
+		return store.Boards(ctx)
+	}
+	b, err := store.Board(ctx, sel.Board)
+	if err != nil {
+		return nil, err
+	}
+	return []leaderboard.Board{b}, nil
+}
+
 // eachSeason calls f for each selected season that has a record in the store. It
 // stops at the first error of f.
 func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f func(*leaderboard.Board, leaderboard.SeasonKey) error) error {
-	var boards []leaderboard.Board
-	if sel.Board != "" {
-		b, err := store.Board(ctx, sel.Board)
-		if err != nil {
-			return err
-		}
-		boards = append(boards, b)
-	} else {
-		all, err := store.Boards(ctx)
-		if err != nil {
-			return err
-		}
-		boards = all
+	boards, err := sel.boards(ctx, store)
+	if err != nil {
+		return err
 	}
 	for i := range boards {
 		b := &boards[i]
@@ -56,7 +58,8 @@ func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f 
 
 // Rebuild recomputes the entries of the selected seasons from the stored results. From
 // the entries, it then recomputes the rank index, or the final standings of sealed
-// seasons. It returns the number of users.
+// seasons. It returns the number of users. If the selection contains whole linked boards,
+// Rebuild also starts their fill.
 func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
@@ -67,6 +70,9 @@ func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress
 		users += n
 		return err
 	})
+	if err == nil {
+		err = v.refill(ctx, sel)
+	}
 	return users, err
 }
 

@@ -50,7 +50,8 @@ type VerifyReport struct {
 // Verify calls found for each difference. A result that arrives during a check also
 // looks like a difference, so Verify first checks each difference again. If repair is
 // true, Verify recomputes wrong entries from the stored results. From the entries, it
-// then recomputes the index or the final standings.
+// then recomputes the index or the final standings. It also starts the fill of each linked
+// board that is selected as a whole.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, found func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unrepaired := map[DifferenceKind]int64{}
@@ -69,6 +70,9 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 		}
 		return c.run(ctx, unregistered[key])
 	})
+	if err == nil && repair {
+		err = v.refill(ctx, sel)
+	}
 	if err == nil {
 		v.metrics.setDifferences(unrepaired)
 		v.metrics.verified.SetToCurrentTime()
