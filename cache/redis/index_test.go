@@ -178,6 +178,6 @@ func TestIndexOnACluster(t *testing.T) {
 		suites(t, addrs, 1, 2, cachetest.Limits{})
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 6, 2, cachetest.Limits{MixedMoments: mixed})
+		suites(t, addrs, 4, 2, cachetest.Limits{MixedMoments: mixed})
 	})
 }
