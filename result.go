@@ -57,7 +57,9 @@ type MatchResult struct {
 	// Among users with equal rank keys, the one with the earlier AchievedAt is listed
 	// first.
 	AchievedAt time.Time
-	// Assigned means that the service set AchievedAt, because the caller gave no time.
+	// Assigned means that the service set AchievedAt, because the caller gave no time. A
+	// correction keeps Assigned, even if it changes AchievedAt.
+	//
 	// An assigned time is not part of the content. The same content with another
 	// assigned time is therefore a duplicate. The store keeps the earliest assigned
 	// time.

@@ -548,6 +548,14 @@ func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board 
 	return board
 }
 
+// boardObject returns a board as the audit log has it. It leaves out the source and the
+// linked boards: an act on a board does not change them, and not every reader may see them.
+func boardObject(b *leaderboard.Board) string {
+	board := protoconv.FromBoard(b)
+	board.Source, board.LinkedBoards = nil, nil
+	return object(board)
+}
+
 // CreateBoard creates a board. Creating the same board again changes nothing.
 func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*pb.CreateBoardResponse, error) {
 	b, err := protoconv.ToBoard(req.GetBoard())
@@ -567,7 +575,7 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 	}); err != nil {
 		return nil, err
 	}
-	return &pb.CreateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+	return &pb.CreateBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
 }
 
 // UpdateBoard changes the mutable fields of a board.
@@ -588,35 +596,35 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		if err != nil {
 			return nil, err
 		}
-		return &pb.UpdateBoardResponse{Board: fromBoardPreview(&p)}, nil
+		return &pb.UpdateBoardResponse{Board: s.fromBoardPreview(ctx, &p)}, nil
 	}
 	b, err := s.service.Board(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	act := leaderboard.Act{Action: "board.update", Board: b.ID, ActDetail: leaderboard.ActDetail{Before: object(protoconv.FromBoard(&b))}}
+	act := leaderboard.Act{Action: "board.update", Board: b.ID, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
 	if err := change(&b); err != nil {
 		return nil, err
 	}
-	act.After = object(protoconv.FromBoard(&b))
+	act.After = boardObject(&b)
 	if err := s.audited(ctx, act, func() (err error) {
 		b, err = s.service.AmendBoard(ctx, act.Board, change)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	return &pb.UpdateBoardResponse{Board: protoconv.FromBoard(&b)}, nil
+	return &pb.UpdateBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
 }
 
 // fromBoardPreview returns the board as it would be, with what would change.
-func fromBoardPreview(p *ranking.BoardPreview) *pb.Board {
-	b := protoconv.FromBoard(&p.Board)
+func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) *pb.Board {
+	b := s.fromBoard(ctx, &p.Board)
 	b.Effect = &pb.BoardEffect{Truncated: p.Truncated, ChangedCount: int64(p.Changed), RemovedCount: int64(p.Removed)}
 	for i := range p.Seasons {
-		s := &p.Seasons[i]
+		e := &p.Seasons[i]
 		b.Effect.Seasons = append(b.Effect.Seasons, &pb.BoardEffect_Season{
-			Id: string(s.ID), Added: s.Added, ClosesBefore: protoconv.Timestamp(s.ClosesBefore), ClosesAfter: protoconv.Timestamp(s.ClosesAfter),
-			RemovedBefore: protoconv.Timestamp(s.RemovedBefore), RemovedAfter: protoconv.Timestamp(s.RemovedAfter), RemovedNext: s.RemovedNext, Entrants: s.Total,
+			Id: string(e.ID), Added: e.Added, ClosesBefore: protoconv.Timestamp(e.ClosesBefore), ClosesAfter: protoconv.Timestamp(e.ClosesAfter),
+			RemovedBefore: protoconv.Timestamp(e.RemovedBefore), RemovedAfter: protoconv.Timestamp(e.RemovedAfter), RemovedNext: e.RemovedNext, Entrants: e.Total,
 		})
 	}
 	return b
@@ -670,7 +678,7 @@ func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	act := leaderboard.Act{Action: "board.delete", Board: id, ActDetail: leaderboard.ActDetail{Before: object(protoconv.FromBoard(&b))}}
+	act := leaderboard.Act{Action: "board.delete", Board: id, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
 	return &pb.DeleteBoardResponse{}, s.audited(ctx, act, func() error { return s.service.DeleteBoard(ctx, id) })
 }
 

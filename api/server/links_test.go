@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,6 +40,7 @@ func TestLinkedBoards(t *testing.T) {
 	for _, tt := range []struct{ scope, method, path, body, names string }{
 		{"submit", "POST", "/v1/boards/best/scores", `{"user_id":"ann","score":1}`, `"laps"`},
 		{"submit", "POST", "/v1/boards/best/results/ann/m:retract", `{}`, `"laps"`},
+		{"submit", "PATCH", "/v1/boards/best/results/ann/m", `{"score":9,"tie_breakers":[1]}`, `"laps"`},
 		{"admin", "DELETE", "/v1/boards/laps", ``, `"best"`},
 		{"admin", "POST", "/v1/boards", `{"board_id":"chain","source":{"board_id":"best"}}`, `"laps"`},
 	} {
@@ -46,8 +48,64 @@ func TestLinkedBoards(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want 400 that names %s", tt.method, tt.path, a.status, a.raw, tt.names)
 		}
 	}
+	if result := h.must("read", "GET", "/v1/boards/best/results/ann/m", nil); fmt.Sprint(get(result, "result", "score")) != "3" {
+		t.Errorf("after the refused calls, the linked board has %v, want the score 3", result)
+	}
 	h.newKey("bound", map[string]any{"scopes": []string{"admin"}, "boards": []string{"mine"}})
 	if a := h.do("bound", "POST", "/v1/boards", `{"board_id":"mine","source":{"board_id":"laps"}}`); a.status != http.StatusForbidden {
 		t.Errorf("a key that is bound to another board links to laps: %d %s, want 403", a.status, a.raw)
+	}
+}
+
+// A refused change of a closed season of a linked board leaves no record.
+func TestRefusedChangesOfLinkedBoardsLeaveNoRecord(t *testing.T) {
+	h, clock := monthly(t, firstOfNovember)
+	h.must("admin", "POST", "/v1/boards", `{"board_id":"month","source":{"board_id":"cup"},"season":{"schedule":"MONTHLY","grace":"3600s"}}`)
+	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":3}`)
+	later := firstOfNovember.AddDate(0, 1, 1)
+	clock.Store(&later)
+	const path = "/v1/boards/month/results/ann/202611%2Fm"
+	for _, call := range []struct{ method, path, body string }{
+		{"PATCH", path, `{"score":9,"reason":"x"}`}, {"POST", path + ":retract", `{"season":"202611","reason":"x"}`},
+	} {
+		if a := h.do("admin", call.method, call.path, call.body); a.status != http.StatusBadRequest || !strings.Contains(a.raw, "cup") {
+			t.Errorf("%s %s: %d %s, want 400 that names cup", call.method, call.path, a.status, a.raw)
+		}
+	}
+	if acts := h.acts("?action=result"); len(acts) != 0 {
+		t.Errorf("acts %v, want none", acts)
+	}
+}
+
+// Answers and the audit log name no board that the caller may not see.
+func TestUnseenBoardsAreNotNamed(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"laps"}`)
+	h.createBoard(`{"board_id":"mine","source":{"board_id":"laps"}}`)
+	h.createBoard(`{"board_id":"secret","source":{"board_id":"laps"}}`)
+	for name, unseen := range map[string][]string{"laps": {"mine", "secret"}, "mine": {"laps"}} {
+		h.newKey(name, map[string]any{"scopes": []string{"admin"}, "boards": []string{name}})
+		path := "/v1/boards/" + name
+		for what, raw := range map[string]string{
+			"a preview": h.do(name, "PATCH", path+"?dry_run=true", `{"title":"new"}`).raw,
+			"an update": h.do(name, "PATCH", path, `{"title":"new"}`).raw,
+			"its act":   h.do(name, "GET", "/v1/audit?action=board.update&board="+name, nil).raw,
+		} {
+			if !strings.Contains(raw, "new") {
+				t.Errorf("%s of %s: %s, want the title new", what, name, raw)
+			}
+			for _, id := range unseen {
+				if strings.Contains(raw, `"`+id) {
+					t.Errorf("%s of %s names %s: %s", what, name, id, raw)
+				}
+			}
+		}
+	}
+	h.newKey("both", map[string]any{"scopes": []string{"admin"}, "boards": []string{"laps", "mine"}})
+	if got := get(h.must("both", "PATCH", "/v1/boards/laps", `{"title":""}`), "linked_boards"); fmt.Sprint(got) != "[mine]" {
+		t.Errorf("an update answers the linked boards %v, want mine", got)
+	}
+	if got := get(h.must("both", "POST", "/v1/boards", `{"board_id":"laps"}`), "linked_boards"); fmt.Sprint(got) != "[mine]" {
+		t.Errorf("a repeated creation answers the linked boards %v, want mine", got)
 	}
 }

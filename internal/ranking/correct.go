@@ -54,9 +54,12 @@ func (e *RevisionError) Error() string {
 // other. It returns the corrected result too. The season in key must not be empty.
 //
 // Errors: [leaderboard.ErrResultNotFound] if no result of the match stands; a
-// [leaderboard.FieldError]; a [RevisionError]; [leaderboard.ErrUnavailable] if another
-// correction of the result does not end.
+// [leaderboard.FieldError], also if the board is linked; a [RevisionError];
+// [leaderboard.ErrUnavailable] if another correction of the result does not end.
 func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c Correction) (leaderboard.MatchResult, Receipt, error) {
+	if err := b.CheckDirect(); err != nil {
+		return leaderboard.MatchResult{}, Receipt{}, err
+	}
 	holder := rand.Text()
 	for range correctionTries {
 		r, err := s.corrected(ctx, b, key, &c)
@@ -136,8 +139,8 @@ func (s *Submitter) corrected(ctx context.Context, b *leaderboard.Board, key lea
 		r.Revision = max(r.Revision, f.Revision)
 	}
 	r.Revision++
-	// The result keeps its time, which is part of the correction from now on.
-	r.Assigned, r.Amends, r.ReceivedAt = false, c.Amends, leaderboard.Truncate(s.now())
+	// The result keeps Assigned, which shows whether a result without a time is its retry.
+	r.Amends, r.ReceivedAt = c.Amends, leaderboard.Truncate(s.now())
 	c.change(&r)
 	season, err := b.Season.At(r.AchievedAt)
 	if err == nil && season.ID != key.Season || errors.Is(err, leaderboard.ErrSeasonNotFound) {
@@ -174,10 +177,14 @@ func (c *Correction) change(r *leaderboard.MatchResult) {
 	}
 }
 
-// ResultSeason returns the season of a match result of a board, and reports whether the
-// season accepts results from administrators only, because it is closed or sealed. If the
-// season in key is empty, ResultSeason finds it as [Reader.SeasonOfMatch] does.
+// ResultSeason returns the season of a match result that a caller wants to change. It
+// reports whether the season accepts results from administrators only, because it is closed
+// or sealed. If the season in key is empty, ResultSeason finds it as [Reader.SeasonOfMatch]
+// does. Errors: a [leaderboard.FieldError] if the board is linked.
 func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) (_ leaderboard.SeasonID, closed bool, err error) {
+	if err := b.CheckDirect(); err != nil {
+		return "", false, err
+	}
 	if key.Season == "" {
 		if key.Season, err = r.SeasonOfMatch(ctx, b, key.User, key.Match); err != nil {
 			return "", false, err
