@@ -143,6 +143,10 @@ func TestCallsAreGolden(t *testing.T) {
 			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "b", At: stepsEpoch, Until: stepsEpoch})
 			return err
 		}},
+		{"Reserve a match that another call holds", func() error {
+			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "c", At: stepsEpoch.Add(-time.Second), Until: stepsEpoch})
+			return err
+		}},
 		{"SetBan", func() error {
 			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch})
 			return err

@@ -25,25 +25,22 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 	}
 	body, match := string(text), matchHash(r.Key)
 	for range maxTries {
-		ok, err := s.conn.swap(ctx, op{createReservation, []any{match, body}}, map[string]any{})
-		if ok || err != nil {
-			return ok, err
-		}
 		var old string
 		if err := s.conn.read(ctx, op{selectReservation, []any{match}}, []any{&old}, func() bool { return true }); err != nil {
 			return false, err
 		}
-		if old == "" {
-			continue // the row expired between the two statements
+		write := op{createReservation, []any{match, body}}
+		if old != "" {
+			var have reservation
+			if err := json.Unmarshal([]byte(old), &have); err != nil {
+				return false, fmt.Errorf("cql: reservation: %w: %w", leaderboard.ErrFormat, err)
+			}
+			if !r.Grants(&leaderboard.Reservation{Revision: have.Revision, Holder: have.Holder, Until: have.Until}) {
+				return false, nil
+			}
+			write = op{changeReservation, []any{body, match, old}}
 		}
-		var have reservation
-		if err := json.Unmarshal([]byte(old), &have); err != nil {
-			return false, fmt.Errorf("cql: reservation: %w: %w", leaderboard.ErrFormat, err)
-		}
-		if !r.Grants(&leaderboard.Reservation{Revision: have.Revision, Holder: have.Holder, Until: have.Until}) {
-			return false, nil
-		}
-		if ok, err := s.conn.swap(ctx, op{changeReservation, []any{body, match, old}}, map[string]any{}); ok || err != nil {
+		if ok, err := s.conn.swap(ctx, write, map[string]any{}); ok || err != nil {
 			return ok, err
 		}
 	}

@@ -2,9 +2,13 @@ package pebble
 
 import (
 	"context"
+	"time"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
+
+// purgeInterval is the shortest time between two searches for reservations that have ended.
+const purgeInterval = time.Second
 
 // Reserve implements [leaderboard.Store]. Only this process uses the data, so it keeps the
 // reservations in memory.
@@ -20,9 +24,12 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 	if have, ok := s.reserved[r.Key]; ok && !r.Grants(&have) {
 		return false, nil
 	}
-	for key, have := range s.reserved {
-		if !have.Until.After(r.At) {
-			delete(s.reserved, key)
+	if r.At.Sub(s.purgedAt).Abs() >= purgeInterval {
+		s.purgedAt = r.At
+		for key, have := range s.reserved {
+			if !have.Until.After(r.At) {
+				delete(s.reserved, key)
+			}
 		}
 	}
 	s.reserved[r.Key] = r

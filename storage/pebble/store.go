@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -75,6 +76,7 @@ type Store struct {
 
 	reservedMu sync.Mutex
 	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
+	purgedAt   time.Time // when Reserve last removed the reservations that had ended
 
 	orphanMu sync.Mutex
 	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that orphanRowsOf or OrphanRows has searched
