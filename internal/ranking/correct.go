@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -18,11 +19,14 @@ const (
 	// reserveFor is how long a correction reserves its revision. It is longer than the
 	// time in which a submitted result is usually applied.
 	reserveFor = 30 * time.Second
-	// reservePoll is the time between two attempts to reserve a revision.
-	reservePoll = 20 * time.Millisecond
+	// firstReservePoll and lastReservePoll bound the time between two attempts to reserve a
+	// revision, before jitter.
+	firstReservePoll, lastReservePoll = 20 * time.Millisecond, 500 * time.Millisecond
 	// correctionTries bounds how often a correction starts again because of other changes
 	// of the same result.
 	correctionTries = 100
+	// maxSearched bounds the number of seasons in which one call looks for a match.
+	maxSearched = 32
 )
 
 // Correction is a change of some fields of a stored match result. Nil fields stay.
@@ -60,7 +64,8 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 	if err := b.CheckDirect(); err != nil {
 		return leaderboard.MatchResult{}, Receipt{}, err
 	}
-	holder := rand.Text()
+	holder, poll := rand.Text(), backoff.NewExponentialBackOff()
+	poll.InitialInterval, poll.MaxInterval = firstReservePoll, lastReservePoll
 	for range correctionTries {
 		r, err := s.corrected(ctx, b, key, &c)
 		if err != nil {
@@ -72,7 +77,7 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 			return r, Receipt{}, err
 		}
 		if !ok {
-			if err := delay(ctx, reservePoll); err != nil {
+			if err := delay(ctx, poll.NextBackOff()); err != nil {
 				return r, Receipt{}, fmt.Errorf("ranking: another correction of match %q is in progress: %w: %w", key.Match, leaderboard.ErrUnavailable, err)
 			}
 			continue
@@ -198,10 +203,28 @@ func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key lea
 	return season.ID, sealed || b.Closed(season, r.now()), err
 }
 
+// newestSeasons returns the newest maxSearched of keys, which are seasons of b. It keeps
+// their order if there are no more.
+func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderboard.SeasonKey {
+	if len(keys) <= maxSearched {
+		return keys
+	}
+	start := func(key leaderboard.SeasonKey) time.Time {
+		season, err := b.Season.ByID(key.Season)
+		if err != nil {
+			return time.Time{} // the board has no such season any more
+		}
+		return season.Start
+	}
+	slices.SortStableFunc(keys, func(x, y leaderboard.SeasonKey) int { return start(y).Compare(start(x)) })
+	return keys[:maxSearched]
+}
+
 // SeasonOfMatch returns the season of a board in which a match of a user has a result. If
 // several seasons have one, it prefers a result that counts to a retraction, and both to a
-// rejected result. Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if
-// several seasons are left.
+// rejected result. It searches the newest maxSearched seasons of the user. Errors:
+// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons are left,
+// or if the match is in none of the newest seasons and the user has more.
 func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err
@@ -211,6 +234,8 @@ func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 		return "", err
 	}
 	keys = slices.DeleteFunc(keys, func(k leaderboard.SeasonKey) bool { return k.Board != b.ID })
+	all := len(keys)
+	keys = newestSeasons(b, keys)
 	const none, refused, retracted, counting = 0, 1, 2, 3
 	kinds := make([]int, len(keys))
 	group, gctx := errgroup.WithContext(ctx)
@@ -246,6 +271,9 @@ func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 	}
 	switch len(found) {
 	case 0:
+		if all > len(keys) {
+			return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match is in none of the user's newest %d seasons", len(keys))}
+		}
 		return "", fmt.Errorf("ranking: match %q of the user is in no season of board %q: %w", match, b.ID, leaderboard.ErrResultNotFound)
 	case 1:
 		return found[0], nil

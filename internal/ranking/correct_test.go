@@ -2,6 +2,7 @@ package ranking_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,5 +45,24 @@ func TestRetryOfACorrectedResultCountsOnce(t *testing.T) {
 			}
 			f.wantList(ranking.Query{Board: "b", Season: "202612"})
 		})
+	}
+}
+
+// A call without a season looks for the match in the newest 32 seasons of the user.
+func TestMatchIsSoughtInTheNewestSeasons(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: century}})
+	for day := range 33 {
+		f.submit("b", at(points("u", fmt.Sprint("m", day), 5), 0, start.AddDate(0, 0, -1-day)))
+	}
+	find := func(match leaderboard.MatchID) (leaderboard.SeasonID, error) {
+		return f.SeasonOfMatch(t.Context(), f.board("b"), "u", match)
+	}
+	if season, err := find("m31"); err != nil || season != naiveSeason(leaderboard.Daily, start.AddDate(0, 0, -32)) {
+		t.Errorf("the match of 32 days ago: season %q, %v", season, err)
+	}
+	var field *leaderboard.FieldError
+	if season, err := find("m32"); !errors.As(err, &field) || field.Field != "season" {
+		t.Errorf("the match of 33 days ago: season %q, %v; want an error that asks for the season", season, err)
 	}
 }
