@@ -90,6 +90,37 @@ type Ranker interface {
 	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 
+// SurveyByPages answers q, as Ranker.Survey does, by a call of r.Count and a call of r.Page
+// for each position and percent.
+func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error) {
+	counts, v, err := r.Count(ctx, l, q.Keys, methods...)
+	if err != nil {
+		return Survey{}, v, err
+	}
+	s := Survey{Positions: make([]RankKey, len(q.Positions)), Percents: make([]RankKey, len(q.Percents)), Counts: counts}
+	read := func(key *RankKey, position int64) error {
+		if position < 1 {
+			return nil
+		}
+		page, _, err := r.Page(ctx, l, position, 1, Ordinal)
+		if err == nil && len(page) > 0 {
+			*key = page[0].Key
+		}
+		return err
+	}
+	for i, position := range q.Positions {
+		if err := read(&s.Positions[i], position); err != nil {
+			return Survey{}, v, err
+		}
+	}
+	for i, percent := range q.Percents {
+		if err := read(&s.Percents[i], PercentPosition(v.Size, percent)); err != nil {
+			return Survey{}, v, err
+		}
+	}
+	return s, v, nil
+}
+
 // Index is a rank index. It contains standings. If it is lost, it can be rebuilt from a
 // [Store]. Every implementation passes cachetest.Run.
 type Index interface {

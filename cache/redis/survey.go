@@ -16,7 +16,7 @@ const surveyed = 16
 // for each position.
 func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
 	if len(*x.peek(l.SeasonKey).control.Load()) > 1 {
-		return x.surveyShards(ctx, l, q, methods)
+		return leaderboard.SurveyByPages(ctx, x, l, q, methods...)
 	}
 	var s leaderboard.Survey
 	v, err := x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
@@ -27,7 +27,7 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 		return err
 	})
 	if len(*x.peek(l.SeasonKey).control.Load()) > 1 {
-		return x.surveyShards(ctx, l, q, methods)
+		return leaderboard.SurveyByPages(ctx, x, l, q, methods...)
 	}
 	if err != nil {
 		return leaderboard.Survey{}, leaderboard.View{}, err
@@ -94,33 +94,4 @@ func (r *reader) checkKeys(keys []leaderboard.RankKey) error {
 		return fmt.Errorf("count: rank key has %d bytes, want at most %d: %w", len(keys[i]), r.keyBytes, leaderboard.ErrFormat)
 	}
 	return nil
-}
-
-// surveyShards does the work of Survey for several shards.
-func (x *Index) surveyShards(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods []leaderboard.Method) (s leaderboard.Survey, v leaderboard.View, err error) {
-	if s.Counts, v, err = x.Count(ctx, l, q.Keys, methods...); err != nil {
-		return leaderboard.Survey{}, v, err
-	}
-	at := func(position int64) (key leaderboard.RankKey, err error) {
-		if position < 1 {
-			return "", err
-		}
-		page, _, err := x.Page(ctx, l, position, 1, leaderboard.Ordinal)
-		for _, st := range page {
-			key = st.Key
-		}
-		return key, err
-	}
-	s.Positions, s.Percents = make([]leaderboard.RankKey, len(q.Positions)), make([]leaderboard.RankKey, len(q.Percents))
-	for i, position := range q.Positions {
-		if s.Positions[i], err = at(position); err != nil {
-			return leaderboard.Survey{}, v, err
-		}
-	}
-	for i, percent := range q.Percents {
-		if s.Percents[i], err = at(leaderboard.PercentPosition(v.Size, percent)); err != nil {
-			return leaderboard.Survey{}, v, err
-		}
-	}
-	return s, v, nil
 }

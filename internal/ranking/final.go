@@ -82,6 +82,12 @@ func (f finalRanker) Around(ctx context.Context, l leaderboard.Ladder, user lead
 func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, _ ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	counts := make([]leaderboard.Counts, len(keys))
 	var total int64
+	if len(keys) == 0 {
+		var err error
+		if _, total, err = f.store.FinalStandings(ctx, l, 1, 1); err != nil {
+			return nil, leaderboard.View{}, err
+		}
+	}
 	for i, k := range keys {
 		before, _, n, err := f.search(ctx, l, 1, func(st *leaderboard.Standing) bool { return st.Key >= k })
 		if err != nil {
@@ -94,33 +100,8 @@ func (f finalRanker) Count(ctx context.Context, l leaderboard.Ladder, keys []lea
 	return counts, f.view(total), nil
 }
 
-func (f finalRanker) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (s leaderboard.Survey, v leaderboard.View, err error) {
-	at := func(position int64) (leaderboard.RankKey, error) {
-		page, _, err := f.store.FinalStandings(ctx, l, position, 1)
-		if err != nil || len(page) == 0 {
-			return "", err
-		}
-		return page[0].Key, nil
-	}
-	if s.Counts, v, err = f.Count(ctx, l, q.Keys); err != nil {
-		return s, v, err
-	}
-	_, total, err := f.store.FinalStandings(ctx, l, 1, 1)
-	if err != nil {
-		return s, v, err
-	}
-	s.Positions, s.Percents = make([]leaderboard.RankKey, len(q.Positions)), make([]leaderboard.RankKey, len(q.Percents))
-	for i, position := range q.Positions {
-		if s.Positions[i], err = at(position); err != nil {
-			return s, v, err
-		}
-	}
-	for i, p := range q.Percents {
-		if s.Percents[i], err = at(leaderboard.PercentPosition(total, p)); err != nil {
-			return s, v, err
-		}
-	}
-	return s, f.view(total), nil
+func (f finalRanker) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	return leaderboard.SurveyByPages(ctx, f, l, q, methods...)
 }
 
 // search finds the first standing for which reached is true. It returns three values
