@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -77,7 +76,7 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 			return r, Receipt{}, err
 		}
 		if !ok {
-			if err := delay(ctx, poll.NextBackOff()); err != nil {
+			if err := wait(ctx, poll.NextBackOff()); err != nil {
 				return r, Receipt{}, fmt.Errorf("ranking: another correction of match %q is in progress: %w: %w", key.Match, leaderboard.ErrUnavailable, err)
 			}
 			continue
@@ -97,18 +96,6 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 		return again, receipt, err
 	}
 	return leaderboard.MatchResult{}, Receipt{}, fmt.Errorf("ranking: match %q was changed during each of %d attempts to correct it: %w", key.Match, correctionTries, leaderboard.ErrUnavailable)
-}
-
-// delay waits for a time, or until ctx is done.
-func delay(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // submitOne passes one complete result to the process that applies it.
@@ -238,27 +225,23 @@ func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 	keys = newestSeasons(b, keys)
 	const none, refused, retracted, counting = 0, 1, 2, 3
 	kinds := make([]int, len(keys))
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallelReads)
-	for i, key := range keys {
-		group.Go(func() error {
-			record, err := r.store.Result(gctx, leaderboard.ResultKey{SeasonKey: key, User: user, Match: match})
-			switch {
-			case errors.Is(err, leaderboard.ErrResultNotFound):
-				return nil
-			case err != nil:
-				return err
-			case record.Result == nil:
-				kinds[i] = refused
-			case record.Result.Retracted:
-				kinds[i] = retracted
-			default:
-				kinds[i] = counting
-			}
+	err = eachRead(ctx, len(keys), func(ctx context.Context, i int) error {
+		record, err := r.store.Result(ctx, leaderboard.ResultKey{SeasonKey: keys[i], User: user, Match: match})
+		switch {
+		case errors.Is(err, leaderboard.ErrResultNotFound):
 			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
+		case err != nil:
+			return err
+		case record.Result == nil:
+			kinds[i] = refused
+		case record.Result.Retracted:
+			kinds[i] = retracted
+		default:
+			kinds[i] = counting
+		}
+		return nil
+	})
+	if err != nil {
 		return "", err
 	}
 	var found []leaderboard.SeasonID

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -112,8 +110,9 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 }
 
 // linksOf returns the boards that are linked to a board. They were read from the store at
-// most Options.LinkTTL ago, even if the store has not answered since. So each result that is applied to the source more than LinkTTL after
-// the creation of a linked board reaches this board.
+// most Options.LinkTTL ago. If the store does not answer, linksOf returns its error instead
+// of older boards. So each result that is applied to the source more than LinkTTL after the
+// creation of a linked board reaches this board.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
 	l := &linking{shared: s}
 	source, err := s.BoardSince(ctx, id, time.Now().Add(-s.linkTTL))
@@ -357,16 +356,6 @@ func (l *linking) offer(ctx context.Context, b *leaderboard.Board, results []lea
 // event time.
 func sameResult(x, y *leaderboard.MatchResult) bool {
 	return x.Revision == y.Revision && x.AchievedAt.Equal(y.AchievedAt) && x.ContentID() == y.ContentID()
-}
-
-// eachRead calls read for 0 to n-1, several at a time.
-func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallelReads)
-	for i := range n {
-		group.Go(func() error { return read(ctx, i) })
-	}
-	return group.Wait()
 }
 
 // refreshLinked offers the results of a user in a season of a source to the linked boards.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -103,19 +101,15 @@ func (r *Reader) lookupInStore(ctx context.Context, b *leaderboard.Board, q Quer
 	}
 	page := LookupPage{About: r.aboutStore(v)}
 	entries := make([]leaderboard.Entry, len(users))
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallelReads)
-	for i, user := range users {
-		group.Go(func() error {
-			e, err := r.store.Entry(gctx, v.ladder.SeasonKey, user)
-			if errors.Is(err, leaderboard.ErrEntryNotFound) {
-				return nil
-			}
-			entries[i] = e
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	err = eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+		e, err := r.store.Entry(ctx, v.ladder.SeasonKey, users[i])
+		if errors.Is(err, leaderboard.ErrEntryNotFound) {
+			return nil
+		}
+		entries[i] = e
+		return err
+	})
+	if err != nil {
 		return LookupPage{}, err
 	}
 	var found []leaderboard.Standing

@@ -7,12 +7,24 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
 // parallelReads is the largest number of concurrent reads of the store in one call.
 const parallelReads = 32
+
+// eachRead calls read for 0 to n-1, several at a time.
+func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelReads)
+	for i := range n {
+		group.Go(func() error { return read(ctx, i) })
+	}
+	return group.Wait()
+}
 
 // Reader answers queries. It reads the ranks from the index, or from the final
 // standings of a sealed season. If the index cannot answer, it reads entries without
