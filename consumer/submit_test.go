@@ -29,15 +29,7 @@ func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
 	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
 	applying := ranking.New(store, index, ranking.Options{})
-	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := follower.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c.follow(submitter)
 	c.consume(applying)
 	result := func(match string, n leaderboard.Score) []leaderboard.MatchResult {
 		return []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{User: "ann", Match: leaderboard.MatchID(match)}, Score: n}}
@@ -152,21 +144,27 @@ func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
 	}
 }
 
+// follow passes the updates of the consumers to submitter until the test ends.
+func (c *cluster) follow(submitter *producer.Submitter) {
+	c.t.Helper()
+	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := follower.Close(); err != nil {
+			c.t.Error(err)
+		}
+	})
+}
+
 // An answer through Kafka, and the update on the topic, state what each result changed, as
 // in a process that applies its own results.
 func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
 	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
-	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := follower.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c.follow(submitter)
 	best, floored := leaderboard.Board{ID: "best", Policy: leaderboard.Best}, leaderboard.Board{ID: "purse", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)}
 	for _, b := range []leaderboard.Board{best, floored} {
 		if _, err := s.CreateBoard(t.Context(), b); err != nil {
@@ -239,15 +237,7 @@ func TestCorrectionsThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
 	s, store, index := newServiceIndex(t, ranking.Options{Results: submitter})
-	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := follower.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c.follow(submitter)
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10)
 	window := leaderboard.Season{ID: "old", Start: day, End: day.AddDate(0, 0, 1)}
 	b, err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "cup", Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: 0, Windows: []leaderboard.Season{window}}})

@@ -5,11 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
@@ -46,18 +43,9 @@ a key with the admin scope, and a reason.`,
 				set()
 			}
 		}
-		if at != "" {
-			t, err := parseTime(at)
-			if err != nil {
-				return cli.Usagef("--achieved-at: %w", err)
-			}
-			req.AchievedAt = timestamppb.New(t)
-		}
-		if meta != "" {
-			req.Metadata = &structpb.Struct{}
-			if err := restjson.Decode([]byte(meta), req.Metadata); err != nil {
-				return cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
-			}
+		var err error
+		if req.AchievedAt, req.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
+			return err
 		}
 		res, err := c.Scores.CorrectResult(ctx, &req)
 		if err != nil {

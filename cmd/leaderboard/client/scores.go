@@ -107,18 +107,9 @@ returns it.`,
 		default:
 			r.Score = &score
 		}
-		if at != "" {
-			t, err := parseTime(at)
-			if err != nil {
-				return cli.Usagef("--achieved-at: %w", err)
-			}
-			r.AchievedAt = timestamppb.New(t)
-		}
-		if meta != "" {
-			r.Metadata = &structpb.Struct{}
-			if err := restjson.Decode([]byte(meta), r.Metadata); err != nil {
-				return cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
-			}
+		var err error
+		if r.AchievedAt, r.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
+			return err
 		}
 		res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait, IncludePreviousRank: true})
 		if err != nil {
@@ -127,6 +118,25 @@ returns it.`,
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() { writeSubmitted(c, res, t) })
 	})
+}
+
+// parseTimeAndMetadata parses the values of the flags --achieved-at and --metadata. An
+// empty text gives nil.
+func parseTimeAndMetadata(at, meta string) (achieved *timestamppb.Timestamp, metadata *structpb.Struct, err error) {
+	if at != "" {
+		t, err := parseTime(at)
+		if err != nil {
+			return nil, nil, cli.Usagef("--achieved-at: %w", err)
+		}
+		achieved = timestamppb.New(t)
+	}
+	if meta != "" {
+		metadata = &structpb.Struct{}
+		if err := restjson.Decode([]byte(meta), metadata); err != nil {
+			return nil, nil, cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
+		}
+	}
+	return achieved, metadata, nil
 }
 
 // addMatchSeasonFlag adds the flag --season of commands about one result.
