@@ -66,8 +66,8 @@ func fromLateNode(err error) bool {
 // empty. If progress is not nil, Apply calls it after each migration.
 //
 // Only one Apply runs at once in a keyspace. Other calls of Apply wait for it, at most
-// until their ctx is done. Each statement may be repeated, so an interrupted Apply can be run again.
-// Errors: [ErrNewer], [ErrChanged].
+// until their ctx is done. Each statement may be repeated, so an interrupted Apply can be
+// run again. Errors: [ErrNewer], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
 	all, err := ownMigrations()
 	if err != nil {

@@ -215,7 +215,8 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return s, v, nil
 }
 
-// keyAt returns the rank key of the standing at a position from 1, or "" if there is none.
+// keyAt returns the rank key of the standing at a position. Positions count from 1. If the
+// ladder has no such position, the key is empty.
 func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
 	if position < 1 || position > tr.sum.standings() {
 		return ""

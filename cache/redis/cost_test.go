@@ -154,8 +154,9 @@ func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 }
 
 // BenchmarkSlowest asks for the largest answers and makes the largest changes. It reports
-// the longest time that one command of each took on the server, by its SLOWLOG. This is elapsed time, so
-// other work on the machine lengthens it. LEADERBOARD_BENCH_USERS is the number of users.
+// the longest time that one command of each took on the server, by its SLOWLOG. This is
+// elapsed time, so other work on the machine lengthens it. LEADERBOARD_BENCH_USERS is the
+// number of users.
 func BenchmarkSlowest(b *testing.B) {
 	n := benchUsers(b)
 	for _, scores := range []int64{1 << 52, 1000} {

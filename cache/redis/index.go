@@ -131,8 +131,9 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 	return x, nil
 }
 
-// probe warns if Redis does not pack leaves and buckets. The index is then correct, but larger. A managed
-// server may refuse to show its settings, so probe looks at the encoding of a key.
+// probe warns if Redis does not pack leaves and buckets. The index is then correct, but
+// larger. A managed server may refuse to show its settings, so probe looks at the
+// encoding of a key.
 func (x *Index) probe(ctx context.Context) {
 	const leaf, bucket = 95, 160 // the most strings of a leaf, and users of a bucket
 	key := fmt.Sprintf("%s{probe/%s}", x.o.Prefix, rand.Text())

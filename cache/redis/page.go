@@ -65,15 +65,15 @@ type pageAnswer struct {
 	err       error
 }
 
-// Page implements [leaderboard.Ranker]. It treats a position below 1 as 1. Concurrent equal calls share one
-// read, which begins after each of them.
+// Page implements [leaderboard.Ranker]. It treats a position below 1 as 1. Concurrent
+// equal calls share one read, which begins after each of them.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
 }
 
 // PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
-// a proper prefix of a sort key precedes every key that begins with it. Concurrent equal calls share a read, as
-// those of Page do.
+// a proper prefix of a sort key precedes every key that begins with it. Concurrent equal
+// calls share a read, as those of Page do.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
 }
@@ -136,8 +136,8 @@ func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standi
 // server.
 const pieceStandings = 1000
 
-// extend appends standings that follow the last one of out, up to q.n in all, in pieces. Each piece shows the
-// ladder at a later moment. The ranks go on from those of out.
+// extend appends standings that follow the last one of out, up to q.n in all, in pieces.
+// Each piece shows the ladder at a later moment. The ranks continue those of out.
 func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Standing, v leaderboard.View) ([]leaderboard.Standing, leaderboard.View, error) {
 	for len(out) < q.n {
 		var part []leaderboard.Standing

@@ -61,8 +61,8 @@ func countsOf(methods []leaderboard.Method) string {
 	return letters
 }
 
-// answer calls f, and calls it again if it returns errAgain, up to attempts times. counts are the letters of
-// the counts that f uses.
+// answer calls f, and calls it again if it returns errAgain, up to attempts times. The
+// parameter counts has the letters of the counts that f uses.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string, f func(*reader) error) (leaderboard.View, error) {
 	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: l.Division.String(), counts: counts}
 	var err error

@@ -29,9 +29,8 @@ func (a *Applier) Synced() bool { return a.index.Synced() }
 
 // Apply makes complete results of a board durable and updates the ranks. If the season
 // of a result is sealed, Apply amends the season's final standings. Apply does the same on
-// each board that is linked to the board. If ctx is done
-// before Apply has finished, Apply returns the error of ctx, but its work continues in
-// the background.
+// each board that is linked to the board. If ctx is done before Apply has finished, Apply
+// returns the error of ctx, but its work continues in the background.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
 		report, err := a.applyTo(ctx, b, results)

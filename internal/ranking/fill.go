@@ -209,12 +209,13 @@ func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add
 // fillLinked applies all results of the source to a linked board. It may be repeated, and
 // it may run while results arrive.
 //
-// It first makes sure that the source lists the board, and then waits longer than Options.LinkTTL.
-// Every result that is applied to the source after this wait reaches the board without the
-// fill, whichever process applies it: see linksOf. Every earlier result is in the store
-// when the fill begins to read, so the fill applies it, or a result that replaced it. If a
-// process that did not know the board applied this replacement, the fill applies it too,
-// because it offers each match until its standing result is at its place: see linking.
+// It first makes sure that the source lists the board, and then waits longer than
+// Options.LinkTTL. Every result that is applied to the source after this wait reaches the
+// board without the fill, whichever process applies it: see linksOf. Every earlier result
+// is in the store when the fill begins to read, so the fill applies it, or a result that
+// replaced it. If a process that did not know the board applied this replacement, the
+// fill applies it too, because it offers each match until its standing result is at its
+// place: see linking.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.lease(ctx, b, s.nextLease())
 	if err == nil {

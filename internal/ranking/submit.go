@@ -211,8 +211,8 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 	return nil
 }
 
-// setRanks sets the ranks of receipts, and with them the scores. The receipt of results[i], whose outcome is
-// outcomes[i], is receipts[at[i]].
+// setRanks sets the ranks of receipts, and with them the scores. The receipt of
+// results[i], whose outcome is outcomes[i], is receipts[at[i]].
 func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, at []int, receipts []Receipt) error {
 	users := map[leaderboard.SeasonID][]leaderboard.UserID{}
 	indexes := map[leaderboard.SeasonID][]int{}

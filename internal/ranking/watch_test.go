@@ -111,7 +111,8 @@ func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 	}
 }
 
-// BenchmarkWatchers measures a second of watching: processor time, reads of the index and pages sent.
+// BenchmarkWatchers measures a second of watching: processor time, reads of the index and
+// pages sent.
 func BenchmarkWatchers(b *testing.B) {
 	for _, n := range []int{1, 10_000} {
 		for _, busy := range []bool{false, true} {

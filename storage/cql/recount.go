@@ -91,7 +91,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		user, season, b.ID, leaderboard.ErrUnavailable)
 }
 
-// removeUnregistered removes the entry and the rows of a user who is not registered in the
+// removeUnregistered removes the entry and the rows of a user without a registration in the
 // season. If an erasure overtook a slow writer, this writer may have written them after the
 // erasure. If another call has registered the user in the meantime, removeUnregistered
 // returns false.

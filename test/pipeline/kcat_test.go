@@ -232,7 +232,7 @@ func (s *stream) updateCount(m match) int {
 	return s.updates[m].n
 }
 
-// lastUpdate returns the latest update of a match, or nil if there is none.
+// lastUpdate returns the latest update of a match, or nil if the match has no update.
 func (s *stream) lastUpdate(m match) *pb.LeaderboardUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
