@@ -22,6 +22,7 @@ var ErrSeasonNotFound = errors.New("season not found")
 //	Daily     20261120  year, month, day
 //	Weekly    2026W47   ISO 8601 week
 //	Monthly   202611    year, month
+//	Yearly    2026      year
 //	Explicit            the window's own id
 //
 // Years are 1 to 9999.
@@ -72,13 +73,14 @@ const (
 	Weekly                       // from Monday to Monday, numbered as in ISO 8601
 	Monthly                      // from the first day of a month to the first day of the next month
 	Explicit                     // the seasons listed in Schedule.Windows
+	Yearly                       // from January 1 to the next January 1
 )
 
-var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT"}
+var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY"}
 
 func (k ScheduleKind) String() string { return enumString(scheduleNames, int(k)) }
 
-// MarshalText writes NONE, DAILY, WEEKLY, MONTHLY or EXPLICIT.
+// MarshalText writes the name that the API uses, such as MONTHLY.
 func (k ScheduleKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -86,8 +88,8 @@ func (k *ScheduleKind) UnmarshalText(text []byte) error {
 	return parseEnum("season.schedule", scheduleNames, text, k)
 }
 
-// Schedule divides time into a board's seasons. Seasons never overlap. Daily, weekly
-// and monthly seasons follow one another without a gap.
+// Schedule divides time into a board's seasons. Seasons never overlap. Daily, weekly,
+// monthly and yearly seasons follow one another without a gap.
 //
 // Such a season begins at the first instant at which the calendar in TimeZone shows the
 // season's first day or a later day. It ends where the next season begins. This has
@@ -109,7 +111,7 @@ type Schedule struct {
 // [errors.Join], each a [FieldError].
 func (s Schedule) Validate() error {
 	var errs []error
-	if s.Kind < None || s.Kind > Explicit {
+	if s.Kind < None || s.Kind > Yearly {
 		errs = append(errs, fieldErrorf("season.schedule", "must be one of %s", strings.Join(scheduleNames, ", ")))
 	}
 	if _, err := location(s.TimeZone); err != nil {
@@ -289,6 +291,8 @@ func notFound(id SeasonID, want string) error {
 // firstDay returns the first day of the season that contains day.
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	switch k {
+	case Yearly:
+		return day.AddDate(0, 0, 1-day.YearDay())
 	case Monthly:
 		return day.AddDate(0, 0, 1-day.Day())
 	case Weekly:
@@ -302,6 +306,8 @@ func (k ScheduleKind) firstDay(day time.Time) time.Time {
 // first day.
 func (k ScheduleKind) nextDay(first time.Time) time.Time {
 	switch k {
+	case Yearly:
+		return first.AddDate(1, 0, 0)
 	case Monthly:
 		return first.AddDate(0, 1, 0)
 	case Weekly:
@@ -328,16 +334,20 @@ var seasonForms = map[ScheduleKind]string{
 	Daily:   "a day as YYYYMMDD",
 	Weekly:  "an ISO week as YYYYWnn",
 	Monthly: "a month as YYYYMM",
+	Yearly:  "a year as YYYY",
 }
 
-// The ids of months and days, as layouts of package time.
+// The ids of years, months and days, as layouts of package time.
 const (
+	yearLayout  = "2006"
 	monthLayout = "200601"
 	dayLayout   = "20060102"
 )
 
 func (k ScheduleKind) id(first time.Time) SeasonID {
 	switch k {
+	case Yearly:
+		return SeasonID(first.Format(yearLayout))
 	case Monthly:
 		return SeasonID(first.Format(monthLayout))
 	case Weekly:
@@ -352,6 +362,8 @@ func (k ScheduleKind) id(first time.Time) SeasonID {
 // no such season in the years 1 to 9999.
 func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	switch k {
+	case Yearly:
+		first, _ = time.Parse(yearLayout, string(id))
 	case Monthly:
 		first, _ = time.Parse(monthLayout, string(id))
 	case Weekly:

@@ -56,7 +56,7 @@ var oddZones = []string{
 	"Pacific/Kwajalein", "Pacific/Kiritimati", "Pacific/Chatham", "Pacific/Guam", "Antarctica/Troll", "Asia/Tokyo",
 }
 
-var calendarKinds = []ScheduleKind{Daily, Weekly, Monthly}
+var calendarKinds = []ScheduleKind{Daily, Weekly, Monthly, Yearly}
 
 func TestSeasonAt(t *testing.T) {
 	for _, tt := range []struct {
@@ -75,6 +75,10 @@ func TestSeasonAt(t *testing.T) {
 		{"a Sunday ends its week", "", Weekly, "2026-11-22T23:59:59Z", "2026W47", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
 		{"a week of the year before", "", Weekly, "2027-01-03T00:00:00Z", "2026W53", "2026-12-28T00:00:00Z", "2027-01-04T00:00:00Z"},
 		{"a week of the year after", "", Weekly, "2024-12-30T00:00:00Z", "2025W01", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z"},
+		{"a year in UTC", "", Yearly, "2026-11-20T10:00:00Z", "2026", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"},
+		{"the last day of a leap year", "", Yearly, "2024-12-31T23:59:59Z", "2024", "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"},
+		{"a year begins with the zone's midnight", "Asia/Tokyo", Yearly, "2025-12-31T15:00:00Z", "2026", "2025-12-31T15:00:00Z", "2026-12-31T15:00:00Z"},
+		{"the last year", "", Yearly, "9999-12-31T00:00:00Z", "9999", "9999-01-01T00:00:00Z", "+"},
 		{"a month begins with the zone's midnight", "Asia/Tokyo", Monthly, "2026-10-31T15:00:00Z", "202611", "2026-10-31T15:00:00Z", "2026-11-30T15:00:00Z"},
 		{"a month with a change to summer time", "Europe/Berlin", Monthly, "2026-03-31T21:59:59Z", "202603", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"},
 		{"a short day", "Europe/Berlin", Daily, "2026-03-29T10:00:00Z", "20260329", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
@@ -106,7 +110,8 @@ func TestSeasonAt(t *testing.T) {
 			s := Schedule{Kind: tt.kind, TimeZone: tt.zone}
 			want := Season{ID: tt.id, Start: utc(t, tt.start)}
 			if tt.end == "+" { // the year 10000, which RFC 3339 cannot represent
-				want.End = time.Date(10_000, time.January, 3, 0, 0, 0, 0, time.UTC)
+				day := map[ScheduleKind]int{Weekly: 3, Yearly: 1}[tt.kind]
+				want.End = time.Date(10_000, time.January, day, 0, 0, 0, 0, time.UTC)
 			} else {
 				want.End = utc(t, tt.end)
 			}
@@ -170,6 +175,7 @@ func TestSeasonByIDRejects(t *testing.T) {
 		None:    {"", "ALL", "202611"},
 		Daily:   {"", "all", "202611", "2026W47", "20260230", "20250229", "20261301", "20260100", "2026112", "202611201", " 0261120", "00000101", "2026-11-20", "+0261120", "-0011120", "٢٠٢٦١١٢٠"},
 		Weekly:  {"", "all", "202647", "2025W53", "2026W00", "2026W54", "2026W99", "2026W5", "2026W047", "0000W01", "2026w47", "W47", "2026W", "+026W47", "2026W+1", "-001W01", "99999W01", "99999999999999999999W01", "2026W-1", "2026W47W47", "-99999999999999999999W-99999999999999999999"},
+		Yearly:  {"", "all", "0000", "226", "20261", "202611", "2026W47", "+026", "-001", " 026", "２０２６"},
 		Monthly: {"", "all", "202613", "202600", "20261", "2026011", "000001", "2026W47", "20261120", "2026-1", "+02611", "２０２６１１"},
 	}
 	for kind, list := range ids {
@@ -237,7 +243,7 @@ func TestSeasonNeighborsEnd(t *testing.T) {
 	for _, tt := range []struct {
 		kind        ScheduleKind
 		first, last SeasonID
-	}{{Daily, "00010101", "99991231"}, {Weekly, "0001W01", "9999W52"}, {Monthly, "000101", "999912"}} {
+	}{{Daily, "00010101", "99991231"}, {Weekly, "0001W01", "9999W52"}, {Monthly, "000101", "999912"}, {Yearly, "0001", "9999"}} {
 		s := Schedule{Kind: tt.kind}
 		if got, ok := s.Previous(Season{ID: tt.first}); ok {
 			t.Errorf("Previous(%q) = %v, want none", tt.first, got)
@@ -267,7 +273,7 @@ func TestSeasonInvariants(t *testing.T) {
 			for i := range 200 {
 				at := time.Unix(modern+rng.Int64N(now-modern), rng.Int64N(1e9))
 				if i%4 == 0 {
-					at = time.Unix(from+40*86400+rng.Int64N(to-from-80*86400), rng.Int64N(1e9))
+					at = time.Unix(from+400*86400+rng.Int64N(to-from-800*86400), rng.Int64N(1e9))
 				}
 				season, err := s.At(at)
 				if err != nil {
@@ -373,7 +379,7 @@ func TestScheduleValidate(t *testing.T) {
 		{"none", Schedule{}, nil},
 		{"monthly with a zone and grace", Schedule{Kind: Monthly, TimeZone: "America/Sao_Paulo", Grace: time.Hour}, nil},
 		{"windows", Schedule{Kind: Explicit, Windows: []Season{a, b}}, nil},
-		{"an unknown kind", Schedule{Kind: 5}, []string{"season.schedule"}},
+		{"an unknown kind", Schedule{Kind: 7}, []string{"season.schedule"}},
 		{"an unknown zone", Schedule{Kind: Daily, TimeZone: "Europe/Atlantis"}, []string{"season.time_zone"}},
 		{"the machine's zone", Schedule{Kind: Daily, TimeZone: "Local"}, []string{"season.time_zone"}},
 		{"the machine's zone by the name of its file", Schedule{Kind: Daily, TimeZone: "localtime"}, []string{"season.time_zone"}},
@@ -443,13 +449,13 @@ func TestScheduleJSON(t *testing.T) {
 
 // FuzzSeasonByID checks that ByID returns a season with the given id.
 func FuzzSeasonByID(f *testing.F) {
-	for _, id := range []string{"all", "202611", "20261120", "2026W47", "202613", "2025W53"} {
+	for _, id := range []string{"all", "202611", "20261120", "2026W47", "202613", "2025W53", "2026", "0000"} {
 		for kind := range scheduleNames {
 			f.Add(id, byte(kind), byte(kind))
 		}
 	}
 	f.Fuzz(func(t *testing.T, id string, kind, zone byte) {
-		s := Schedule{Kind: ScheduleKind(kind % 4), TimeZone: oddZones[int(zone)%len(oddZones)]}
+		s := Schedule{Kind: []ScheduleKind{None, Daily, Weekly, Monthly, Yearly}[kind%5], TimeZone: oddZones[int(zone)%len(oddZones)]}
 		season, err := s.ByID(SeasonID(id))
 		if err != nil {
 			if !errors.Is(err, ErrSeasonNotFound) {
@@ -468,7 +474,7 @@ func FuzzSeasonByID(f *testing.F) {
 
 func BenchmarkSeasonAt(b *testing.B) {
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	for _, s := range []Schedule{{Kind: None}, {Kind: Daily}, {Kind: Weekly}, {Kind: Monthly}, {Kind: Monthly, TimeZone: "America/New_York"}} {
+	for _, s := range []Schedule{{Kind: None}, {Kind: Daily}, {Kind: Weekly}, {Kind: Monthly}, {Kind: Monthly, TimeZone: "America/New_York"}, {Kind: Yearly}} {
 		b.Run(fmt.Sprintf("%v/%s", s.Kind, s.TimeZone), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

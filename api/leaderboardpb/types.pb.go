@@ -155,6 +155,8 @@ const (
 	Board_Schedule_MONTHLY Board_Schedule_Kind = 4
 	// The seasons are those in the field windows.
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
+	// From January 1 to the next; seasons are named 2026.
+	Board_Schedule_YEARLY Board_Schedule_Kind = 6
 )
 
 // Enum value maps for Board_Schedule_Kind.
@@ -166,6 +168,7 @@ var (
 		3: "WEEKLY",
 		4: "MONTHLY",
 		5: "EXPLICIT",
+		6: "YEARLY",
 	}
 	Board_Schedule_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -174,6 +177,7 @@ var (
 		"WEEKLY":           3,
 		"MONTHLY":          4,
 		"EXPLICIT":         5,
+		"YEARLY":           6,
 	}
 )
 
@@ -1979,7 +1983,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xbb\r\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xc7\r\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -2007,7 +2011,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
-	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xb5\x03\n" +
+	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xc1\x03\n" +
 	"\bSchedule\x12?\n" +
 	"\bschedule\x18\x01 \x01(\x0e2#.leaderboard.v1.Board.Schedule.KindR\bschedule\x12\x1c\n" +
 	"\ttime_zone\x18\x02 \x01(\tR\ttime_zone\x12/\n" +
@@ -2016,7 +2020,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06Window\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"X\n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"d\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04NONE\x10\x01\x12\t\n" +
@@ -2024,7 +2028,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"\x06WEEKLY\x10\x03\x12\v\n" +
 	"\aMONTHLY\x10\x04\x12\f\n" +
-	"\bEXPLICIT\x10\x05\x1a\x9d\x01\n" +
+	"\bEXPLICIT\x10\x05\x12\n" +
+	"\n" +
+	"\x06YEARLY\x10\x06\x1a\x9d\x01\n" +
 	"\x06Source\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12=\n" +
 	"\x05match\x18\x02 \x03(\v2'.leaderboard.v1.Board.Source.MatchEntryR\x05match\x1a8\n" +

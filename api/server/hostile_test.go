@@ -114,7 +114,7 @@ func TestBadBodies(t *testing.T) {
 		`{"board_id":"b","half_life":"soon"}`:                             "half_life",
 		`{"board_id":"b","half_life":60}`:                                 "half_life",
 		`{"board_id":"b","policy":"DECAY","half_life":"315576000000s"}`:   "half_life",
-		`{"board_id":"b","season":{"schedule":"YEARLY"}}`:                 "season.schedule",
+		`{"board_id":"b","season":{"schedule":"HOURLY"}}`:                 "season.schedule",
 		`{"board_id":"b","season":{"start":"now"}}`:                       "season.start",
 		`{"board_id":"b","tie_breakers":[{"name":"a"},{"nam":"b"}]}`:      "tie_breakers[1].nam",
 		`{"board_id":"b","decimals":99999999999}`:                         "decimals",

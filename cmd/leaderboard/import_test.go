@@ -450,7 +450,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	boards := map[string][]string{
-		"best":   {"--policy", "best", "--order", "lower-first", "--tie-breaker", "wins", "--division", "gender"},
+		"best":   {"--policy", "best", "--order", "lower-first", "--tie-breaker", "wins", "--division", "gender", "--season", "yearly", "--grace", "87600h"},
 		"sum":    {"--policy", "sum", "--tie-breaker", "wins", "--tie-breaker", "losses:lower-first", "--season", "monthly", "--grace", "87600h"},
 		"latest": {"--policy", "latest", "--season", "weekly", "--grace", "87600h"},
 		"decay":  {"--policy", "decay", "--half-life", "720h"},
@@ -488,7 +488,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 		}
 		for i, res := range results {
 			if i%10 == 0 {
-				season := map[string]string{"best": "all", "decay": "all", "sum": "202610", "latest": fmt.Sprintf("2026W%d", 41+i%4)}[board]
+				season := map[string]string{"best": "2026", "decay": "all", "sum": "202610", "latest": fmt.Sprintf("2026W%d", 41+i%4)}[board]
 				_, err := c.Scores.RetractResult(t.Context(), &pb.RetractResultRequest{Board: board, UserId: res.GetUserId(), MatchId: res.GetMatchId(), Season: season})
 				if err != nil {
 					t.Fatal(err)

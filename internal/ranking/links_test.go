@@ -36,6 +36,7 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 		{ID: "all", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(nil)},
 		{ID: "month", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: schedule(leaderboard.Monthly), Source: from(nil),
 			TieBreakers: []leaderboard.TieBreaker{{Name: "faults"}, {Name: "wins", Order: leaderboard.LowerFirst}}},
+		{ID: "year", Policy: leaderboard.Sum, Season: schedule(leaderboard.Yearly), Source: from(nil)},
 		{ID: "day", Policy: leaderboard.Best, Order: leaderboard.LowerFirst, Season: schedule(leaderboard.Daily), Source: from(nil)},
 		{ID: "ranked", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(map[string]string{"mode": "ranked"})},
 		{ID: "last", Policy: leaderboard.Latest, Season: schedule(leaderboard.Daily), Source: from(map[string]string{"mode": "ranked", "team": "red"}),
@@ -50,6 +51,9 @@ func lap(rng *rand.Rand) leaderboard.MatchResult {
 	r.Revision = max(0, int64(rng.IntN(6)-2))
 	r.TieBreakers = []int64{int64(rng.IntN(3)), int64(rng.IntN(3))}[:rng.IntN(3)]
 	r.AchievedAt = start.Add(-time.Duration(rng.IntN(5)) * 11 * 24 * time.Hour).Add(time.Duration(rng.IntN(3)) * time.Hour)
+	if rng.IntN(4) == 0 {
+		r.AchievedAt = r.AchievedAt.AddDate(-1, 0, 0)
+	}
 	r.Retracted = rng.IntN(6) == 0
 	r.Attributes = map[string]string{}
 	for name, values := range map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}} {
@@ -64,6 +68,8 @@ func lap(rng *rand.Rand) leaderboard.MatchResult {
 // naiveSeason returns the id of the season that contains t.
 func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 	switch k {
+	case leaderboard.Yearly:
+		return leaderboard.SeasonID(t.UTC().Format("2006"))
 	case leaderboard.Monthly:
 		return leaderboard.SeasonID(t.UTC().Format("200601"))
 	case leaderboard.Daily:

@@ -29,7 +29,7 @@ func AddBoardFlag(cmd *cobra.Command, board *string) {
 }
 
 func addSeasonFlag(cmd *cobra.Command, season *string) {
-	cmd.Flags().StringVarP(season, "season", "s", "", "`season`: 202611, 20261120, 2026W47, all, the id of an explicit season, or latest for the newest season with entries (if omitted, the current season)")
+	cmd.Flags().StringVarP(season, "season", "s", "", "`season`: 20261120, 2026W47, 202611, 2026, all, the id of an explicit season, or latest for the newest season with entries (if omitted, the current season)")
 	annotate(cmd.Flags(), "season", seasonValues)
 }
 
