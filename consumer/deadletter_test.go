@@ -39,6 +39,8 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	score.Result.Points, score.Result.Score = nil, new(int64)
 	unknown := points("ann", "m4", 1)
 	unknown.BoardId = "nowhere"
+	elsewhere := points("ann", "m6", 1)
+	elsewhere.Result.BoardId = new("cup")
 	noSeason := points("ann", "m5", 1)
 	noSeason.BoardId, noSeason.Result.Points, noSeason.Result.Score = "cup", nil, new(int64)
 	bad := []struct {
@@ -56,6 +58,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 		{raw(`{"board_id":"b","result":{"user_id":"a","match_id":"m","points":1,"metadata":{"seed":[9007199254740993]}}}`, kafka.ContentType, kafka.JSON), "invalid"},
 		{raw(`{"board_id":"b","result":{"user_id":"a","match_id":"m","points":1,"metadata":{"seed":1e400}}}`, kafka.ContentType, kafka.JSON), "form"},
 		{message(score), "invalid"},
+		{message(elsewhere), "invalid"},
 		{message(points("", "m", 1)), "invalid"},
 		{message(points("ann", "", 1)), "invalid"},
 		{message(points("ann\x00", "m", 1)), "invalid"},

@@ -83,7 +83,7 @@ func (x GetResultResponse_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetResultResponse_Status.Descriptor instead.
 func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // Request of SubmitScore.
@@ -441,6 +441,114 @@ func (x *BatchSubmitScoresResponse) GetOutcomes() []*Outcome {
 	return nil
 }
 
+// Request of BatchSubmitResults.
+type BatchSubmitResultsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each result has its board in board_id.
+	Results []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// These two fields are as in SubmitScoreRequest. They apply to all results.
+	NoWait              bool `protobuf:"varint,2,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	IncludePreviousRank bool `protobuf:"varint,3,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *BatchSubmitResultsRequest) Reset() {
+	*x = BatchSubmitResultsRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchSubmitResultsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchSubmitResultsRequest) ProtoMessage() {}
+
+func (x *BatchSubmitResultsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchSubmitResultsRequest.ProtoReflect.Descriptor instead.
+func (*BatchSubmitResultsRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *BatchSubmitResultsRequest) GetResults() []*Result {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchSubmitResultsRequest) GetNoWait() bool {
+	if x != nil {
+		return x.NoWait
+	}
+	return false
+}
+
+func (x *BatchSubmitResultsRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
+// Response of BatchSubmitResults.
+type BatchSubmitResultsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchSubmitResultsResponse) Reset() {
+	*x = BatchSubmitResultsResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchSubmitResultsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchSubmitResultsResponse) ProtoMessage() {}
+
+func (x *BatchSubmitResultsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchSubmitResultsResponse.ProtoReflect.Descriptor instead.
+func (*BatchSubmitResultsResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *BatchSubmitResultsResponse) GetOutcomes() []*Outcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
 // Request of RetractResult.
 type RetractResultRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -462,7 +570,7 @@ type RetractResultRequest struct {
 
 func (x *RetractResultRequest) Reset() {
 	*x = RetractResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[4]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +582,7 @@ func (x *RetractResultRequest) String() string {
 func (*RetractResultRequest) ProtoMessage() {}
 
 func (x *RetractResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[4]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +595,7 @@ func (x *RetractResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetractResultRequest.ProtoReflect.Descriptor instead.
 func (*RetractResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{4}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RetractResultRequest) GetBoard() string {
@@ -562,7 +670,7 @@ type RetractResultResponse struct {
 
 func (x *RetractResultResponse) Reset() {
 	*x = RetractResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +682,7 @@ func (x *RetractResultResponse) String() string {
 func (*RetractResultResponse) ProtoMessage() {}
 
 func (x *RetractResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +695,7 @@ func (x *RetractResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetractResultResponse.ProtoReflect.Descriptor instead.
 func (*RetractResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{5}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RetractResultResponse) GetSuccess() bool {
@@ -684,7 +792,7 @@ type CorrectResultRequest struct {
 
 func (x *CorrectResultRequest) Reset() {
 	*x = CorrectResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +804,7 @@ func (x *CorrectResultRequest) String() string {
 func (*CorrectResultRequest) ProtoMessage() {}
 
 func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +817,7 @@ func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultRequest.ProtoReflect.Descriptor instead.
 func (*CorrectResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{6}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CorrectResultRequest) GetBoard() string {
@@ -829,7 +937,7 @@ type CorrectResultResponse struct {
 
 func (x *CorrectResultResponse) Reset() {
 	*x = CorrectResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +949,7 @@ func (x *CorrectResultResponse) String() string {
 func (*CorrectResultResponse) ProtoMessage() {}
 
 func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +962,7 @@ func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultResponse.ProtoReflect.Descriptor instead.
 func (*CorrectResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{7}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CorrectResultResponse) GetSuccess() bool {
@@ -964,7 +1072,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1084,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1097,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetResultRequest) GetBoard() string {
@@ -1049,7 +1157,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1169,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1182,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetResultResponse) GetStatus() GetResultResponse_Status {
@@ -1157,7 +1265,7 @@ type ListScoresRequest struct {
 
 func (x *ListScoresRequest) Reset() {
 	*x = ListScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1277,7 @@ func (x *ListScoresRequest) String() string {
 func (*ListScoresRequest) ProtoMessage() {}
 
 func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1290,7 @@ func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{10}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListScoresRequest) GetBoard() string {
@@ -1253,7 +1361,7 @@ type ListScoresResponse struct {
 
 func (x *ListScoresResponse) Reset() {
 	*x = ListScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1373,7 @@ func (x *ListScoresResponse) String() string {
 func (*ListScoresResponse) ProtoMessage() {}
 
 func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1386,7 @@ func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListScoresResponse) GetStatus() string {
@@ -1315,7 +1423,7 @@ type GetUserScoreRequest struct {
 
 func (x *GetUserScoreRequest) Reset() {
 	*x = GetUserScoreRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1435,7 @@ func (x *GetUserScoreRequest) String() string {
 func (*GetUserScoreRequest) ProtoMessage() {}
 
 func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1448,7 @@ func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreRequest.ProtoReflect.Descriptor instead.
 func (*GetUserScoreRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetUserScoreRequest) GetBoard() string {
@@ -1404,7 +1512,7 @@ type GetUserScoreResponse struct {
 
 func (x *GetUserScoreResponse) Reset() {
 	*x = GetUserScoreResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1524,7 @@ func (x *GetUserScoreResponse) String() string {
 func (*GetUserScoreResponse) ProtoMessage() {}
 
 func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1537,7 @@ func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetUserScoreResponse) GetStatus() string {
@@ -1463,7 +1571,7 @@ type LookupScoresRequest struct {
 
 func (x *LookupScoresRequest) Reset() {
 	*x = LookupScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1583,7 @@ func (x *LookupScoresRequest) String() string {
 func (*LookupScoresRequest) ProtoMessage() {}
 
 func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1596,7 @@ func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresRequest.ProtoReflect.Descriptor instead.
 func (*LookupScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LookupScoresRequest) GetBoard() string {
@@ -1540,7 +1648,7 @@ type LookupScoresResponse struct {
 
 func (x *LookupScoresResponse) Reset() {
 	*x = LookupScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1660,7 @@ func (x *LookupScoresResponse) String() string {
 func (*LookupScoresResponse) ProtoMessage() {}
 
 func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1673,7 @@ func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresResponse.ProtoReflect.Descriptor instead.
 func (*LookupScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LookupScoresResponse) GetStatus() string {
@@ -1603,7 +1711,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1723,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1736,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetStatsRequest) GetBoard() string {
@@ -1692,7 +1800,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1812,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1825,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStatsResponse) GetStatus() string {
@@ -1744,7 +1852,7 @@ type ListSeasonsRequest struct {
 
 func (x *ListSeasonsRequest) Reset() {
 	*x = ListSeasonsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1864,7 @@ func (x *ListSeasonsRequest) String() string {
 func (*ListSeasonsRequest) ProtoMessage() {}
 
 func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1877,7 @@ func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsRequest.ProtoReflect.Descriptor instead.
 func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListSeasonsRequest) GetBoard() string {
@@ -1791,7 +1899,7 @@ type ListSeasonsResponse struct {
 
 func (x *ListSeasonsResponse) Reset() {
 	*x = ListSeasonsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1911,7 @@ func (x *ListSeasonsResponse) String() string {
 func (*ListSeasonsResponse) ProtoMessage() {}
 
 func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1924,7 @@ func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListSeasonsResponse) GetStatus() string {
@@ -1850,7 +1958,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1970,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1983,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -1925,7 +2033,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2045,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2058,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -1976,7 +2084,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2096,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2109,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
 }
 
 // Response of ListBoards.
@@ -2014,7 +2122,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2134,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2147,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -2059,7 +2167,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2179,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2192,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -2104,7 +2212,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2224,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2237,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -2149,7 +2257,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2269,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2282,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -2194,7 +2302,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2314,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2327,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -2244,7 +2352,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2364,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2377,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -2303,7 +2411,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2423,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2436,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -2348,7 +2456,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2468,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2481,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -2392,7 +2500,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2512,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2525,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 // Request of BanUser.
@@ -2438,7 +2546,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2558,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2571,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -2515,7 +2623,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2635,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2648,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -2587,7 +2695,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2707,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2720,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -2657,7 +2765,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2777,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2790,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -2723,7 +2831,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2843,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2856,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -2769,7 +2877,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2889,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2902,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -2823,7 +2931,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2943,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +2956,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -2877,7 +2985,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +2997,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +3010,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -2969,7 +3077,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3089,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3102,7 @@ func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse_UserScore.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse_UserScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *GetUserScoreResponse_UserScore) GetUserId() string {
@@ -3156,7 +3264,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3276,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3289,7 @@ func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Bucket.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Bucket) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *GetStatsResponse_Bucket) GetLower() int64 {
@@ -3217,7 +3325,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3337,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3350,7 @@ func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Percentile.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Percentile) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 1}
 }
 
 func (x *GetStatsResponse_Percentile) GetPercentile() float64 {
@@ -3290,7 +3398,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3410,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3423,7 @@ func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Stats.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Stats) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 2}
 }
 
 func (x *GetStatsResponse_Stats) GetBoard() string {
@@ -3420,7 +3528,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3432,7 +3540,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3445,7 +3553,7 @@ func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Amendment.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Amendment) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *ListSeasonsResponse_Amendment) GetAt() *timestamppb.Timestamp {
@@ -3492,7 +3600,7 @@ type ListSeasonsResponse_Season struct {
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3612,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3625,7 @@ func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Season.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Season) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 1}
 }
 
 func (x *ListSeasonsResponse_Season) GetId() string {
@@ -3596,7 +3704,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3716,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3729,7 @@ func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Seasons.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Seasons) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 2}
 }
 
 func (x *ListSeasonsResponse_Seasons) GetBoard() string {
@@ -3665,7 +3773,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3785,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3798,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -3774,7 +3882,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +3894,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +3907,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -3879,6 +3987,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\x9d\x01\n" +
+	"\x19BatchSubmitResultsRequest\x120\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
+	"\ano_wait\x18\x02 \x01(\bR\ano_wait\x124\n" +
+	"\x15include_previous_rank\x18\x03 \x01(\bR\x15include_previous_rank\"Q\n" +
+	"\x1aBatchSubmitResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xda\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
@@ -4194,11 +4308,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\x93\x15\n" +
+	"\a_banned2\x9f\x16\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
-	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"A\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x12\xa0\x01\n" +
+	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"A\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x12\x89\x01\n" +
+	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x12\xa0\x01\n" +
 	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x98\x01\n" +
 	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\":\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x12\x89\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x12\x84\x01\n" +
@@ -4236,171 +4351,177 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
 	(*SubmitScoreResponse)(nil),               // 2: leaderboard.v1.SubmitScoreResponse
 	(*BatchSubmitScoresRequest)(nil),          // 3: leaderboard.v1.BatchSubmitScoresRequest
 	(*BatchSubmitScoresResponse)(nil),         // 4: leaderboard.v1.BatchSubmitScoresResponse
-	(*RetractResultRequest)(nil),              // 5: leaderboard.v1.RetractResultRequest
-	(*RetractResultResponse)(nil),             // 6: leaderboard.v1.RetractResultResponse
-	(*CorrectResultRequest)(nil),              // 7: leaderboard.v1.CorrectResultRequest
-	(*CorrectResultResponse)(nil),             // 8: leaderboard.v1.CorrectResultResponse
-	(*GetResultRequest)(nil),                  // 9: leaderboard.v1.GetResultRequest
-	(*GetResultResponse)(nil),                 // 10: leaderboard.v1.GetResultResponse
-	(*ListScoresRequest)(nil),                 // 11: leaderboard.v1.ListScoresRequest
-	(*ListScoresResponse)(nil),                // 12: leaderboard.v1.ListScoresResponse
-	(*GetUserScoreRequest)(nil),               // 13: leaderboard.v1.GetUserScoreRequest
-	(*GetUserScoreResponse)(nil),              // 14: leaderboard.v1.GetUserScoreResponse
-	(*LookupScoresRequest)(nil),               // 15: leaderboard.v1.LookupScoresRequest
-	(*LookupScoresResponse)(nil),              // 16: leaderboard.v1.LookupScoresResponse
-	(*GetStatsRequest)(nil),                   // 17: leaderboard.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),                  // 18: leaderboard.v1.GetStatsResponse
-	(*ListSeasonsRequest)(nil),                // 19: leaderboard.v1.ListSeasonsRequest
-	(*ListSeasonsResponse)(nil),               // 20: leaderboard.v1.ListSeasonsResponse
-	(*WatchScoresRequest)(nil),                // 21: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 22: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 23: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 24: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 25: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 26: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 27: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 28: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 29: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 30: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 31: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 32: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 33: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 34: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 35: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 36: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 37: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 38: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 39: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 40: leaderboard.v1.ListUserScoresResponse
-	nil,                                       // 41: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 42: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 43: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 44: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 45: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 46: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 47: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 48: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 49: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 50: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 51: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 52: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 53: google.protobuf.Timestamp
-	(*Outcome)(nil),                           // 54: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 55: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 56: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 57: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 58: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 59: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 60: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 61: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 62: leaderboard.v1.Entry
+	(*BatchSubmitResultsRequest)(nil),         // 5: leaderboard.v1.BatchSubmitResultsRequest
+	(*BatchSubmitResultsResponse)(nil),        // 6: leaderboard.v1.BatchSubmitResultsResponse
+	(*RetractResultRequest)(nil),              // 7: leaderboard.v1.RetractResultRequest
+	(*RetractResultResponse)(nil),             // 8: leaderboard.v1.RetractResultResponse
+	(*CorrectResultRequest)(nil),              // 9: leaderboard.v1.CorrectResultRequest
+	(*CorrectResultResponse)(nil),             // 10: leaderboard.v1.CorrectResultResponse
+	(*GetResultRequest)(nil),                  // 11: leaderboard.v1.GetResultRequest
+	(*GetResultResponse)(nil),                 // 12: leaderboard.v1.GetResultResponse
+	(*ListScoresRequest)(nil),                 // 13: leaderboard.v1.ListScoresRequest
+	(*ListScoresResponse)(nil),                // 14: leaderboard.v1.ListScoresResponse
+	(*GetUserScoreRequest)(nil),               // 15: leaderboard.v1.GetUserScoreRequest
+	(*GetUserScoreResponse)(nil),              // 16: leaderboard.v1.GetUserScoreResponse
+	(*LookupScoresRequest)(nil),               // 17: leaderboard.v1.LookupScoresRequest
+	(*LookupScoresResponse)(nil),              // 18: leaderboard.v1.LookupScoresResponse
+	(*GetStatsRequest)(nil),                   // 19: leaderboard.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),                  // 20: leaderboard.v1.GetStatsResponse
+	(*ListSeasonsRequest)(nil),                // 21: leaderboard.v1.ListSeasonsRequest
+	(*ListSeasonsResponse)(nil),               // 22: leaderboard.v1.ListSeasonsResponse
+	(*WatchScoresRequest)(nil),                // 23: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 24: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 25: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 26: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 27: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 28: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 29: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 30: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 31: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 32: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 33: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 34: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 35: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 36: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 37: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 38: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 39: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 40: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 41: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 42: leaderboard.v1.ListUserScoresResponse
+	nil,                                       // 43: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 44: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 45: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 46: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 47: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 48: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 49: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 50: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 51: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 52: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 53: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 54: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 55: google.protobuf.Timestamp
+	(*Outcome)(nil),                           // 56: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 57: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 58: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 59: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 60: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 61: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 62: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 63: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 64: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	51, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	52, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	53, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	51, // 3: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	54, // 4: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	52, // 5: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	55, // 6: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	53, // 7: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	41, // 8: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	56, // 9: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	52, // 10: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	51, // 11: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	0,  // 12: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	51, // 13: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	57, // 14: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	42, // 15: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	57, // 16: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	45, // 17: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	48, // 18: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	57, // 19: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	58, // 20: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	58, // 21: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	58, // 22: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	58, // 23: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	58, // 24: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	59, // 25: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	58, // 26: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	53, // 27: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	60, // 28: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	61, // 29: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	60, // 30: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	61, // 31: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	50, // 32: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	53, // 33: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	62, // 34: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	53, // 35: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	53, // 36: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	56, // 37: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	53, // 38: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	43, // 39: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	44, // 40: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	53, // 41: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	53, // 42: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	53, // 43: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	53, // 44: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	46, // 45: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	53, // 46: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	53, // 47: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	47, // 48: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	53, // 49: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	53, // 50: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	49, // 51: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	60, // 52: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 53: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 54: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 55: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	7,  // 56: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	9,  // 57: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	11, // 58: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	13, // 59: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	15, // 60: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	17, // 61: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	19, // 62: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	21, // 63: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	23, // 64: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	25, // 65: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	27, // 66: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	29, // 67: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	31, // 68: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	33, // 69: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	35, // 70: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	37, // 71: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	39, // 72: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 73: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 74: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 75: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	8,  // 76: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	10, // 77: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	12, // 78: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	14, // 79: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	16, // 80: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	18, // 81: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	20, // 82: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	22, // 83: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	24, // 84: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	26, // 85: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	28, // 86: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	30, // 87: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	32, // 88: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	34, // 89: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	36, // 90: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	38, // 91: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	40, // 92: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	73, // [73:93] is the sub-list for method output_type
-	53, // [53:73] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	53, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	54, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	55, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	53, // 3: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	56, // 4: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	53, // 5: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	56, // 6: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	54, // 7: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	57, // 8: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	55, // 9: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	43, // 10: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	58, // 11: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	54, // 12: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	53, // 13: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	0,  // 14: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	53, // 15: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	59, // 16: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	44, // 17: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	59, // 18: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	47, // 19: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	50, // 20: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	59, // 21: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	60, // 22: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	60, // 23: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	60, // 24: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	60, // 25: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	60, // 26: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	61, // 27: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	60, // 28: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	55, // 29: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	62, // 30: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	63, // 31: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	62, // 32: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	63, // 33: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	52, // 34: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	55, // 35: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	64, // 36: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	55, // 37: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	55, // 38: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	58, // 39: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	55, // 40: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	45, // 41: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	46, // 42: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	55, // 43: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	55, // 44: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	55, // 45: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	55, // 46: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	48, // 47: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	55, // 48: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	55, // 49: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	49, // 50: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	55, // 51: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	55, // 52: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	51, // 53: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	62, // 54: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 55: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 56: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 57: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,  // 58: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,  // 59: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	11, // 60: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	13, // 61: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	15, // 62: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	17, // 63: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	19, // 64: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	21, // 65: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	23, // 66: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	25, // 67: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	27, // 68: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	29, // 69: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	31, // 70: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	33, // 71: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	35, // 72: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	37, // 73: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	39, // 74: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	41, // 75: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 76: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 77: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 78: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,  // 79: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10, // 80: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	12, // 81: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	14, // 82: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	16, // 83: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	18, // 84: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	20, // 85: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	22, // 86: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	24, // 87: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	26, // 88: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	28, // 89: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	30, // 90: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	32, // 91: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	34, // 92: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	36, // 93: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	38, // 94: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	40, // 95: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	42, // 96: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	76, // [76:97] is the sub-list for method output_type
+	55, // [55:76] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -4411,27 +4532,27 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_init()
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[1].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[5].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[7].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[9].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[10].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[12].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[16].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[44].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[14].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[22].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[43].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[46].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[48].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[49].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[50].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[51].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

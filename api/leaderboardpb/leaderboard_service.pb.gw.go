@@ -207,6 +207,33 @@ func local_request_LeaderboardService_BatchSubmitScores_1(ctx context.Context, m
 	return msg, metadata, err
 }
 
+func request_LeaderboardService_BatchSubmitResults_0(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq BatchSubmitResultsRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.BatchSubmitResults(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_LeaderboardService_BatchSubmitResults_0(ctx context.Context, marshaler runtime.Marshaler, server LeaderboardServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq BatchSubmitResultsRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	msg, err := server.BatchSubmitResults(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 func request_LeaderboardService_RetractResult_0(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq RetractResultRequest
@@ -1338,6 +1365,26 @@ func RegisterLeaderboardServiceHandlerServer(ctx context.Context, mux *runtime.S
 		}
 		forward_LeaderboardService_BatchSubmitScores_1(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_LeaderboardService_BatchSubmitResults_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/leaderboard.v1.LeaderboardService/BatchSubmitResults", runtime.WithHTTPPathPattern("/v1/results:batch"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_LeaderboardService_BatchSubmitResults_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_LeaderboardService_BatchSubmitResults_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodPost, pattern_LeaderboardService_RetractResult_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -1853,6 +1900,23 @@ func RegisterLeaderboardServiceHandlerClient(ctx context.Context, mux *runtime.S
 		}
 		forward_LeaderboardService_BatchSubmitScores_1(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_LeaderboardService_BatchSubmitResults_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/leaderboard.v1.LeaderboardService/BatchSubmitResults", runtime.WithHTTPPathPattern("/v1/results:batch"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_LeaderboardService_BatchSubmitResults_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_LeaderboardService_BatchSubmitResults_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodPost, pattern_LeaderboardService_RetractResult_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -2241,57 +2305,59 @@ func (m response_LeaderboardService_UpdateBoard_0) XXX_ResponseBody() interface{
 }
 
 var (
-	pattern_LeaderboardService_SubmitScore_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
-	pattern_LeaderboardService_SubmitScore_1       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
-	pattern_LeaderboardService_BatchSubmitScores_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "batch"))
-	pattern_LeaderboardService_BatchSubmitScores_1 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "batch"))
-	pattern_LeaderboardService_RetractResult_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, "retract"))
-	pattern_LeaderboardService_CorrectResult_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
-	pattern_LeaderboardService_GetResult_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
-	pattern_LeaderboardService_ListScores_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
-	pattern_LeaderboardService_ListScores_1        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
-	pattern_LeaderboardService_GetUserScore_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "scores", "user_id"}, ""))
-	pattern_LeaderboardService_GetUserScore_1      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "scores", "user_id"}, ""))
-	pattern_LeaderboardService_LookupScores_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "lookup"))
-	pattern_LeaderboardService_LookupScores_1      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "lookup"))
-	pattern_LeaderboardService_GetStats_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "stats"}, ""))
-	pattern_LeaderboardService_ListSeasons_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "seasons"}, ""))
-	pattern_LeaderboardService_WatchScores_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "watch"}, ""))
-	pattern_LeaderboardService_ListBoards_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
-	pattern_LeaderboardService_GetBoard_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
-	pattern_LeaderboardService_CreateBoard_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
-	pattern_LeaderboardService_UpdateBoard_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board.board_id"}, ""))
-	pattern_LeaderboardService_DeleteBoard_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
-	pattern_LeaderboardService_BanUser_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "ban"))
-	pattern_LeaderboardService_UnbanUser_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "unban"))
-	pattern_LeaderboardService_EraseUser_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "erase"))
-	pattern_LeaderboardService_ListUserScores_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "users", "user_id", "scores"}, ""))
+	pattern_LeaderboardService_SubmitScore_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
+	pattern_LeaderboardService_SubmitScore_1        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
+	pattern_LeaderboardService_BatchSubmitScores_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "batch"))
+	pattern_LeaderboardService_BatchSubmitScores_1  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "batch"))
+	pattern_LeaderboardService_BatchSubmitResults_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "results"}, "batch"))
+	pattern_LeaderboardService_RetractResult_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, "retract"))
+	pattern_LeaderboardService_CorrectResult_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
+	pattern_LeaderboardService_GetResult_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
+	pattern_LeaderboardService_ListScores_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
+	pattern_LeaderboardService_ListScores_1         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
+	pattern_LeaderboardService_GetUserScore_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "scores", "user_id"}, ""))
+	pattern_LeaderboardService_GetUserScore_1       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "scores", "user_id"}, ""))
+	pattern_LeaderboardService_LookupScores_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "lookup"))
+	pattern_LeaderboardService_LookupScores_1       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "lookup"))
+	pattern_LeaderboardService_GetStats_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "stats"}, ""))
+	pattern_LeaderboardService_ListSeasons_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "seasons"}, ""))
+	pattern_LeaderboardService_WatchScores_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "watch"}, ""))
+	pattern_LeaderboardService_ListBoards_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
+	pattern_LeaderboardService_GetBoard_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
+	pattern_LeaderboardService_CreateBoard_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
+	pattern_LeaderboardService_UpdateBoard_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board.board_id"}, ""))
+	pattern_LeaderboardService_DeleteBoard_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
+	pattern_LeaderboardService_BanUser_0            = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "ban"))
+	pattern_LeaderboardService_UnbanUser_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "unban"))
+	pattern_LeaderboardService_EraseUser_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "erase"))
+	pattern_LeaderboardService_ListUserScores_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "users", "user_id", "scores"}, ""))
 )
 
 var (
-	forward_LeaderboardService_SubmitScore_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_SubmitScore_1       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BatchSubmitScores_0 = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BatchSubmitScores_1 = runtime.ForwardResponseMessage
-	forward_LeaderboardService_RetractResult_0     = runtime.ForwardResponseMessage
-	forward_LeaderboardService_CorrectResult_0     = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetResult_0         = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListScores_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListScores_1        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetUserScore_0      = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetUserScore_1      = runtime.ForwardResponseMessage
-	forward_LeaderboardService_LookupScores_0      = runtime.ForwardResponseMessage
-	forward_LeaderboardService_LookupScores_1      = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetStats_0          = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListSeasons_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_WatchScores_0       = runtime.ForwardResponseStream
-	forward_LeaderboardService_ListBoards_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetBoard_0          = runtime.ForwardResponseMessage
-	forward_LeaderboardService_CreateBoard_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_UpdateBoard_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_DeleteBoard_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BanUser_0           = runtime.ForwardResponseMessage
-	forward_LeaderboardService_UnbanUser_0         = runtime.ForwardResponseMessage
-	forward_LeaderboardService_EraseUser_0         = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListUserScores_0    = runtime.ForwardResponseMessage
+	forward_LeaderboardService_SubmitScore_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_SubmitScore_1        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchSubmitScores_0  = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchSubmitScores_1  = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchSubmitResults_0 = runtime.ForwardResponseMessage
+	forward_LeaderboardService_RetractResult_0      = runtime.ForwardResponseMessage
+	forward_LeaderboardService_CorrectResult_0      = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetResult_0          = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListScores_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListScores_1         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetUserScore_0       = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetUserScore_1       = runtime.ForwardResponseMessage
+	forward_LeaderboardService_LookupScores_0       = runtime.ForwardResponseMessage
+	forward_LeaderboardService_LookupScores_1       = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetStats_0           = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListSeasons_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_WatchScores_0        = runtime.ForwardResponseStream
+	forward_LeaderboardService_ListBoards_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetBoard_0           = runtime.ForwardResponseMessage
+	forward_LeaderboardService_CreateBoard_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_UpdateBoard_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_DeleteBoard_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BanUser_0            = runtime.ForwardResponseMessage
+	forward_LeaderboardService_UnbanUser_0          = runtime.ForwardResponseMessage
+	forward_LeaderboardService_EraseUser_0          = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListUserScores_0     = runtime.ForwardResponseMessage
 )

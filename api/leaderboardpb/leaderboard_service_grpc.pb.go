@@ -19,26 +19,27 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LeaderboardService_SubmitScore_FullMethodName       = "/leaderboard.v1.LeaderboardService/SubmitScore"
-	LeaderboardService_BatchSubmitScores_FullMethodName = "/leaderboard.v1.LeaderboardService/BatchSubmitScores"
-	LeaderboardService_RetractResult_FullMethodName     = "/leaderboard.v1.LeaderboardService/RetractResult"
-	LeaderboardService_CorrectResult_FullMethodName     = "/leaderboard.v1.LeaderboardService/CorrectResult"
-	LeaderboardService_GetResult_FullMethodName         = "/leaderboard.v1.LeaderboardService/GetResult"
-	LeaderboardService_ListScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/ListScores"
-	LeaderboardService_GetUserScore_FullMethodName      = "/leaderboard.v1.LeaderboardService/GetUserScore"
-	LeaderboardService_LookupScores_FullMethodName      = "/leaderboard.v1.LeaderboardService/LookupScores"
-	LeaderboardService_GetStats_FullMethodName          = "/leaderboard.v1.LeaderboardService/GetStats"
-	LeaderboardService_ListSeasons_FullMethodName       = "/leaderboard.v1.LeaderboardService/ListSeasons"
-	LeaderboardService_WatchScores_FullMethodName       = "/leaderboard.v1.LeaderboardService/WatchScores"
-	LeaderboardService_ListBoards_FullMethodName        = "/leaderboard.v1.LeaderboardService/ListBoards"
-	LeaderboardService_GetBoard_FullMethodName          = "/leaderboard.v1.LeaderboardService/GetBoard"
-	LeaderboardService_CreateBoard_FullMethodName       = "/leaderboard.v1.LeaderboardService/CreateBoard"
-	LeaderboardService_UpdateBoard_FullMethodName       = "/leaderboard.v1.LeaderboardService/UpdateBoard"
-	LeaderboardService_DeleteBoard_FullMethodName       = "/leaderboard.v1.LeaderboardService/DeleteBoard"
-	LeaderboardService_BanUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/BanUser"
-	LeaderboardService_UnbanUser_FullMethodName         = "/leaderboard.v1.LeaderboardService/UnbanUser"
-	LeaderboardService_EraseUser_FullMethodName         = "/leaderboard.v1.LeaderboardService/EraseUser"
-	LeaderboardService_ListUserScores_FullMethodName    = "/leaderboard.v1.LeaderboardService/ListUserScores"
+	LeaderboardService_SubmitScore_FullMethodName        = "/leaderboard.v1.LeaderboardService/SubmitScore"
+	LeaderboardService_BatchSubmitScores_FullMethodName  = "/leaderboard.v1.LeaderboardService/BatchSubmitScores"
+	LeaderboardService_BatchSubmitResults_FullMethodName = "/leaderboard.v1.LeaderboardService/BatchSubmitResults"
+	LeaderboardService_RetractResult_FullMethodName      = "/leaderboard.v1.LeaderboardService/RetractResult"
+	LeaderboardService_CorrectResult_FullMethodName      = "/leaderboard.v1.LeaderboardService/CorrectResult"
+	LeaderboardService_GetResult_FullMethodName          = "/leaderboard.v1.LeaderboardService/GetResult"
+	LeaderboardService_ListScores_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListScores"
+	LeaderboardService_GetUserScore_FullMethodName       = "/leaderboard.v1.LeaderboardService/GetUserScore"
+	LeaderboardService_LookupScores_FullMethodName       = "/leaderboard.v1.LeaderboardService/LookupScores"
+	LeaderboardService_GetStats_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetStats"
+	LeaderboardService_ListSeasons_FullMethodName        = "/leaderboard.v1.LeaderboardService/ListSeasons"
+	LeaderboardService_WatchScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/WatchScores"
+	LeaderboardService_ListBoards_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListBoards"
+	LeaderboardService_GetBoard_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetBoard"
+	LeaderboardService_CreateBoard_FullMethodName        = "/leaderboard.v1.LeaderboardService/CreateBoard"
+	LeaderboardService_UpdateBoard_FullMethodName        = "/leaderboard.v1.LeaderboardService/UpdateBoard"
+	LeaderboardService_DeleteBoard_FullMethodName        = "/leaderboard.v1.LeaderboardService/DeleteBoard"
+	LeaderboardService_BanUser_FullMethodName            = "/leaderboard.v1.LeaderboardService/BanUser"
+	LeaderboardService_UnbanUser_FullMethodName          = "/leaderboard.v1.LeaderboardService/UnbanUser"
+	LeaderboardService_EraseUser_FullMethodName          = "/leaderboard.v1.LeaderboardService/EraseUser"
+	LeaderboardService_ListUserScores_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserScores"
 )
 
 // LeaderboardServiceClient is the client API for LeaderboardService service.
@@ -55,6 +56,11 @@ type LeaderboardServiceClient interface {
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
+	// Submits up to 5,000 results, each to the board that its board_id names. The answer
+	// has an outcome for each, in the order of the request. The boards do not affect each
+	// other: if one of them does not exist or cannot be written now, the outcomes of its
+	// results say so.
+	BatchSubmitResults(ctx context.Context, in *BatchSubmitResultsRequest, opts ...grpc.CallOption) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
 	// Changes the given fields of a stored result, and submits the whole as its next
@@ -128,6 +134,16 @@ func (c *leaderboardServiceClient) BatchSubmitScores(ctx context.Context, in *Ba
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(BatchSubmitScoresResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_BatchSubmitScores_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) BatchSubmitResults(ctx context.Context, in *BatchSubmitResultsRequest, opts ...grpc.CallOption) (*BatchSubmitResultsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchSubmitResultsResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_BatchSubmitResults_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -337,6 +353,11 @@ type LeaderboardServiceServer interface {
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
+	// Submits up to 5,000 results, each to the board that its board_id names. The answer
+	// has an outcome for each, in the order of the request. The boards do not affect each
+	// other: if one of them does not exist or cannot be written now, the outcomes of its
+	// results say so.
+	BatchSubmitResults(context.Context, *BatchSubmitResultsRequest) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
 	// Changes the given fields of a stored result, and submits the whole as its next
@@ -401,6 +422,9 @@ func (UnimplementedLeaderboardServiceServer) SubmitScore(context.Context, *Submi
 }
 func (UnimplementedLeaderboardServiceServer) BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchSubmitScores not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) BatchSubmitResults(context.Context, *BatchSubmitResultsRequest) (*BatchSubmitResultsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchSubmitResults not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetractResult not implemented")
@@ -509,6 +533,24 @@ func _LeaderboardService_BatchSubmitScores_Handler(srv interface{}, ctx context.
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).BatchSubmitScores(ctx, req.(*BatchSubmitScoresRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_BatchSubmitResults_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchSubmitResultsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).BatchSubmitResults(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_BatchSubmitResults_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).BatchSubmitResults(ctx, req.(*BatchSubmitResultsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -844,6 +886,10 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BatchSubmitScores",
 			Handler:    _LeaderboardService_BatchSubmitScores_Handler,
+		},
+		{
+			MethodName: "BatchSubmitResults",
+			Handler:    _LeaderboardService_BatchSubmitResults_Handler,
 		},
 		{
 			MethodName: "RetractResult",

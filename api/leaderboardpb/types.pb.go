@@ -601,7 +601,10 @@ type Result struct {
 	// A JSON object of at most 4,096 bytes, without white space. Nested objects and
 	// arrays are allowed, up to 32 levels including the object itself. Numbers are stored as
 	// doubles; a number that a double cannot hold exactly is rejected.
-	Metadata      *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The board of the result, for BatchSubmitResults; the default board if absent. In other
+	// requests it must be absent, or the board of the request.
+	BoardId       *string `protobuf:"bytes,10,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,6 +702,13 @@ func (x *Result) GetMetadata() *structpb.Struct {
 	return nil
 }
 
+func (x *Result) GetBoardId() string {
+	if x != nil && x.BoardId != nil {
+		return *x.BoardId
+	}
+	return ""
+}
+
 // The outcome of one submitted or retracted result.
 type Outcome struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -732,8 +742,10 @@ type Outcome struct {
 	Stands   *bool `protobuf:"varint,14,opt,name=stands,proto3,oneof" json:"stands,omitempty"`
 	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The season that the result belongs to.
-	Season        string                 `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
-	AchievedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	Season     string                 `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
+	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
+	// In answers of BatchSubmitResults only: the board of the result.
+	BoardId       *string `protobuf:"bytes,15,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -864,6 +876,13 @@ func (x *Outcome) GetAchievedAt() *timestamppb.Timestamp {
 		return x.AchievedAt
 	}
 	return nil
+}
+
+func (x *Outcome) GetBoardId() string {
+	if x != nil && x.BoardId != nil {
+		return *x.BoardId
+	}
+	return ""
 }
 
 // One user's standing in one board, season and division.
@@ -2070,7 +2089,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\rremoved_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rremoved_after\x12\"\n" +
 	"\fremoved_next\x18\a \x01(\bR\fremoved_next\x12\x1f\n" +
 	"\bentrants\x18\b \x01(\x03H\x00R\bentrants\x88\x01\x01B\v\n" +
-	"\t_entrants\"\xcb\x03\n" +
+	"\t_entrants\"\xf9\x03\n" +
 	"\x06Result\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x19\n" +
@@ -2082,12 +2101,15 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\b \x03(\v2&.leaderboard.v1.Result.AttributesEntryR\n" +
 	"attributes\x123\n" +
-	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x1a=\n" +
+	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x1f\n" +
+	"\bboard_id\x18\n" +
+	" \x01(\tH\x02R\bboard_id\x88\x01\x01\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xd3\x05\n" +
+	"\a_pointsB\v\n" +
+	"\t_board_id\"\x81\x06\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x126\n" +
@@ -2103,7 +2125,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06stands\x18\x0e \x01(\bH\x05R\x06stands\x88\x01\x01\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
-	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\"\x82\x01\n" +
+	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12\x1f\n" +
+	"\bboard_id\x18\x0f \x01(\tH\x06R\bboard_id\x88\x01\x01\"\x82\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\r\n" +
@@ -2121,7 +2144,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x0f_previous_scoreB\x10\n" +
 	"\x0e_previous_rankB\x10\n" +
 	"\x0e_personal_bestB\t\n" +
-	"\a_stands\"\xbc\x03\n" +
+	"\a_standsB\v\n" +
+	"\t_board_id\"\xbc\x03\n" +
 	"\x05Entry\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +

@@ -56,6 +56,9 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 	// Board.Check also checks the user, but later. Because of this check, one error
 	// can name the user and other faults together.
 	errs := []error{result.User.Validate()}
+	if id := r.GetBoardId(); id != "" && id != string(b.ID) {
+		errs = append(errs, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %.128q, but the request is for board %q", id, b.ID)})
+	}
 	name, value, other, otherName := "score", r.GetScore(), r.GetPoints(), "points"
 	given, otherGiven := r != nil && r.Score != nil, r != nil && r.Points != nil
 	if b.AddsUp() {

@@ -34,7 +34,7 @@ func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error 
 	if o, ok := m.(outcome); ok && accepted(o) {
 		w.WriteHeader(http.StatusAccepted)
 	}
-	if b, ok := m.(*pb.BatchSubmitScoresResponse); ok && slices.ContainsFunc(b.GetOutcomes(), func(o *pb.Outcome) bool { return accepted(o) }) {
+	if b, ok := m.(interface{ GetOutcomes() []*pb.Outcome }); ok && slices.ContainsFunc(b.GetOutcomes(), func(o *pb.Outcome) bool { return accepted(o) }) {
 		w.WriteHeader(http.StatusAccepted)
 	}
 	return nil

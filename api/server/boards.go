@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -26,26 +27,30 @@ const (
 	// givenBoard: the call concerns the board that the request names. If the request
 	// names no board, the call concerns all boards.
 	givenBoard
+	// resultBoards: the call concerns the boards that the results of the request name. A
+	// result that names no board is of the default board.
+	resultBoards
 )
 
 var reaches = map[string]reach{
-	pb.LeaderboardService_SubmitScore_FullMethodName:       oneBoard,
-	pb.LeaderboardService_BatchSubmitScores_FullMethodName: oneBoard,
-	pb.LeaderboardService_RetractResult_FullMethodName:     oneBoard,
-	pb.LeaderboardService_CorrectResult_FullMethodName:     oneBoard,
-	pb.LeaderboardService_GetResult_FullMethodName:         oneBoard,
-	pb.LeaderboardService_ListScores_FullMethodName:        oneBoard,
-	pb.LeaderboardService_GetUserScore_FullMethodName:      oneBoard,
-	pb.LeaderboardService_LookupScores_FullMethodName:      oneBoard,
-	pb.LeaderboardService_GetStats_FullMethodName:          oneBoard,
-	pb.LeaderboardService_ListSeasons_FullMethodName:       oneBoard,
-	pb.LeaderboardService_WatchScores_FullMethodName:       oneBoard,
-	pb.LeaderboardService_ListBoards_FullMethodName:        seenBoards,
-	pb.LeaderboardService_GetBoard_FullMethodName:          oneBoard,
-	pb.LeaderboardService_CreateBoard_FullMethodName:       oneBoard,
-	pb.LeaderboardService_UpdateBoard_FullMethodName:       oneBoard,
-	pb.LeaderboardService_DeleteBoard_FullMethodName:       oneBoard,
-	pb.LeaderboardService_ListUserScores_FullMethodName:    seenBoards,
+	pb.LeaderboardService_SubmitScore_FullMethodName:        oneBoard,
+	pb.LeaderboardService_BatchSubmitScores_FullMethodName:  oneBoard,
+	pb.LeaderboardService_BatchSubmitResults_FullMethodName: resultBoards,
+	pb.LeaderboardService_RetractResult_FullMethodName:      oneBoard,
+	pb.LeaderboardService_CorrectResult_FullMethodName:      oneBoard,
+	pb.LeaderboardService_GetResult_FullMethodName:          oneBoard,
+	pb.LeaderboardService_ListScores_FullMethodName:         oneBoard,
+	pb.LeaderboardService_GetUserScore_FullMethodName:       oneBoard,
+	pb.LeaderboardService_LookupScores_FullMethodName:       oneBoard,
+	pb.LeaderboardService_GetStats_FullMethodName:           oneBoard,
+	pb.LeaderboardService_ListSeasons_FullMethodName:        oneBoard,
+	pb.LeaderboardService_WatchScores_FullMethodName:        oneBoard,
+	pb.LeaderboardService_ListBoards_FullMethodName:         seenBoards,
+	pb.LeaderboardService_GetBoard_FullMethodName:           oneBoard,
+	pb.LeaderboardService_CreateBoard_FullMethodName:        oneBoard,
+	pb.LeaderboardService_UpdateBoard_FullMethodName:        oneBoard,
+	pb.LeaderboardService_DeleteBoard_FullMethodName:        oneBoard,
+	pb.LeaderboardService_ListUserScores_FullMethodName:     seenBoards,
 
 	pb.LeaderboardService_BanUser_FullMethodName:   givenBoard,
 	pb.LeaderboardService_UnbanUser_FullMethodName: givenBoard,
@@ -55,6 +60,22 @@ var reaches = map[string]reach{
 	pb.AdminService_Verify_FullMethodName:        givenBoard,
 	pb.AdminService_Rebuild_FullMethodName:       givenBoard,
 	pb.AdminService_ExportResults_FullMethodName: oneBoard,
+}
+
+// boardsOf returns the boards that a request concerns, each once. The id "" means all
+// boards. r is the reach of the request's method.
+func boardsOf(r reach, req any) []leaderboard.BoardID {
+	if r != resultBoards {
+		return []leaderboard.BoardID{boardOf(r, req)}
+	}
+	var ids []leaderboard.BoardID
+	if req, ok := req.(interface{ GetResults() []*pb.Result }); ok {
+		for _, result := range req.GetResults() {
+			ids = append(ids, boardID(result.GetBoardId()))
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // boardOf returns the board that a request concerns, or "" if it concerns all boards. r
@@ -73,11 +94,11 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 	return leaderboard.BoardID(name)
 }
 
-// checkBoard returns an error if the caller may not call a method for the board of the
+// checkBoards returns an error if the caller may not call a method for a board of the
 // request. If the caller's key is bound to other boards, the error is an
 // [auth.BoardError]. If the caller may not see the board, the error is the same as for a
 // board that does not exist.
-func (s *Server) checkBoard(ctx context.Context, method string, req any) error {
+func (s *Server) checkBoards(ctx context.Context, method string, req any) error {
 	a := admissionFrom(ctx)
 	if a == nil || scopeOf(method) == auth.Public {
 		return nil
@@ -86,7 +107,16 @@ func (s *Server) checkBoard(ctx context.Context, method string, req any) error {
 	if r == seenBoards {
 		return nil
 	}
-	id := boardOf(r, req)
+	for _, id := range boardsOf(r, req) {
+		if err := s.checkBoard(ctx, a, r, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBoard does the work of checkBoards for one board.
+func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leaderboard.BoardID) error {
 	if bound := a.caller.Bound; !bound.AllBoards() && (r == everyBoard || id == "" || !bound.Allows(id)) {
 		if r == everyBoard {
 			id = ""
@@ -125,8 +155,8 @@ func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
 	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))
 }
 
-// boardRegistrar registers services. It wraps their streams, so that checkBoard checks
-// each message that a stream receives. For unary calls, an interceptor calls checkBoard.
+// boardRegistrar registers services. It wraps their streams, so that checkBoards checks
+// each message that a stream receives. For unary calls, an interceptor calls checkBoards.
 type boardRegistrar struct {
 	grpc.ServiceRegistrar
 	api *Server
@@ -152,10 +182,10 @@ type boardStream struct {
 	method string
 }
 
-// RecvMsg receives a message, and returns an error if checkBoard refuses it.
+// RecvMsg receives a message, and returns an error if checkBoards refuses it.
 func (s boardStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return s.api.checkBoard(s.Context(), s.method, m)
+	return s.api.checkBoards(s.Context(), s.method, m)
 }

@@ -128,6 +128,8 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			switch req := req.(type) { // the server refuses these requests earlier if their list is empty
 			case *pb.BatchSubmitScoresRequest:
 				req.Results = []*pb.Result{{UserId: "u"}}
+			case *pb.BatchSubmitResultsRequest:
+				req.Results, names = []*pb.Result{{UserId: "u", BoardId: proto.String("cup")}, {UserId: "u", BoardId: &id}}, foreign[id]
 			case *pb.LookupScoresRequest:
 				req.UserIds = []string{"u"}
 			}

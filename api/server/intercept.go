@@ -61,7 +61,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 			if err := checkCounts(req); err != nil {
 				return nil, err
 			}
-			if err := s.checkBoard(ctx, info.FullMethod, req); err != nil {
+			if err := s.checkBoards(ctx, info.FullMethod, req); err != nil {
 				return nil, err
 			}
 			if err := s.guard.TakeUsers(usersOf(req)); err != nil {
@@ -153,7 +153,7 @@ func usersOf(req any) map[string]int {
 		return map[string]int{req.GetUserId(): 1}
 	case *pb.CorrectResultRequest:
 		return map[string]int{req.GetUserId(): 1}
-	case *pb.BatchSubmitScoresRequest:
+	case interface{ GetResults() []*pb.Result }: // a batch
 		users := make(map[string]int, len(req.GetResults()))
 		for _, r := range req.GetResults() {
 			users[r.GetUserId()]++

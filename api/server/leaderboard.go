@@ -212,42 +212,6 @@ func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
 	return "the result was rejected: " + string(r.Reason)
 }
 
-// BatchSubmitScores records many results. It returns an outcome for each result, also
-// for invalid ones.
-func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
-	if err != nil {
-		return nil, err
-	}
-	res := &pb.BatchSubmitScoresResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
-	results := make([]leaderboard.MatchResult, 0, len(req.GetResults()))
-	at := make([]int, 0, len(req.GetResults())) // at[i] is the index of results[i] in the request
-	for i, r := range req.GetResults() {
-		if ctx.Err() != nil {
-			return nil, ctx.Err() // the caller disconnected or the deadline passed
-		}
-		result, err := newResult(&b, r)
-		if err != nil {
-			res.Outcomes[i] = fromReceipt(&b, result.User, &ranking.Receipt{
-				Match: result.Match, Revision: result.Revision, Status: leaderboard.Rejected, Reason: leaderboard.ReasonInvalid, Err: err,
-			})
-			continue
-		}
-		results, at = append(results, result), append(at, i)
-	}
-	if len(results) == 0 {
-		return res, nil
-	}
-	receipts, err := s.submit(ctx, "BatchSubmitScores", req, &b, results)
-	if err != nil {
-		return nil, err
-	}
-	for i := range receipts {
-		res.Outcomes[at[i]] = fromReceipt(&b, results[i].User, &receipts[i])
-	}
-	return res, nil
-}
-
 func resultKey(board, season, user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{
 		SeasonKey: leaderboard.SeasonKey{Board: boardID(board), Season: leaderboard.SeasonID(season)},

@@ -87,7 +87,7 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int)
 func checkCounts(req any) error {
 	field, n, limit := "", 1, 1
 	switch req := req.(type) {
-	case *pb.BatchSubmitScoresRequest:
+	case interface{ GetResults() []*pb.Result }: // a batch
 		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch
 	case *pb.LookupScoresRequest:
 		field, n, limit = "user_ids", len(req.GetUserIds()), ranking.MaxLookup

@@ -39,7 +39,7 @@ const (
 // maxMessageBytes returns the bound on the body or message of a method.
 func maxMessageBytes(method string) int {
 	switch method {
-	case pb.LeaderboardService_BatchSubmitScores_FullMethodName:
+	case pb.LeaderboardService_BatchSubmitScores_FullMethodName, pb.LeaderboardService_BatchSubmitResults_FullMethodName:
 		return maxBatchBytes
 	case pb.LeaderboardService_LookupScores_FullMethodName:
 		return maxLookupBytes

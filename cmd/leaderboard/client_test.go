@@ -169,6 +169,36 @@ divisions: [country]
 	s.fails(t, exitFailure, []string{"board not found"}, "board", "show", "cup")
 }
 
+func TestSubmitBatch(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "gifts", "--policy", "SUM")
+	file := filepath.Join(t.TempDir(), "results.ndjson")
+	write := func(lines string) {
+		if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"board_id":"gifts","user_id":"ada","match_id":"g","points":5}
+{"user_id":"bob","match_id":"g","points":5}
+
+`)
+	contains(t, s.ok(t, "submit-batch", file), "2 applied")
+	contains(t, s.ok(t, "submit-batch", file, "--no-wait"), "2 duplicate")
+	if outcomes, _ := parsed(t, s.ok(t, "submit-batch", file, "--json"))["outcomes"].([]any); len(outcomes) != 2 {
+		t.Errorf("submit-batch --json prints %v, want 2 outcomes", outcomes)
+	}
+	write(`{"board_id":"gifts","user_id":"ada","match_id":"g","points":5}
+{"board_id":"nowhere","user_id":"bob","match_id":"g","points":5}`)
+	r := s.do(t, "submit-batch", file)
+	r.mustFail(t, exitFailure, []string{"1 of 2 results"}, []string{"submit-batch"})
+	contains(t, r.stdout, "no board", "1 duplicate, 1 rejected")
+	write("{}\n{\"points\":1.5}")
+	s.fails(t, exitFailure, []string{"line 2", "1.5"}, "submit-batch", file)
+	write("")
+	s.fails(t, exitFailure, []string{"results"}, "submit-batch", file)
+	s.fails(t, exitFailure, []string{"no such file"}, "submit-batch", file+"x")
+}
+
 func TestTopShowsTimesAndTieBreakers(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "run", "--policy", "best", "--order", "lower-first", "--unit", "s", "--tie-breaker", "shots", "--division", "gender")

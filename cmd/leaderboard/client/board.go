@@ -265,7 +265,7 @@ func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.B
 	if other != "" {
 		return nil, nil, cli.Usagef("--file and --%s cannot be combined; set the field in the file", other)
 	}
-	data, err := readAll(app, f.file)
+	data, err := readAll(app, f.file, 1<<20)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -291,8 +291,8 @@ func isBoardFlag(name string) bool {
 	return name != "file" && fs.Lookup(name) != nil
 }
 
-// readAll reads a file of at most 1 MiB, or standard input for "-".
-func readAll(app *cli.App, path string) ([]byte, error) {
+// readAll reads a file of at most limit bytes, or standard input for "-".
+func readAll(app *cli.App, path string, limit int64) ([]byte, error) {
 	from := app.Stdin
 	if path != "-" {
 		file, err := os.Open(path)
@@ -302,10 +302,9 @@ func readAll(app *cli.App, path string) ([]byte, error) {
 		defer func() { _ = file.Close() }()
 		from = file
 	}
-	const limit = 1 << 20
 	data, err := io.ReadAll(io.LimitReader(from, limit+1))
-	if len(data) > limit {
-		err = fmt.Errorf("%s is larger than 1 MiB", path)
+	if int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
 	}
 	return data, err
 }

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// batch has the results of a request that are of one board.
+type batch struct {
+	board   leaderboard.Board
+	results []leaderboard.MatchResult
+	at      []int // at[i] is the index of results[i] in the request
+}
+
+// add converts the result of a request at an index. It returns nil if the result is now in
+// b, and otherwise the outcome that describes its faults.
+func (b *batch) add(index int, r *pb.Result) *pb.Outcome {
+	result, err := newResult(&b.board, r)
+	if err != nil {
+		return fromReceipt(&b.board, result.User, &ranking.Receipt{
+			Match: result.Match, Revision: result.Revision, Status: leaderboard.Rejected, Reason: leaderboard.ReasonInvalid, Err: err,
+		})
+	}
+	b.results, b.at = append(b.results, result), append(b.at, index)
+	return nil
+}
+
+// submitBatch passes the results of b to the service, for a method of the API. It sets
+// their outcomes; outcomes has one for each result of the request.
+func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions, b *batch, outcomes []*pb.Outcome) error {
+	if len(b.results) == 0 {
+		return nil
+	}
+	receipts, err := s.submit(ctx, method, o, &b.board, b.results)
+	if err != nil {
+		return err
+	}
+	for i := range receipts {
+		outcomes[b.at[i]] = fromReceipt(&b.board, b.results[i].User, &receipts[i])
+	}
+	return nil
+}
+
+// BatchSubmitScores records many results of one board. It returns an outcome for each
+// result, also for invalid ones.
+func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
+	board, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{board: board}
+	res := &pb.BatchSubmitScoresResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
+	for i, r := range req.GetResults() {
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // the caller disconnected or the deadline passed
+		}
+		res.Outcomes[i] = b.add(i, r)
+	}
+	return res, s.submitBatch(ctx, "BatchSubmitScores", req, b, res.Outcomes)
+}
+
+// parallelBoards is the largest number of boards that one call reads or writes
+// concurrently.
+const parallelBoards = 32
+
+// BatchSubmitResults records many results, each on the board that it names. It returns an
+// outcome for each result. A board that does not exist or cannot be written affects the
+// outcomes of its own results only. If no board could be written, and a retry may succeed,
+// BatchSubmitResults returns an error.
+func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResultsRequest) (*pb.BatchSubmitResultsResponse, error) {
+	res := &pb.BatchSubmitResultsResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
+	batches := map[leaderboard.BoardID]*batch{}
+	for _, r := range req.GetResults() {
+		batches[boardID(r.GetBoardId())] = &batch{}
+	}
+	ids := slices.Collect(maps.Keys(batches))
+	errs := make([]error, len(ids))
+	each(len(ids), func(i int) { batches[ids[i]].board, errs[i] = s.service.Board(ctx, ids[i]) })
+	failed := map[leaderboard.BoardID]error{}
+	for i, err := range errs {
+		if err != nil {
+			failed[ids[i]] = err
+		}
+	}
+	for i, r := range req.GetResults() {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if id := boardID(r.GetBoardId()); failed[id] == nil {
+			res.Outcomes[i] = batches[id].add(i, r)
+		}
+	}
+	each(len(ids), func(i int) {
+		if errs[i] == nil {
+			errs[i] = s.submitBatch(ctx, "BatchSubmitResults", req, batches[ids[i]], res.Outcomes)
+		}
+	})
+	for i, err := range errs {
+		failed[ids[i]] = err
+	}
+	return res, s.addFailures(ctx, req.GetResults(), res.Outcomes, failed)
+}
+
+// addFailures sets the board of each outcome, and the outcomes that are missing because a
+// board failed. If every board failed, it returns the first failure that a retry may fix.
+func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, failed map[leaderboard.BoardID]error) error {
+	written := false
+	var failure error
+	for i, r := range results {
+		id := boardID(r.GetBoardId())
+		name, err := string(id), failed[id]
+		if outcomes[i] == nil {
+			receipt := ranking.Receipt{Match: leaderboard.MatchID(r.GetMatchId()), Revision: r.GetRevision(), Err: err}
+			switch {
+			case errors.Is(err, leaderboard.ErrBoardNotFound):
+				receipt.Err = &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("no board %q exists; create it first", id)}
+				fallthrough
+			case errors.Is(err, leaderboard.ErrInvalid):
+				receipt.Status, receipt.Reason = leaderboard.Rejected, leaderboard.ReasonInvalid
+			default:
+				failure = cmp.Or(failure, err)
+			}
+			outcomes[i] = fromReceipt(nil, leaderboard.UserID(r.GetUserId()), &receipt)
+		}
+		written = written || err == nil
+		outcomes[i].BoardId = &name
+	}
+	if !written {
+		return failure
+	}
+	for id, err := range failed {
+		if err != nil {
+			s.options.Log.WarnContext(ctx, "results of a batch not applied", "board", id, "err", err)
+		}
+	}
+	return nil
+}
+
+// each calls f for 0 to n-1, several at a time. If a call panics, each panics too, in the
+// goroutine of its caller.
+func each(n int, f func(i int)) {
+	var calls errgroup.Group
+	calls.SetLimit(parallelBoards)
+	for i := range n {
+		calls.Go(func() (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("%v\n%s", p, debug.Stack())
+				}
+			}()
+			f(i)
+			return nil
+		})
+	}
+	if err := calls.Wait(); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+// maxBatchBytes is the maximum size of a file of results. The API has the same bound.
+const maxBatchBytes = 16 << 20
+
+func submitBatchCommand(app *cli.App) *cobra.Command {
+	var req pb.BatchSubmitResultsRequest
+	cmd := &cobra.Command{
+		Use: "submit-batch FILE", Short: "Submit results of several boards in one call", Args: cli.Exactly("FILE"),
+		Long: `Submit up to 5,000 results in one call. FILE has one result per line, as the API's JSON
+with the board in board_id; - is standard input. If a result is not accepted, the others
+are not affected, and the exit code is 1. For larger files, use import.`,
+		Example: `  leaderboard submit-batch gifts.ndjson
+  echo '{"board_id":"streamers","user_id":"ada","match_id":"gift-7","points":5}' | leaderboard submit-batch -`,
+	}
+	cmd.Flags().BoolVar(&req.NoWait, "no-wait", false, "return when the results are stored durably, without waiting until they are applied")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		data, err := readAll(app, args[0], maxBatchBytes)
+		if err != nil {
+			return err
+		}
+		if req.Results, err = decodeResults(data); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		res, err := c.Scores.BatchSubmitResults(ctx, &req)
+		if err != nil {
+			return err
+		}
+		faults := slices.DeleteFunc(slices.Clone(res.GetOutcomes()), func(o *pb.Outcome) bool {
+			return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
+		})
+		if err := c.print(res, func() { writeOutcomes(c, res.GetOutcomes(), faults) }); err != nil || len(faults) == 0 {
+			return err
+		}
+		return fmt.Errorf("%d of %d results were not accepted as they are", len(faults), len(res.GetOutcomes()))
+	})
+}
+
+// decodeResults returns the results in lines of JSON. It ignores empty lines.
+func decodeResults(data []byte) ([]*pb.Result, error) {
+	var results []*pb.Result
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		r := &pb.Result{}
+		if err := restjson.Decode(line, r); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// writeOutcomes prints the outcomes that are faults, and how many outcomes have each
+// status.
+func writeOutcomes(c *Client, outcomes, faults []*pb.Outcome) {
+	if len(faults) > 0 {
+		t := cli.NewTable(table.Row{"board", "user", "match", "status", "problem"})
+		for _, o := range faults {
+			t.AppendRow(table.Row{o.GetBoardId(), o.GetUserId(), o.GetMatchId(), strings.ToLower(o.GetStatus().String()), o.GetDetail()})
+		}
+		cli.WriteTable(c.Stdout, t)
+	}
+	counts := map[string]int{}
+	for _, o := range outcomes {
+		counts[strings.ToLower(o.GetStatus().String())]++
+	}
+	var texts []string
+	for _, status := range sortedKeys(counts) {
+		texts = append(texts, fmt.Sprintf("%d %s", counts[status], status))
+	}
+	c.Println(strings.Join(texts, ", "))
+}
