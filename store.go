@@ -106,6 +106,12 @@ type Record struct {
 	Refusals []Refusal
 }
 
+// MatchRecord is the record of one of a user's matches.
+type MatchRecord struct {
+	Match MatchID
+	Record
+}
+
 // Reservation is a caller's right to submit one revision of a match result.
 type Reservation struct {
 	Key      ResultKey
@@ -144,6 +150,9 @@ type ResultStore interface {
 	// Results yields those of a user's results in a season that stand, retractions too,
 	// ordered by match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
+	// Records yields the record of each of a user's matches in a season, ordered by match
+	// id. It begins after the given match, or with the first match if after is empty.
+	Records(ctx context.Context, s SeasonKey, user UserID, after MatchID) iter.Seq2[MatchRecord, error]
 	// Users yields each user with a [Record] in the season once, in any order.
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
 	// UnregisteredUsers yields each user who has a [Record] but whom Users does not

@@ -85,6 +85,12 @@ func (o *store) Results(ctx context.Context, s leaderboard.SeasonKey, user leade
 	})
 }
 
+func (o *store) Records(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchRecord, error] {
+	return sequence(ctx, o.calls, "Records", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.MatchRecord, error] {
+		return o.inner.Records(ctx, s, user, after)
+	})
+}
+
 func (o *store) Users(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return sequence(ctx, o.calls, "Users", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.UserID, error] { return o.inner.Users(ctx, s) })
 }

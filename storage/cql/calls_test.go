@@ -135,6 +135,14 @@ func TestCallsAreGolden(t *testing.T) {
 			return read(s.Entries(ctx, red, e.SortKey()))
 		}},
 		{"Result", func() error { _, err := s.Result(ctx, w.result("m").ResultKey); return err }},
+		{"Records after a match", func() error {
+			for _, err := range s.Records(ctx, seasonKey, "u", "m") {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
 		{"Reserve", func() error {
 			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 1, Holder: "a", At: stepsEpoch, Until: stepsEpoch})
 			return err

@@ -623,6 +623,10 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 			if compareValues(have, v) < 0 {
 				return false
 			}
+		case op == ">":
+			if compareValues(have, v) <= 0 {
+				return false
+			}
 		case op == "<":
 			if compareValues(have, v) >= 0 {
 				return false

@@ -26,10 +26,35 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 	if err != nil {
 		return leaderboard.Record{}, fmt.Errorf("cql: result %q of user %q: %w", key.Match, key.User, err)
 	}
+	return m.record(), nil
+}
+
+// record returns the record of the match.
+func (m *match) record() leaderboard.Record {
 	slices.SortFunc(m.refusals, func(x, y leaderboard.Refusal) int {
 		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
 	})
-	return leaderboard.Record{Result: m.result, Refusals: m.refusals}, nil
+	return leaderboard.Record{Result: m.result, Refusals: m.refusals}
+}
+
+// Records yields the records of a user's matches in a season.
+func (s *Store) Records(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchRecord, error] {
+	return func(yield func(leaderboard.MatchRecord, error) bool) {
+		more := true
+		inc, err := s.incarnations.readAgain(ctx, seasonKey)
+		if err == nil && inc.open {
+			key := &userKey{seasonKey, inc.number, user}
+			err = s.eachMatch(ctx, key, op{selectUserAfter, append(key.args(), string(after))}, func(m *match, id leaderboard.MatchID, _ uint64) bool {
+				if m != nil && (m.result != nil || len(m.refusals) > 0) {
+					more = yield(leaderboard.MatchRecord{Match: id, Record: m.record()}, nil)
+				}
+				return more
+			})
+		}
+		if err != nil && more {
+			yield(leaderboard.MatchRecord{}, err)
+		}
+	}
 }
 
 // Results yields the results of a user in a season that stand or are retracted.

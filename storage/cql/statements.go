@@ -31,6 +31,7 @@ const (
 	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
 
 	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	selectUserAfter = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id > ?`
 	selectStatics   = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
 	selectEveryUser = `SELECT DISTINCT board, season, edition, user_id, account FROM match_results`
 	selectMatches   = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id IN ?`

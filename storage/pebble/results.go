@@ -54,6 +54,26 @@ func (s *Store) results(ctx context.Context, bd *board, season leaderboard.Seaso
 	})
 }
 
+// Records implements [leaderboard.Store].
+func (s *Store) Records(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchRecord, error] {
+	bd := s.board(seasonKey.Board)
+	if bd == nil {
+		return emptySeq[leaderboard.MatchRecord](ctx)
+	}
+	rowKey := makeSeasonRowKey(bd.number, seasonKey.Season)
+	prefix := rowKey.records(user)
+	lower := prefix
+	if after != "" {
+		lower = append(rowKey.record(user, after), 0)
+	}
+	return pageRows(ctx, s, lower, keyAfter(prefix), func(k, value []byte) (leaderboard.MatchRecord, error) {
+		match := leaderboard.MatchID(k[len(prefix):])
+		rec, err := decodeRecord(leaderboard.ResultKey{SeasonKey: seasonKey, User: user, Match: match}, value)
+		sortRefusals(rec.Refusals)
+		return leaderboard.MatchRecord{Match: match, Record: rec}, err
+	})
+}
+
 // Users implements [leaderboard.Store].
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	bd := s.board(seasonKey.Board)

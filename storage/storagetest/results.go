@@ -395,6 +395,28 @@ var resultTests = []test{
 		f.ok("Results", err)
 		f.equal("Results of an unknown user", 0, len(got))
 	}},
+	{"Records yields the records after a match, ordered by match id, refused ones too", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		refused := f.result(b, "u", "1", 0, 1<<60)
+		ten, two, gone := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "11", 0)
+		f.apply(b, two, refused, ten, gone, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
+		gone = normalize(gone)
+		all := []leaderboard.MatchRecord{
+			{Match: "1", Record: leaderboard.Record{Refusals: []leaderboard.Refusal{
+				{Reason: leaderboard.ReasonInvalid, Content: refused.ContentID(), ReceivedAt: refused.ReceivedAt}}}},
+			{Match: "10", Record: leaderboard.Record{Result: &ten}},
+			{Match: "11", Record: leaderboard.Record{Result: &gone}},
+			{Match: "2", Record: leaderboard.Record{Result: &two}},
+		}
+		for after, want := range map[leaderboard.MatchID][]leaderboard.MatchRecord{"": all, "1": all[1:], "10": all[2:], "105": all[2:], "2": nil} {
+			got, err := collect(f.Records(f.ctx, firstSeason(b), "u", after))
+			f.ok("Records", err)
+			f.equal(fmt.Sprintf("Records after %q", after), want, got)
+		}
+		got, err := collect(f.Records(f.ctx, firstSeason(b), "nobody", ""))
+		f.ok("Records", err)
+		f.equal("Records of an unknown user", 0, len(got))
+	}},
 	{"UnregisteredUsers yields nothing if no data is damaged", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.fill(b)

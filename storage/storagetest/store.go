@@ -27,6 +27,7 @@ var storeTests = []test{
 			"Apply":             func() error { _, err := f.Apply(ctx, b, []leaderboard.MatchResult{r}); return err },
 			"Result":            func() error { _, err := f.Result(ctx, r.ResultKey); return err },
 			"Results":           func() error { _, err := collect(f.Results(ctx, s, "u")); return err },
+			"Records":           func() error { _, err := collect(f.Records(ctx, s, "u", "")); return err },
 			"Users":             func() error { _, err := collect(f.Users(ctx, s)); return err },
 			"UnregisteredUsers": func() error { _, err := collect(f.UnregisteredUsers(ctx)); return err },
 			"Entry":             func() error { _, err := f.Entry(ctx, s, "u"); return err },
@@ -71,6 +72,13 @@ var storeTests = []test{
 		for name, run := range map[string]func(context.Context, func(error) bool){
 			"Results": func(ctx context.Context, each func(error) bool) {
 				for _, err := range f.Results(ctx, s, "many") {
+					if !each(err) {
+						return
+					}
+				}
+			},
+			"Records": func(ctx context.Context, each func(error) bool) {
+				for _, err := range f.Records(ctx, s, "many", "") {
 					if !each(err) {
 						return
 					}

@@ -97,6 +97,14 @@ func (s *Store) Results(ctx context.Context, key leaderboard.SeasonKey, user lea
 	return s.Store.Results(ctx, key, user)
 }
 
+// Records implements [leaderboard.Store].
+func (s *Store) Records(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchRecord, error] {
+	if err := s.check(ctx, "Records", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.MatchRecord](err)
+	}
+	return s.Store.Records(ctx, key, user, after)
+}
+
 // Users implements [leaderboard.Store].
 func (s *Store) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	if err := s.check(ctx, "Users", leaderboard.ErrUnavailable); err != nil {
