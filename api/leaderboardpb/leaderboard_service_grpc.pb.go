@@ -25,6 +25,7 @@ const (
 	LeaderboardService_RetractResult_FullMethodName      = "/leaderboard.v1.LeaderboardService/RetractResult"
 	LeaderboardService_CorrectResult_FullMethodName      = "/leaderboard.v1.LeaderboardService/CorrectResult"
 	LeaderboardService_GetResult_FullMethodName          = "/leaderboard.v1.LeaderboardService/GetResult"
+	LeaderboardService_ListUserResults_FullMethodName    = "/leaderboard.v1.LeaderboardService/ListUserResults"
 	LeaderboardService_ListScores_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListScores"
 	LeaderboardService_GetUserScore_FullMethodName       = "/leaderboard.v1.LeaderboardService/GetUserScore"
 	LeaderboardService_LookupScores_FullMethodName       = "/leaderboard.v1.LeaderboardService/LookupScores"
@@ -70,6 +71,9 @@ type LeaderboardServiceClient interface {
 	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
+	// Lists a user's results on a board, with retracted and rejected ones. The newest
+	// season comes first, and in a season the results are ordered by match id.
+	ListUserResults(ctx context.Context, in *ListUserResultsRequest, opts ...grpc.CallOption) (*ListUserResultsResponse, error)
 	// Lists entries in standing order: from the top, from a position, or from the end
 	// of the previous page.
 	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
@@ -174,6 +178,16 @@ func (c *leaderboardServiceClient) GetResult(ctx context.Context, in *GetResultR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetResultResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_GetResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) ListUserResults(ctx context.Context, in *ListUserResultsRequest, opts ...grpc.CallOption) (*ListUserResultsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUserResultsResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_ListUserResults_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -367,6 +381,9 @@ type LeaderboardServiceServer interface {
 	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
+	// Lists a user's results on a board, with retracted and rejected ones. The newest
+	// season comes first, and in a season the results are ordered by match id.
+	ListUserResults(context.Context, *ListUserResultsRequest) (*ListUserResultsResponse, error)
 	// Lists entries in standing order: from the top, from a position, or from the end
 	// of the previous page.
 	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
@@ -434,6 +451,9 @@ func (UnimplementedLeaderboardServiceServer) CorrectResult(context.Context, *Cor
 }
 func (UnimplementedLeaderboardServiceServer) GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetResult not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) ListUserResults(context.Context, *ListUserResultsRequest) (*ListUserResultsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUserResults not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListScores not implemented")
@@ -605,6 +625,24 @@ func _LeaderboardService_GetResult_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).GetResult(ctx, req.(*GetResultRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_ListUserResults_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUserResultsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).ListUserResults(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_ListUserResults_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).ListUserResults(ctx, req.(*ListUserResultsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -902,6 +940,10 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetResult",
 			Handler:    _LeaderboardService_GetResult_Handler,
+		},
+		{
+			MethodName: "ListUserResults",
+			Handler:    _LeaderboardService_ListUserResults_Handler,
 		},
 		{
 			MethodName: "ListScores",

@@ -54,6 +54,7 @@ var calls = map[string][3]string{
 	"RetractResult":      {"POST", "/v1/boards/default/results/u/m:retract", `{}`},
 	"CorrectResult":      {"PATCH", "/v1/boards/default/results/u/m", `{"points":1}`},
 	"GetResult":          {"GET", "/v1/boards/default/results/u/m", ``},
+	"ListUserResults":    {"GET", "/v1/boards/default/results/u", ``},
 	"ListScores":         {"GET", "/v1/scores", ``},
 	"GetUserScore":       {"GET", "/v1/scores/u", ``},
 	"LookupScores":       {"POST", "/v1/scores:lookup", `{"user_ids":["u"]}`},

@@ -39,6 +39,7 @@ var reaches = map[string]reach{
 	pb.LeaderboardService_RetractResult_FullMethodName:      oneBoard,
 	pb.LeaderboardService_CorrectResult_FullMethodName:      oneBoard,
 	pb.LeaderboardService_GetResult_FullMethodName:          oneBoard,
+	pb.LeaderboardService_ListUserResults_FullMethodName:    oneBoard,
 	pb.LeaderboardService_ListScores_FullMethodName:         oneBoard,
 	pb.LeaderboardService_GetUserScore_FullMethodName:       oneBoard,
 	pb.LeaderboardService_LookupScores_FullMethodName:       oneBoard,

@@ -41,6 +41,8 @@ type service interface {
 	ResultSeason(context.Context, *leaderboard.Board, leaderboard.ResultKey) (leaderboard.SeasonID, bool, error)
 	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)
 
+	UserResults(context.Context, *leaderboard.Board, ranking.ResultsQuery) (ranking.ResultsPage, error)
+
 	Page(context.Context, ranking.PageQuery) (ranking.Page, error)
 	User(context.Context, ranking.Query, leaderboard.UserID, int, bool) (ranking.UserPage, error)
 	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
@@ -217,26 +219,6 @@ func resultKey(board, season, user, match string) leaderboard.ResultKey {
 		SeasonKey: leaderboard.SeasonKey{Board: boardID(board), Season: leaderboard.SeasonID(season)},
 		User:      leaderboard.UserID(user), Match: leaderboard.MatchID(match),
 	}
-}
-
-// GetResult returns the state of a result, or of one of its revisions.
-func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.GetResultResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.service.Result(ctx, &b, resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId()), req.Revision)
-	if err != nil {
-		return nil, err
-	}
-	res := &pb.GetResultResponse{
-		Status: protoconv.FromResultStatus(r.Status), Reason: string(r.Reason), Revision: r.Revision, Board: string(b.ID),
-		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Season: string(r.Season),
-	}
-	if r.Result != nil {
-		res.Result = protoconv.FromResult(&b, r.Result)
-	}
-	return res, nil
 }
 
 // ListScores returns a page of a ranking.

@@ -22,6 +22,7 @@ var needs = map[string]auth.Scope{
 	pb.LeaderboardService_RetractResult_FullMethodName:      auth.Submit,
 	pb.LeaderboardService_CorrectResult_FullMethodName:      auth.Submit,
 	pb.LeaderboardService_GetResult_FullMethodName:          auth.Read,
+	pb.LeaderboardService_ListUserResults_FullMethodName:    auth.Read,
 	pb.LeaderboardService_ListScores_FullMethodName:         auth.Read,
 	pb.LeaderboardService_GetUserScore_FullMethodName:       auth.Read,
 	pb.LeaderboardService_LookupScores_FullMethodName:       auth.Read,

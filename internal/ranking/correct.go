@@ -196,14 +196,7 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 	if len(keys) <= maxSearched {
 		return keys
 	}
-	start := func(key leaderboard.SeasonKey) time.Time {
-		season, err := b.Season.ByID(key.Season)
-		if err != nil {
-			return time.Time{} // the board has no such season any more
-		}
-		return season.Start
-	}
-	slices.SortStableFunc(keys, func(x, y leaderboard.SeasonKey) int { return start(y).Compare(start(x)) })
+	slices.SortStableFunc(keys, func(x, y leaderboard.SeasonKey) int { return compareSeasons(b, y.Season, x.Season) })
 	return keys[:maxSearched]
 }
 

@@ -1,10 +1,12 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -12,6 +14,7 @@ import (
 // ResultStatus is the state of a match result.
 type ResultStatus struct {
 	Season leaderboard.SeasonID
+	Match  leaderboard.MatchID
 	// Result is the result that stands, which may be a retraction. It is nil if all
 	// revisions were rejected.
 	Result *leaderboard.MatchResult
@@ -58,14 +61,25 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	if err != nil {
 		return ResultStatus{}, err
 	}
-	status := ResultStatus{Season: season.ID, Result: record.Result}
+	status, ok := statusOf(b, season.ID, &record, revision)
+	if !ok {
+		return ResultStatus{}, fmt.Errorf("ranking: revision %d of match %q: %w", *revision, key.Match, leaderboard.ErrResultNotFound)
+	}
+	status.Match = key.Match
+	return status, nil
+}
+
+// statusOf returns the status of a record of b. If revision is not nil, it returns the
+// status of that revision, or false if the record does not have it.
+func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderboard.Record, revision *int64) (ResultStatus, bool) {
+	status := ResultStatus{Season: season, Result: record.Result}
 	switch have := record.Result; {
 	case have != nil && (revision == nil || *revision == have.Revision):
 		status.Revision, status.Status = have.Revision, leaderboard.Applied
 		if !b.Counts(have) {
 			status.Status = leaderboard.Retracted
 		}
-		return status, nil
+		return status, true
 	case have != nil && *revision < have.Revision:
 		status.Revision, status.Status = *revision, leaderboard.Superseded
 	}
@@ -73,10 +87,102 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	if refused >= 0 {
 		f := record.Refusals[refused]
 		status.Revision, status.Status, status.Reason = f.Revision, leaderboard.Rejected, f.Reason
-		return status, nil
+		return status, true
 	}
-	if status.Status == leaderboard.Superseded {
-		return status, nil
+	return status, status.Status == leaderboard.Superseded
+}
+
+// MaxResults is the largest page of a user's results.
+const MaxResults = 1000
+
+// ResultPosition is a position in the list of a user's results. The zero position is the
+// beginning of the list.
+type ResultPosition struct {
+	Season leaderboard.SeasonID
+	Match  leaderboard.MatchID
+}
+
+// ResultsQuery selects results of a user on a board.
+type ResultsQuery struct {
+	User   leaderboard.UserID
+	Season leaderboard.SeasonID // empty means every season; "latest" is allowed as in a [Query]
+	After  ResultPosition       // the last result of the previous page
+	Limit  int                  // 1 to MaxResults
+}
+
+// ResultsPage is a page of a user's results.
+type ResultsPage struct {
+	Results []ResultStatus
+	Next    ResultPosition // the After of the next page; zero on the last page
+}
+
+// UserResults returns a page of a user's results on a board, with retracted and rejected
+// ones. The newest season comes first. In a season, results are ordered by match id.
+// Errors: [leaderboard.ErrSeasonNotFound] if the board has no season q.Season.
+func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
+	if q.Limit < 1 || q.Limit > MaxResults {
+		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxResults, q.Limit)}
 	}
-	return ResultStatus{}, fmt.Errorf("ranking: revision %d of match %q: %w", *revision, key.Match, leaderboard.ErrResultNotFound)
+	if err := q.User.Validate(); err != nil {
+		return ResultsPage{}, err
+	}
+	seasons, err := r.seasonsWithResults(ctx, b, q)
+	if err != nil {
+		return ResultsPage{}, err
+	}
+	var page ResultsPage
+	for _, season := range seasons {
+		var after leaderboard.MatchID
+		if season == q.After.Season {
+			after = q.After.Match
+		}
+		for record, err := range r.store.Records(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}, q.User, after) {
+			if err != nil {
+				return ResultsPage{}, err
+			}
+			if len(page.Results) == q.Limit {
+				last := &page.Results[q.Limit-1]
+				page.Next = ResultPosition{last.Season, last.Match}
+				return page, nil
+			}
+			status, _ := statusOf(b, season, &record.Record, nil)
+			status.Match = record.Match
+			page.Results = append(page.Results, status)
+		}
+	}
+	return page, nil
+}
+
+// seasonsWithResults returns the seasons of a board from which a page of a user's results
+// may come, the newest first.
+func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) ([]leaderboard.SeasonID, error) {
+	if q.Season != "" {
+		season, err := r.season(ctx, b, q.Season)
+		return []leaderboard.SeasonID{season.ID}, err
+	}
+	keys, err := r.store.UserSeasons(ctx, q.User)
+	if err != nil {
+		return nil, err
+	}
+	var seasons []leaderboard.SeasonID
+	for _, key := range keys {
+		if key.Board == b.ID && (q.After.Season == "" || compareSeasons(b, key.Season, q.After.Season) <= 0) {
+			seasons = append(seasons, key.Season)
+		}
+	}
+	slices.SortFunc(seasons, func(x, y leaderboard.SeasonID) int { return compareSeasons(b, y, x) })
+	return seasons, nil
+}
+
+// compareSeasons orders seasons of b by their start, and then by id. Seasons that the board
+// no longer has come before the others.
+func compareSeasons(b *leaderboard.Board, x, y leaderboard.SeasonID) int {
+	start := func(id leaderboard.SeasonID) time.Time {
+		season, err := b.Season.ByID(id)
+		if err != nil {
+			return time.Time{}
+		}
+		return season.Start
+	}
+	return cmp.Or(start(x).Compare(start(y)), cmp.Compare(x, y))
 }

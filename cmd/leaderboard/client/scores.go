@@ -348,6 +348,61 @@ func resultCommand(app *cli.App) *cobra.Command {
 	})
 }
 
+func resultsCommand(app *cli.App) *cobra.Command {
+	var req pb.ListUserResultsRequest
+	var limit int32
+	cmd := &cobra.Command{
+		Use: "results USER", Short: "List a user's results on a board", Args: cli.Exactly("USER"),
+		Long: `List a user's results on a board, with retracted and rejected ones. The newest season
+comes first, and in a season the results are ordered by match id.`,
+		Example: `  leaderboard results ada
+  leaderboard results ada --board cup --season 2026 --limit 1000 --json`,
+	}
+	AddBoardFlag(cmd, &req.Board)
+	f := cmd.Flags()
+	f.StringVarP(&req.Season, "season", "s", "", "`season` of the results (if omitted, every season)")
+	annotate(f, "season", seasonValues)
+	f.Int32VarP(&limit, "limit", "n", 100, "`number` of results, 1 to 1000")
+	f.StringVar(&req.PageToken, "page-token", "", "`token` that the previous page printed at its end")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		req.Board, req.UserId, req.Limit = BoardName(req.GetBoard()), args[0], &limit
+		res, err := c.Scores.ListUserResults(ctx, &req)
+		if err != nil {
+			return err
+		}
+		unit := c.entryTable(ctx, req.GetBoard()).Unit
+		return c.print(res, func() {
+			if len(res.GetResults()) == 0 {
+				c.Printf("%s has no results\n", args[0])
+				return
+			}
+			t := cli.NewTable(table.Row{"season", "match", "status", "revision", "score", "achieved (UTC)"}, "revision", "score")
+			for _, r := range res.GetResults() {
+				status := strings.ToLower(r.GetStatus().String())
+				if r.GetReason() != "" {
+					status += " (" + r.GetReason() + ")"
+				}
+				t.AppendRow(table.Row{r.GetSeason(), r.GetMatchId(), status, r.GetRevision(), resultScore(r.GetResult(), unit), formatTime(r.GetResult().GetAchievedAt())})
+			}
+			cli.WriteTable(c.Stdout, t)
+			if res.GetNextPageToken() != "" {
+				c.Printf("next page: --page-token %s\n", res.GetNextPageToken())
+			}
+		})
+	})
+}
+
+// resultScore returns the score or the points of a result as a text, or "-".
+func resultScore(r *pb.Result, u cli.Unit) string {
+	switch {
+	case r == nil || r.Score == nil && r.Points == nil:
+		return "-"
+	case r.Score != nil:
+		return u.Format(r.GetScore())
+	}
+	return u.Format(r.GetPoints())
+}
+
 // writeResult prints a result as a table.
 func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
 	t := cli.NewTable(table.Row{"field", "value"})
