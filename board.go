@@ -281,11 +281,12 @@ func (b *Board) bounds() (lo, hi Score) {
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt, Links and FillLease.
+// CreatedAt, Links, FillLease and the early ends of seasons.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := *b, *o
 	x.CreatedAt, y.CreatedAt, x.FillLease, y.FillLease = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	x.Links, y.Links = nil, nil
+	x.Season.Ends, y.Season.Ends = nil, nil
 	return reflect.DeepEqual(x.normalForm(), y.normalForm())
 }
 
@@ -391,6 +392,7 @@ func (b *Board) Clone() Board {
 	c.TieBreakers = slices.Clone(b.TieBreakers)
 	c.Divisions = slices.Clone(b.Divisions)
 	c.Season.Windows = slices.Clone(b.Season.Windows)
+	c.Season.Ends = slices.Clone(b.Season.Ends)
 	c.Links = slices.Clone(b.Links)
 	if b.Source != nil {
 		c.Source = &Source{Board: b.Source.Board, Match: maps.Clone(b.Source.Match), TieBreakers: slices.Clone(b.Source.TieBreakers)}
@@ -417,8 +419,9 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 }
 
 // Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
-// MinScore, MaxScore, Season.Grace, Retention, Private, Links and FillLease may change, and
-// explicit windows may be added. If next changes another rule, Amend returns a
+// MinScore, MaxScore, Season.Grace, Retention, Private, Links and FillLease may change,
+// explicit windows and early ends may be added, and early ends may move to an earlier
+// time. If next changes another rule, Amend returns a
 // [FieldError], because existing standings depend on the other rules.
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
@@ -433,7 +436,10 @@ func (b *Board) Amend(next Board) (Board, error) {
 			return Board{}, fieldErrorf("season.windows", "window %q cannot be changed or removed; only add windows", w.ID)
 		}
 	}
-	amended.Season.Windows = next.Season.Windows
+	if err := b.Season.checkEnds(&next.Season); err != nil {
+		return Board{}, err
+	}
+	amended.Season.Windows, amended.Season.Ends = next.Season.Windows, next.Season.Ends
 	next.CreatedAt = b.CreatedAt
 	if !amended.SameAs(&next) {
 		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule and time_zone, divisions, floor and source are fixed; create a new board instead")
@@ -443,7 +449,8 @@ func (b *Board) Amend(next Board) (Board, error) {
 
 // ClosesAt returns the time from which s accepts no more results. It is the end of
 // s or the creation of the board, whichever is later, plus the grace. A new board
-// can therefore be filled with old results. The zero time means that s never closes.
+// can therefore be filled with old results. If an administrator ended s early, the grace
+// counts from that decision. The zero time means that s never closes.
 func (b *Board) ClosesAt(s Season) time.Time {
 	if s.End.IsZero() {
 		return time.Time{}
@@ -451,6 +458,9 @@ func (b *Board) ClosesAt(s Season) time.Time {
 	end := s.End
 	if b.CreatedAt.After(end) {
 		end = b.CreatedAt
+	}
+	if early, ok := b.Season.EarlyEnd(s.ID); ok && early.DecidedAt.After(end) {
+		end = early.DecidedAt
 	}
 	if b.Season.Grace > time.Duration(math.MaxInt64)-time.Hour {
 		return time.Time{}

@@ -98,17 +98,24 @@ func (b *Board) CheckDirect() error {
 	return fieldErrorf("board_id", "board %q is linked; submit to its source %q instead", b.ID, b.Source.Board)
 }
 
-// Counts reports whether b counts r in r's season. A retraction does not count.
+// Counts reports whether b counts r in r's season. A retraction does not count, and neither
+// does a result that is not in its season because the season ended early.
 //
 // A linked board may also have results that do not match, or whose event time is in
 // another season. Such a result replaces an older one that did count: see
 // [Board.FromSource].
-func (b *Board) Counts(r *MatchResult) bool {
+func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
+
+// countsUnlessEnded reports whether b would count r if no season had ended early.
+func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	if r.Retracted || b.Source == nil {
 		return !r.Retracted
 	}
-	season, ok := b.LinkedSeason(r)
-	return ok && season == r.Season
+	if !b.Source.matches(r) {
+		return false
+	}
+	season, err := b.Season.At(r.AchievedAt)
+	return err == nil && season.ID == r.Season
 }
 
 // LinkedSeason returns the season of the linked board b in which b counts r, a result of b
@@ -118,7 +125,7 @@ func (b *Board) LinkedSeason(r *MatchResult) (SeasonID, bool) {
 		return "", false
 	}
 	season, err := b.Season.At(r.AchievedAt)
-	return season.ID, err == nil
+	return season.ID, err == nil && season.Contains(r.AchievedAt)
 }
 
 // FromSource returns r, a result of the board source, as the linked board b keeps it in a

@@ -47,6 +47,9 @@ const (
 	ReasonRange Reason = "OUT_OF_RANGE"
 	// ReasonClosed means that the season was closed when the result was received.
 	ReasonClosed Reason = "SEASON_CLOSED"
+	// ReasonEnded means that an administrator ended the season at the event time of the
+	// result, or before.
+	ReasonEnded Reason = "SEASON_ENDED"
 	// ReasonErased means that the user's data was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
 	// ReasonDeleted means that the board, or the season, was deleted after the result was
@@ -162,7 +165,9 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	}
 	r.Amends = false
 	d.Put = &r
-	if have == nil || !b.Counts(have) {
+	// Known.Tally may be older than the early end of the season, and include have although
+	// have no longer counts.
+	if have == nil || !b.countsUnlessEnded(have) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
 		d.Recount = true
@@ -194,8 +199,7 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	return d
 }
 
-// refuse returns the reason why r must not be applied, or "". A result that does not
-// count is never refused.
+// refuse returns the reason why r must not be applied, or "".
 func (b *Board) refuse(known Known, r *MatchResult) Reason {
 	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
 		return reason
@@ -224,9 +228,12 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 }
 
 // RefusalReason returns the reason why b refuses r regardless of the user's other
-// results, or "". A result that does not count is never refused. A linked board accepts
-// all values that its source accepts.
+// results, or "". A retraction is never refused. A linked board accepts all values that
+// its source accepts, and all results that do not count there.
 func (b *Board) RefusalReason(r *MatchResult) Reason {
+	if b.Source == nil && b.EndedEarly(r) {
+		return ReasonEnded
+	}
 	if !b.Counts(r) {
 		return ""
 	}

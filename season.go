@@ -105,6 +105,9 @@ type Schedule struct {
 	// Windows are the seasons of an explicit schedule, in order of time. There may be
 	// gaps between them.
 	Windows []Season `json:"windows,omitempty"`
+	// Ends are the early ends of seasons, ordered by season. Only [Schedule.EndEarly]
+	// changes them.
+	Ends []EarlyEnd `json:"ends,omitempty"`
 }
 
 // Validate returns nil if s is valid. Otherwise it returns all faults, joined by
@@ -149,10 +152,17 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// At returns the season that contains t. Errors: [ErrSeasonNotFound] if no explicit
-// window contains t, or if t is outside the years 1 to 9999; a [FieldError] if the
-// time zone is unknown.
+// At returns the season that contains t. If that season ended early, t may be at its end
+// or later, because no other season takes its place. Errors: [ErrSeasonNotFound] if no
+// explicit window contains t, or if t is outside the years 1 to 9999; a [FieldError] if
+// the time zone is unknown.
 func (s Schedule) At(t time.Time) (Season, error) {
+	season, err := s.scheduled(t)
+	return s.endingEarly(season), err
+}
+
+// scheduled is At without early ends.
+func (s Schedule) scheduled(t time.Time) (Season, error) {
 	switch s.Kind {
 	case None:
 		return Season{ID: SeasonAll}, nil
@@ -210,6 +220,12 @@ func (s Schedule) outsideWindows(t time.Time, next int) error {
 // ByID returns the season with an id. Errors: [ErrSeasonNotFound] if the schedule
 // has no such season; a [FieldError] if the time zone is unknown.
 func (s Schedule) ByID(id SeasonID) (Season, error) {
+	season, err := s.scheduledByID(id)
+	return s.endingEarly(season), err
+}
+
+// scheduledByID is ByID without early ends.
+func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	switch s.Kind {
 	case None:
 		if id == SeasonAll {
@@ -245,7 +261,7 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
 			if w.ID == season.ID && i > 0 {
-				return s.Windows[i-1].inUTC(), true
+				return s.endingEarly(s.Windows[i-1].inUTC()), true
 			}
 		}
 		return Season{}, false

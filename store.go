@@ -192,8 +192,9 @@ type EntryStore interface {
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
 	// Recount computes a user's entry from the canonical results only and repairs the
 	// user's rows in every ladder. It returns the stored entry as Before and the
-	// computed entry as After. If the data was not damaged, they are equal. Errors:
-	// [ErrBoardNotFound], as in Apply.
+	// computed entry as After. If the data was not damaged, they are equal. There is one
+	// exception: after an early end of the season, the caller must call Recount for each
+	// user with results that no longer count. Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
 }
 

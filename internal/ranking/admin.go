@@ -20,7 +20,7 @@ type Admin struct {
 // example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
 // [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
-	b.CreatedAt, b.Links, b.FillLease = leaderboard.Truncate(a.now()), nil, time.Time{}
+	b.CreatedAt, b.Links, b.FillLease, b.Season.Ends = leaderboard.Truncate(a.now()), nil, time.Time{}, nil
 	if err := b.Validate(); err != nil {
 		return leaderboard.Board{}, err
 	}

@@ -50,7 +50,9 @@ func open(t *testing.T) *fixture {
 
 func over(t *testing.T, store leaderboard.Store, index leaderboard.Index) *fixture {
 	c := &clock{t: start}
-	return &fixture{ranking.New(store, index, ranking.Options{Now: c.now}), t, store, index, c}
+	service := ranking.New(store, index, ranking.Options{Now: c.now})
+	t.Cleanup(service.Close)
+	return &fixture{service, t, store, index, c}
 }
 
 func (f *fixture) create(b leaderboard.Board) leaderboard.Board {

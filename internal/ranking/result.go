@@ -76,7 +76,10 @@ func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderb
 	switch have := record.Result; {
 	case have != nil && (revision == nil || *revision == have.Revision):
 		status.Revision, status.Status = have.Revision, leaderboard.Applied
-		if !b.Counts(have) {
+		switch {
+		case b.EndedEarly(have):
+			status.Status, status.Reason = leaderboard.Rejected, leaderboard.ReasonEnded
+		case !b.Counts(have):
 			status.Status = leaderboard.Retracted
 		}
 		return status, true

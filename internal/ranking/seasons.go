@@ -3,6 +3,7 @@ package ranking
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,6 +27,8 @@ type SeasonInfo struct {
 	leaderboard.Season
 	Phase    SeasonPhase
 	ClosesAt time.Time // when the season stops accepting results; zero means never
+	// EndedAt is when an administrator ended the season before its time, or zero.
+	EndedAt  time.Time
 	SealedAt time.Time
 	// RemovedAt is the time from which a sweep deletes the season, or the earliest such
 	// time if the season is not sealed yet. The zero time means never.
@@ -60,29 +63,43 @@ func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInf
 // latest season is first. records are the seasons that the store has.
 func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
 	infos := map[leaderboard.SeasonID]SeasonInfo{}
+	add := func(season leaderboard.Season, record *leaderboard.SeasonRecord) {
+		infos[season.ID] = seasonInfo(b, season, record, now)
+	}
 	for _, w := range b.Season.Windows {
-		infos[w.ID] = SeasonInfo{Season: w}
-	}
-	if current, err := b.Season.At(now); err == nil {
-		infos[current.ID] = SeasonInfo{Season: current}
-	}
-	for _, record := range records {
-		season, err := b.Season.ByID(record.Season)
+		season, err := b.Season.ByID(w.ID)
 		if err != nil {
 			return nil, err
 		}
-		infos[record.Season] = SeasonInfo{
-			Season: season, SealedAt: record.SealedAt, Amendments: record.Amendments, RemovedAt: removedAt(b, season, record.SealedAt, now),
+		add(season, &leaderboard.SeasonRecord{})
+	}
+	if current, err := b.Season.At(now); err == nil {
+		add(current, &leaderboard.SeasonRecord{})
+	}
+	for i := range records {
+		season, err := b.Season.ByID(records[i].Season)
+		if err != nil {
+			return nil, err
 		}
+		add(season, &records[i])
 	}
-	list := make([]SeasonInfo, 0, len(infos))
-	for _, info := range infos {
-		info.ClosesAt = b.ClosesAt(info.Season)
-		info.Phase = phase(b, &info, now)
-		list = append(list, info)
-	}
+	list := slices.Collect(maps.Values(infos))
 	slices.SortFunc(list, func(x, y SeasonInfo) int { return newestFirst(x.Season, y.Season) })
 	return list, nil
+}
+
+// seasonInfo returns a season of a board at the time now, without its total. If the store
+// has no data of the season, record is empty.
+func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderboard.SeasonRecord, now time.Time) SeasonInfo {
+	info := SeasonInfo{Season: season, ClosesAt: b.ClosesAt(season), SealedAt: record.SealedAt, Amendments: record.Amendments}
+	if record.Season != "" {
+		info.RemovedAt = removedAt(b, season, record.SealedAt, now)
+	}
+	if early, ok := b.Season.EarlyEnd(season.ID); ok {
+		info.EndedAt = early.DecidedAt
+	}
+	info.Phase = phase(b, &info, now)
+	return info
 }
 
 // season returns the season with the given id. An empty id means the current season, and

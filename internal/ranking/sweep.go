@@ -54,6 +54,12 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			if err := a.store.AppendAct(ctx, act); err != nil {
 				return err
 			}
+			if _, ended := b.Season.EarlyEnd(r.Season); ended {
+				// A process with an older version of the board may have counted results after the end.
+				if _, _, err := a.afterEnd(ctx, b, b, r.Season, a.recountUsers); err != nil {
+					return err
+				}
+			}
 			if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
 				return err
 			}

@@ -205,6 +205,42 @@ var recountTests = []test{
 		f.ok("Users", err)
 		f.equal("Users", 0, len(all))
 	}},
+	{"Recount excludes results after an early end of the season", func(f *fixture) {
+		endless := sumBoard("b")
+		endless.Season.Grace = grace
+		old := f.create(endless)
+		s := firstSeason(old)
+		early, late := f.result(old, "u", "1", 0, 5), f.result(old, "u", "2", 0, 7)
+		early.AchievedAt = late.AchievedAt.Add(-time.Hour)
+		f.apply(old, early, late, f.result(old, "v", "1", 0, 6))
+		b, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
+			return b.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: late.AchievedAt, DecidedAt: late.ReceivedAt})
+		})
+		f.ok("AmendBoard", err)
+		recount := func(user leaderboard.UserID) leaderboard.Change {
+			c, err := f.Recount(f.ctx, &b, s.Season, user)
+			f.ok("Recount", err)
+			return c
+		}
+		for _, user := range users("u", "v") {
+			c := recount(user)
+			f.equal("the version grows", true, c.After.Version > c.Before.Version)
+		}
+		f.equal("ladder", users("u"), f.ladder(s, ""))
+		f.equal("score", "5", f.score(&b, s, "u"))
+		next := f.result(old, "u", "3", 0, 1)
+		next.AchievedAt = early.AchievedAt
+		f.apply(&b, next)
+		f.equal("score after another result", "6", f.score(&b, s, "u"))
+		refused := f.result(old, "u", "4", 0, 1)
+		for range 2 {
+			f.equal("reason", leaderboard.ReasonEnded, f.apply(&b, refused).Outcomes[0].Reason)
+		}
+		f.apply(old, f.result(old, "u", "5", 0, 1)) // by a process with an older version of the board
+		recount("u")
+		f.equal("score after a result that an older board accepts", "6", f.score(&b, s, "u"))
+		f.equal("ladder", users("u"), f.ladder(s, ""))
+	}},
 	{"Recount keeps a banned user hidden", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 5))

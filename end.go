@@ -1,0 +1,103 @@
+package leaderboard
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxEarlyEnds is the largest number of early ends of a board.
+const MaxEarlyEnds = 1000
+
+// EarlyEnd is the end of a season that an administrator ended before its time.
+type EarlyEnd struct {
+	ID SeasonID  `json:"id"`
+	At time.Time `json:"at"` // the season's end in place of the scheduled one
+	// DecidedAt is when the administrator ended the season. The season's grace counts from
+	// here, because results were in time until then.
+	DecidedAt time.Time `json:"decided_at"`
+}
+
+// EarlyEnd returns the early end of a season, if it has one.
+func (s *Schedule) EarlyEnd(id SeasonID) (EarlyEnd, bool) {
+	i, ok := s.findEnd(id)
+	if !ok {
+		return EarlyEnd{}, false
+	}
+	return s.Ends[i], true
+}
+
+func (s *Schedule) findEnd(id SeasonID) (int, bool) {
+	return slices.BinarySearchFunc(s.Ends, id, func(e EarlyEnd, id SeasonID) int { return strings.Compare(string(e.ID), string(id)) })
+}
+
+// EndEarly adds an early end to s, or replaces the season's early end. It returns a
+// [FieldError] if the season does not contain e.At, or if the season already ends early
+// at e.At or before.
+func (s *Schedule) EndEarly(e EarlyEnd) error {
+	season, err := s.ByID(e.ID)
+	if err != nil {
+		return err
+	}
+	e.At, e.DecidedAt = Truncate(e.At), Truncate(e.DecidedAt)
+	i, found := s.findEnd(e.ID)
+	switch {
+	case found && !e.At.Before(season.End):
+		return fieldErrorf("at", "must be before %s, because season %q was ended then", season.End.Format(time.RFC3339Nano), e.ID)
+	case !season.Contains(e.At) || e.At.Equal(season.Start):
+		return fieldErrorf("at", "must be after the start of season %q, %s, and before its end, %s",
+			e.ID, season.Start.Format(time.RFC3339), season.End.Format(time.RFC3339))
+	case !found && len(s.Ends) >= MaxEarlyEnds:
+		return fieldErrorf("season", "the board already has %d early ends, the most that are allowed", MaxEarlyEnds)
+	}
+	s.Ends = slices.Clone(s.Ends)
+	if found {
+		s.Ends[i] = e
+	} else {
+		s.Ends = slices.Insert(s.Ends, i, e)
+	}
+	return nil
+}
+
+// endingEarly returns season with its early end, if it has one.
+func (s *Schedule) endingEarly(season Season) Season {
+	if e, ok := s.EarlyEnd(season.ID); ok {
+		season.End = e.At
+	}
+	return season
+}
+
+// checkEnds returns a [FieldError] if next lacks an early end of s, or has a later one.
+func (s *Schedule) checkEnds(next *Schedule) error {
+	for _, e := range s.Ends {
+		if n, ok := next.EarlyEnd(e.ID); !ok || n.At.After(e.At) {
+			return fieldErrorf("season", "the early end of season %q cannot be removed or moved to a later time", e.ID)
+		}
+	}
+	return nil
+}
+
+// After returns the first season of s that begins at t or later. It returns false if s has
+// no such season, or none that it can name.
+func (s *Schedule) After(t time.Time) (Season, bool) {
+	if s.Kind == Explicit {
+		for _, w := range s.Windows {
+			if !w.Start.Before(t) {
+				return s.endingEarly(w.inUTC()), true
+			}
+		}
+		return Season{}, false
+	}
+	season, err := s.scheduled(t)
+	if err == nil && !season.End.IsZero() && !season.Start.Equal(t) {
+		season, err = s.scheduled(season.End)
+	}
+	return s.endingEarly(season), err == nil && !season.End.IsZero()
+}
+
+// EndedEarly reports whether r is not in its season of b because the season ended early.
+// Such a result does not count, even if it was accepted before.
+func (b *Board) EndedEarly(r *MatchResult) bool {
+	e, ok := b.Season.EarlyEnd(r.Season)
+	return ok && !r.Retracted && !r.AchievedAt.Before(e.At)
+}

@@ -1,0 +1,210 @@
+package ranking
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// recountChunk is the number of users whose results are read before the ranks of the
+// affected ones are updated.
+const recountChunk = 512
+
+// SeasonEnding is the effect of EndSeason.
+type SeasonEnding struct {
+	Season SeasonInfo // the season as it is after the call, without its Total
+	// Results is the number of stored results that no longer count, because their event
+	// time is the end or later. Users is the number of users with such results.
+	Results, Users int64
+	// Next is the first season that begins after the end, or nil if the board has none.
+	Next *leaderboard.Season
+}
+
+// EndSeason ends a season of a board before its time. The season then contains only the
+// results whose event time is before the time at. Later ones are refused, and stored ones
+// no longer count. Results with an earlier event time are accepted until the season closes.
+// A zero at means now, or the early end that the season already has.
+//
+// Errors: [leaderboard.ErrBoardNotFound]; [leaderboard.ErrSeasonNotFound]; a
+// [leaderboard.FieldError] if the season is closed or sealed, if it does not contain at, or
+// if at is in the future.
+func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) (SeasonEnding, error) {
+	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: season})
+	if err != nil {
+		return SeasonEnding{}, err
+	}
+	return runToEnd(ctx, a.tasks, func(ctx context.Context) (SeasonEnding, error) {
+		defer a.forgetBoard(id)
+		var before leaderboard.Board
+		b, err := a.store.AmendBoard(ctx, id, func(b *leaderboard.Board) error {
+			before = b.Clone()
+			return a.endEarly(b, &record, at)
+		})
+		if err != nil {
+			return SeasonEnding{}, err
+		}
+		a.forgetBoard(id)
+		ending, err := a.ending(&b, &record)
+		if err != nil {
+			return SeasonEnding{}, err
+		}
+		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, a.recountUsers)
+		a.tasks.running.Go(func() { a.recountLater(&b, season) })
+		return ending, err
+	})
+}
+
+// PreviewEnd returns what EndSeason would change, and changes nothing. Errors: those of
+// EndSeason.
+func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) (SeasonEnding, error) {
+	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: season})
+	if err != nil {
+		return SeasonEnding{}, err
+	}
+	before, err := a.store.Board(ctx, id)
+	if err != nil {
+		return SeasonEnding{}, err
+	}
+	b, err := before.Revise(func(b *leaderboard.Board) error { return a.endEarly(b, &record, at) })
+	if err != nil {
+		return SeasonEnding{}, err
+	}
+	ending, err := a.ending(&b, &record)
+	if err == nil {
+		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, nil)
+	}
+	return ending, err
+}
+
+// endEarly adds an early end to a season of b, if that is allowed now.
+func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord, at time.Time) error {
+	season, err := b.Season.ByID(record.Season)
+	if err != nil {
+		return err
+	}
+	now := a.now()
+	if at.IsZero() {
+		if _, ended := b.Season.EarlyEnd(season.ID); ended {
+			return nil
+		}
+		at = now
+	}
+	switch {
+	case !record.SealedAt.IsZero():
+		return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is sealed since %s and cannot be ended", season.ID, record.SealedAt.Format(time.RFC3339))}
+	case b.Closed(season, now):
+		return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is closed since %s and cannot be ended", season.ID, b.ClosesAt(season).Format(time.RFC3339))}
+	case at.After(now):
+		return &leaderboard.FieldError{Field: "at", Problem: fmt.Sprintf("must not be after the server's time, %s", now.UTC().Format(time.RFC3339))}
+	case leaderboard.Truncate(at).Equal(season.End):
+		if _, ended := b.Season.EarlyEnd(season.ID); ended {
+			return nil // the call is repeated
+		}
+	}
+	return b.Season.EndEarly(leaderboard.EarlyEnd{ID: season.ID, At: at, DecidedAt: now})
+}
+
+// ending returns the ending of a season of b, which has an early end, without its counts.
+func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (SeasonEnding, error) {
+	season, err := b.Season.ByID(record.Season)
+	if err != nil {
+		return SeasonEnding{}, err
+	}
+	ending := SeasonEnding{Season: seasonInfo(b, season, record, a.now())}
+	if next, ok := b.Season.After(season.End); ok {
+		ending.Next = &next
+	}
+	return ending, nil
+}
+
+// afterEnd returns the number of results of an ended season that counted on the board
+// before and do not count on the board after its end, and the number of their users. If
+// recount is not nil, afterEnd calls it with all users who have a result after the end,
+// a part of them at a time.
+func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID,
+	recount func(context.Context, *leaderboard.Board, leaderboard.SeasonID, []leaderboard.UserID) error) (results, users int64, err error) {
+	var chunk []leaderboard.UserID
+	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
+	flush := func() error {
+		counted := make([]int64, len(chunk))
+		late := make([]bool, len(chunk))
+		if err := eachRead(ctx, len(chunk), func(ctx context.Context, i int) error {
+			for r, err := range s.store.Results(ctx, key, chunk[i]) {
+				if err != nil {
+					return err
+				}
+				if b.EndedEarly(&r) {
+					late[i] = true
+					if before.Counts(&r) {
+						counted[i]++
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		var affected []leaderboard.UserID
+		for i, user := range chunk {
+			if results += counted[i]; counted[i] > 0 {
+				users++
+			}
+			if late[i] {
+				affected = append(affected, user)
+			}
+		}
+		if chunk = chunk[:0]; recount == nil || len(affected) == 0 {
+			return nil
+		}
+		return recount(ctx, b, season, affected)
+	}
+	for user, err := range s.store.Users(ctx, key) {
+		if err != nil {
+			return 0, 0, err
+		}
+		if chunk = append(chunk, user); len(chunk) == recountChunk {
+			if err := flush(); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	err = flush()
+	return results, users, err
+}
+
+// recountUsers computes the entries of users from their results, and updates their ranks.
+func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID) error {
+	changes := make([]leaderboard.Change, len(users))
+	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
+		changes[i], err = s.store.Recount(ctx, b, season, users[i])
+		return err
+	}); err != nil {
+		return err
+	}
+	var changed, unchanged []leaderboard.Entry
+	for i := range changes {
+		if c := &changes[i]; c.Before.Version == c.After.Version {
+			unchanged = append(unchanged, c.After)
+		} else {
+			changed = append(changed, c.After)
+		}
+	}
+	return s.ranks.update(ctx, changed, unchanged, "season ended early")
+}
+
+// recountLater repeats the recount of a season that ended early, once no process uses an
+// older version of the board any more. Until then, such a process may count results after
+// the end. Sweep recounts the season once more, before it seals the season.
+func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
+	ctx := s.tasks.ctx
+	select {
+	case <-time.After(2 * max(s.ttl, s.linkTTL)):
+	case <-ctx.Done():
+		return
+	}
+	if _, _, err := s.afterEnd(ctx, b, b, season, s.recountUsers); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "season that ended early not recounted; the sweep that seals it does so", "board", b.ID, "season", season, "err", err)
+	}
+}

@@ -1,0 +1,199 @@
+package ranking_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+func timed(r leaderboard.MatchResult, at time.Time) leaderboard.MatchResult {
+	r.AchievedAt = at
+	return r
+}
+
+func (f *fixture) end(board leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) ranking.SeasonEnding {
+	f.t.Helper()
+	ending, err := f.EndSeason(f.t.Context(), board, season, at)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return ending
+}
+
+func TestEndSeasonExcludesLaterResults(t *testing.T) {
+	f := open(t)
+	grace := 24 * time.Hour
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: grace}})
+	cut := start.Add(-time.Hour)
+	f.submit("b", timed(points("ann", "1", 5), cut.Add(-time.Microsecond)))
+	f.submit("b", timed(points("ann", "2", 7), cut))
+	f.submit("b", timed(points("bob", "1", 9), cut.Add(time.Minute)))
+	f.submit("b", timed(points("cat", "1", 1), cut.Add(-time.Minute)))
+	query := ranking.Query{Board: "b", Season: "202611"}
+	f.wantList(query, "ann 12 1", "bob 9 2", "cat 1 3")
+
+	preview, err := f.PreviewEnd(t.Context(), "b", "202611", cut)
+	if err != nil || preview.Results != 2 || preview.Users != 2 || preview.Next == nil || preview.Next.ID != "202612" {
+		t.Errorf("preview: %+v, %v; want 2 results of 2 users and the next season 202612", preview, err)
+	}
+	f.wantList(query, "ann 12 1", "bob 9 2", "cat 1 3")
+
+	ending := f.end("b", "202611", cut)
+	if ending.Results != 2 || ending.Users != 2 || !ending.Season.End.Equal(cut) || !ending.Season.EndedAt.Equal(start) ||
+		!ending.Season.ClosesAt.Equal(start.Add(grace)) || ending.Season.Phase != ranking.Grace {
+		t.Errorf("ending: %+v; want 2 results of 2 users, and a season that ends at the cut and closes a grace from now", ending)
+	}
+	f.wantList(query, "ann 5 1", "cat 1 2")
+	if got, err := f.Result(t.Context(), f.board("b"), leaderboard.ResultKey{User: "bob", Match: "1"}, nil); err != nil ||
+		got.Status != leaderboard.Rejected || got.Reason != leaderboard.ReasonEnded {
+		t.Errorf("state of a result after the end: %+v, %v; want REJECTED, SEASON_ENDED", got, err)
+	}
+
+	late := f.try("b", points("dan", "1", 3)) // at the present time
+	if late.Status != leaderboard.Rejected || late.Reason != leaderboard.ReasonEnded || late.Season != "202611" {
+		t.Errorf("result after the end: %+v, want a rejection as SEASON_ENDED", late)
+	}
+	f.submit("b", timed(points("dan", "2", 3), cut.Add(-time.Second)))
+	corrected := timed(points("bob", "1", 9), cut.Add(-time.Minute))
+	corrected.Revision = 1
+	f.submit("b", corrected)
+	f.wantList(query, "bob 9 1", "ann 5 2", "dan 3 3", "cat 1 4")
+
+	f.clock.set(start.Add(grace + 2*time.Minute))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	infos, err := f.Seasons(t.Context(), f.board("b"))
+	if err != nil || len(infos) != 1 || infos[0].Phase != ranking.Sealed {
+		t.Errorf("seasons after the grace: %+v, %v; want one, sealed", infos, err)
+	}
+	f.wantList(query, "bob 9 1", "ann 5 2", "dan 3 3", "cat 1 4")
+	f.clock.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
+	if got := f.submit("b", points("dan", "3", 3)); got.Season != "202612" {
+		t.Errorf("season of a result in December: %q, want 202612", got.Season)
+	}
+}
+
+func TestEndSeasonCanBeRepeatedAndMovedEarlier(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Best, Season: leaderboard.Schedule{Grace: 24 * time.Hour}}) // one season without end
+	f.submit("b", timed(points("ann", "1", 5), start.Add(-2*time.Hour)))
+	f.submit("b", timed(points("bob", "1", 6), start.Add(-time.Minute)))
+	if got := f.end("b", "all", time.Time{}); got.Results != 0 || got.Next != nil || !got.Season.End.Equal(start) {
+		t.Errorf("ending now: %+v, want no results, no next season, and the end now", got)
+	}
+	f.clock.set(start.Add(time.Minute))
+	for _, at := range []time.Time{{}, start} {
+		if got := f.end("b", "all", at); !got.Season.End.Equal(start) || !got.Season.EndedAt.Equal(start) {
+			t.Errorf("ending again at %v: %+v, want no change", at, got)
+		}
+	}
+	if got := f.end("b", "all", start.Add(-time.Hour)); got.Results != 1 || !got.Season.EndedAt.Equal(start.Add(time.Minute)) {
+		t.Errorf("ending earlier: %+v, want 1 result and a new decision", got)
+	}
+	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
+	f.clock.set(start.Add(48 * time.Hour))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
+}
+
+func TestEndSeasonRefusesWrongCalls(t *testing.T) {
+	f := open(t)
+	day := 24 * time.Hour
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Best, Season: leaderboard.Schedule{
+		Kind: leaderboard.Explicit, Grace: time.Hour, Windows: []leaderboard.Season{
+			{ID: "old", Start: start.Add(-9 * day), End: start.Add(-8 * day)}, {ID: "now", Start: start.Add(-day), End: start.Add(day)},
+			{ID: "next", Start: start.Add(day), End: start.Add(2 * day)},
+		},
+	}})
+	for _, tt := range []struct {
+		season leaderboard.SeasonID
+		at     time.Time
+		field  string
+	}{
+		{"now", start.Add(time.Second), "at"},
+		{"now", start.Add(-day), "at"},
+		{"now", start.Add(-2 * day), "at"},
+		{"next", time.Time{}, "at"},
+		{"nil", time.Time{}, ""},
+	} {
+		for name, call := range map[string]func() error{
+			"EndSeason": func() error {
+				_, err := f.EndSeason(t.Context(), "b", tt.season, tt.at)
+				return err
+			},
+			"PreviewEnd": func() error {
+				_, err := f.PreviewEnd(t.Context(), "b", tt.season, tt.at)
+				return err
+			},
+		} {
+			err := call()
+			var fault *leaderboard.FieldError
+			if tt.field == "" && !errors.Is(err, leaderboard.ErrSeasonNotFound) || tt.field != "" && (!errors.As(err, &fault) || fault.Field != tt.field) {
+				t.Errorf("%s of %q at %v: %v, want an error of field %q", name, tt.season, tt.at, err, tt.field)
+			}
+		}
+	}
+	f.end("b", "now", start.Add(-time.Hour))
+	f.clock.set(start.Add(time.Hour)) // a grace after the decision
+	var fault *leaderboard.FieldError
+	if _, err := f.EndSeason(t.Context(), "b", "now", start.Add(-2*time.Hour)); !errors.As(err, &fault) || fault.Field != "season" {
+		t.Errorf("end of a closed season: %v, want an error of field season", err)
+	}
+	if _, err := f.EndSeason(t.Context(), "none", "all", time.Time{}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		t.Errorf("end on a board that does not exist: %v, want ErrBoardNotFound", err)
+	}
+}
+
+func TestEndSeasonOfALinkedBoard(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "src", Policy: leaderboard.Sum})
+	f.create(leaderboard.Board{ID: "week", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "src"},
+		Season: leaderboard.Schedule{Kind: leaderboard.Weekly, Grace: 24 * time.Hour}})
+	cut := start.Add(-time.Hour)
+	f.submit("src", timed(points("ann", "1", 5), cut.Add(-time.Hour)))
+	f.submit("src", timed(points("ann", "2", 7), cut.Add(time.Minute)))
+	week := ranking.Query{Board: "week", Season: "2026W47"}
+	f.wantList(week, "ann 12 1")
+	if got := f.end("week", "2026W47", cut); got.Results != 1 || got.Next.ID != "2026W48" {
+		t.Errorf("ending: %+v, want 1 result and the next week", got)
+	}
+	f.wantList(week, "ann 5 1")
+	f.submit("src", points("bob", "1", 3)) // too late for the week, which skips it
+	f.submit("src", timed(points("bob", "2", 4), cut.Add(-time.Minute)))
+	moved := timed(points("ann", "2", 7), cut.Add(-time.Minute))
+	moved.Revision = 1
+	f.submit("src", moved)
+	f.wantList(week, "ann 12 1", "bob 4 2")
+	f.wantList(ranking.Query{Board: "src"}, "ann 12 1", "bob 7 2")
+	moved.AchievedAt, moved.Revision = cut, 2
+	f.submit("src", moved)
+	f.wantList(week, "ann 5 1", "bob 4 2")
+}
+
+// A process with an older version of the board may count results after the end. The seal
+// corrects that.
+func TestSealRecountsASeasonThatEndedEarly(t *testing.T) {
+	f := open(t)
+	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
+	for i := range 3 {
+		f.submit("b", timed(points(fmt.Sprint("u", i), "1", int64(i)), start.Add(time.Duration(i-2)*time.Minute)))
+	}
+	// End the season in the store only, as if the recounts of EndSeason had come too early.
+	if _, err := f.store.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
+		return b.Season.EndEarly(leaderboard.EarlyEnd{ID: "20261120", At: start.Add(-time.Minute), DecidedAt: start})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.set(start.Add(time.Hour))
+	if err := f.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(ranking.Query{Board: b.ID, Season: "20261120"}, "u0 0 1")
+}
