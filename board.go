@@ -24,7 +24,7 @@ const (
 	MaxScore Score = 1 << 53
 	// MaxTieBreakers is the largest number of a board's tie-breakers.
 	MaxTieBreakers = 24
-	// MaxDivisions is the largest number of attributes that slice a board.
+	// MaxDivisions is the largest number of a board's divisions, crossed ones included.
 	MaxDivisions = 8
 	// MaxDecimals is the largest number of decimals that a board displays.
 	MaxDecimals = 9
@@ -146,8 +146,11 @@ type Board struct {
 	Unit     string `json:"unit,omitempty"` // for display: "s", "points"
 	Decimals int    `json:"decimals"`       // a score of 1234 with 2 decimals is shown as 12.34
 
-	Season    Schedule `json:"season"`
-	Divisions []string `json:"divisions,omitempty"` // attributes whose values slice the board
+	Season Schedule `json:"season"`
+	// Divisions are the attributes whose values slice the board. An element may also be
+	// crossed: two or three attributes, separated by "+". The combinations of their values
+	// then slice the board: see [Division]. These attributes need no elements of their own.
+	Divisions []string `json:"divisions,omitempty"`
 
 	// MinScore and MaxScore are the smallest and the largest score, or points, of one
 	// result. If nil, they are -2^53 and 2^53.
@@ -199,16 +202,7 @@ func (b *Board) Validate() error {
 			errs = append(errs, fieldErrorf(fmt.Sprintf("tie_breakers[%d].order", i), "must be one of %s", strings.Join(orderNames, ", ")))
 		}
 	}
-	if len(b.Divisions) > MaxDivisions {
-		errs = append(errs, fieldErrorf("divisions", "%d given, at most %d are allowed", len(b.Divisions), MaxDivisions))
-	}
-	for i, name := range b.Divisions {
-		field := fmt.Sprintf("divisions[%d]", i)
-		errs = append(errs, checkName(field, name))
-		if slices.Index(b.Divisions, name) < i {
-			errs = append(errs, fieldErrorf(field, "%q is given twice", name))
-		}
-	}
+	errs = append(errs, b.validateDivisions()...)
 	lo, hi := b.bounds()
 	for field, s := range map[string]Score{"min_score": lo, "max_score": hi} {
 		if s < -MaxScore || s > MaxScore {

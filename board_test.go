@@ -60,20 +60,6 @@ func TestIDValidate(t *testing.T) {
 	}
 }
 
-func TestParseDivision(t *testing.T) {
-	for _, s := range []string{"", "gender:F", "team:a:b", "guild:名前 %/"} {
-		d, err := ParseDivision(s)
-		if err != nil || d.String() != s {
-			t.Errorf("ParseDivision(%q) = %v, %v, want the same text and no error", s, d, err)
-		}
-	}
-	for _, s := range []string{"gender", ":F", "gender:", "Gender:F", "ge nder:F", "gender:a\x00", "9a:x"} {
-		if d, err := ParseDivision(s); !errors.Is(err, ErrInvalid) {
-			t.Errorf("ParseDivision(%q) = %v, %v, want ErrInvalid", s, d, err)
-		}
-	}
-}
-
 func TestBoardValidate(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -106,6 +92,11 @@ func TestBoardValidate(t *testing.T) {
 		{"tie-breaker order", func(b *Board) { b.TieBreakers[0].Order = 2 }, "tie_breakers[0].order"},
 		{"nine divisions", func(b *Board) { b.Divisions = strings.Fields("a b c d e f g h i") }, "divisions"},
 		{"division twice", func(b *Board) { b.Divisions = []string{"a", "a"} }, "divisions[1]"},
+		{"crossed divisions", func(b *Board) { b.Divisions = []string{"a+b+c", "a", "b+a", "a+d"} }, ""},
+		{"crossed division twice", func(b *Board) { b.Divisions = []string{"a+b", "b+a"} }, "divisions[1]"},
+		{"four attributes crossed", func(b *Board) { b.Divisions = []string{"a+b+c+d"} }, "divisions[0]"},
+		{"attribute crossed with itself", func(b *Board) { b.Divisions = []string{"a+b+a"} }, "divisions[0]"},
+		{"crossed names", func(b *Board) { b.Divisions = []string{"a+", "+a", "a+B"} }, "divisions[0] divisions[1] divisions[2]"},
 		{"time zone", func(b *Board) { b.Season.TimeZone = "Mars/Olympus" }, "season.time_zone"},
 		{"retention", func(b *Board) { b.Retention = -1 }, "retention"},
 	}

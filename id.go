@@ -30,43 +30,6 @@ type SeasonKey struct {
 	Season SeasonID
 }
 
-// Division is the part of a board whose users share the value of one attribute,
-// such as "gender:F". The zero Division is the overall board.
-type Division struct {
-	Attribute string
-	Value     string
-}
-
-// ParseDivision parses "attribute:value". The value may contain colons. The empty
-// string is the overall board. ParseDivision returns a [FieldError] for any other form.
-func ParseDivision(s string) (Division, error) {
-	if s == "" {
-		return Division{}, nil
-	}
-	attribute, value, ok := strings.Cut(s, ":")
-	if !ok {
-		return Division{}, fieldErrorf("division", "%.256q does not have the form attribute:value", s)
-	}
-	if err := checkName("division", attribute); err != nil {
-		return Division{}, err
-	}
-	if err := checkID("division", value); err != nil {
-		return Division{}, err
-	}
-	return Division{attribute, value}, nil
-}
-
-// Overall reports whether d is the overall board.
-func (d Division) Overall() bool { return d == Division{} }
-
-// String returns the form that [ParseDivision] parses.
-func (d Division) String() string {
-	if d.Overall() {
-		return ""
-	}
-	return d.Attribute + ":" + d.Value
-}
-
 // Ladder identifies one ranking: a season of a board, overall or in one division.
 type Ladder struct {
 	SeasonKey

@@ -23,11 +23,11 @@ type Tally struct {
 	metadata   string
 	changed    bool // the deciding result changed the sum
 
-	attributes []attribute // one for each attribute in Board.Divisions, or none
+	attributes []attribute // one for each of Board.Attributes, or none
 }
 
-// attribute is a user's value of one of the attributes in Board.Divisions: the value in
-// the latest result that has the attribute.
+// attribute is a user's value of one of Board.Attributes: the value in the latest result
+// that has the attribute.
 type attribute struct {
 	value string // empty if no result has the attribute
 	at    time.Time
@@ -111,14 +111,14 @@ func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 }
 
 func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
-	fresh := false
-	for i, name := range b.Divisions {
+	fresh, attributes := false, b.Attributes()
+	for i, name := range attributes {
 		value, ok := r.Attributes[name]
 		if !ok || len(have) > 0 && have[i].value != "" && !isLater(r.AchievedAt, r.Match, have[i].at, have[i].match) {
 			continue
 		}
 		if !fresh {
-			all := make([]attribute, len(b.Divisions))
+			all := make([]attribute, len(attributes))
 			copy(all, have)
 			have, fresh = all, true
 		}
@@ -160,11 +160,7 @@ func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 		return e
 	}
 	e.AchievedAt, e.Match, e.Metadata, e.Results = t.achievedAt, t.match, t.metadata, t.results
-	for i, a := range t.attributes {
-		if a.value != "" {
-			e.Divisions = append(e.Divisions, Division{b.Divisions[i], a.value})
-		}
-	}
+	e.Divisions = b.divisionsOf(t.attributes)
 	return e
 }
 
@@ -221,7 +217,7 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 	out.achievedAt = time.UnixMicro(d.varint()).UTC()
 	out.metadata = d.string()
 	out.changed = d.byte() == 1
-	if n := d.count(MaxDivisions); n > 0 {
+	if n := d.count(MaxDivisions * MaxCrossed); n > 0 {
 		out.attributes = make([]attribute, n)
 		for i := range out.attributes {
 			out.attributes[i] = attribute{value: d.string(), at: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}

@@ -1381,7 +1381,8 @@ type ListScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F.
+	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
+	// crossed division.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
@@ -1394,8 +1395,10 @@ type ListScoresRequest struct {
 	StartRank *int64 `protobuf:"varint,7,opt,name=start_rank,proto3,oneof" json:"start_rank,omitempty"`
 	// If true, each entry has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListScoresRequest) Reset() {
@@ -1484,6 +1487,13 @@ func (x *ListScoresRequest) GetIncludeMetadata() bool {
 	return false
 }
 
+func (x *ListScoresRequest) GetDivisions() []string {
+	if x != nil {
+		return x.Divisions
+	}
+	return nil
+}
+
 // Response of ListScores.
 type ListScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1544,7 +1554,8 @@ type GetUserScoreRequest struct {
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Season string                 `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F.
+	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
+	// crossed division.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
@@ -1552,8 +1563,10 @@ type GetUserScoreRequest struct {
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
 	// If true, the answer has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetUserScoreRequest) Reset() {
@@ -1635,6 +1648,13 @@ func (x *GetUserScoreRequest) GetIncludeMetadata() bool {
 	return false
 }
 
+func (x *GetUserScoreRequest) GetDivisions() []string {
+	if x != nil {
+		return x.Divisions
+	}
+	return nil
+}
+
 // Response of GetUserScore.
 type GetUserScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1699,7 +1719,9 @@ type LookupScoresRequest struct {
 	// "attribute:value", such as gender:F.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
-	Method        string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1769,6 +1791,13 @@ func (x *LookupScoresRequest) GetMethod() string {
 	return ""
 }
 
+func (x *LookupScoresRequest) GetDivisions() []string {
+	if x != nil {
+		return x.Divisions
+	}
+	return nil
+}
+
 // Response of LookupScores.
 type LookupScoresResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1830,7 +1859,8 @@ type GetStatsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F.
+	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
+	// crossed division.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// The method of rank_of_score: competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
@@ -1839,7 +1869,9 @@ type GetStatsRequest struct {
 	// A score. If given, the answer has rank_of_score.
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// The maximum number of buckets in the histogram, 0 to 100; 10 if absent.
-	Buckets       *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
+	Buckets *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
+	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1921,6 +1953,13 @@ func (x *GetStatsRequest) GetBuckets() int32 {
 		return *x.Buckets
 	}
 	return 0
+}
+
+func (x *GetStatsRequest) GetDivisions() []string {
+	if x != nil {
+		return x.Divisions
+	}
+	return nil
 }
 
 // Response of GetStats.
@@ -2081,12 +2120,15 @@ type WatchScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F.
+	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
+	// crossed division.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// The number of entries from the top, 1 to 1,000; 10 if absent.
-	Limit         *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	Limit *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2154,6 +2196,13 @@ func (x *WatchScoresRequest) GetLimit() int32 {
 		return *x.Limit
 	}
 	return 0
+}
+
+func (x *WatchScoresRequest) GetDivisions() []string {
+	if x != nil {
+		return x.Divisions
+	}
+	return nil
 }
 
 // Response of WatchScores.
@@ -4230,7 +4279,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06_limit\"\x80\x01\n" +
 	"\x17ListUserResultsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x9a\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xb8\x02\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -4243,12 +4292,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"start_rank\x18\a \x01(\x03H\x01R\n" +
 	"start_rank\x88\x01\x01\x12*\n" +
-	"\x10include_metadata\x18\b \x01(\bR\x10include_metadataB\b\n" +
+	"\x10include_metadata\x18\b \x01(\bR\x10include_metadata\x12\x1c\n" +
+	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limitB\r\n" +
 	"\v_start_rank\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xee\x01\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x8c\x02\n" +
 	"\x13GetUserScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -4256,7 +4306,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12!\n" +
 	"\tneighbors\x18\x06 \x01(\x05H\x00R\tneighbors\x88\x01\x01\x12*\n" +
-	"\x10include_metadata\x18\a \x01(\bR\x10include_metadataB\f\n" +
+	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12\x1c\n" +
+	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
 	"_neighbors\"\xc5\a\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
@@ -4290,16 +4341,17 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
 	"\x06_totalB\v\n" +
-	"\t_match_id\"\x93\x01\n" +
+	"\t_match_id\"\xb1\x01\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\buser_ids\x18\x02 \x03(\tR\buser_ids\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x05 \x01(\tR\x06method\"_\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x12\x1c\n" +
+	"\tdivisions\x18\x14 \x03(\tR\tdivisions\"_\n" +
 	"\x14LookupScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xe5\x01\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x83\x02\n" +
 	"\x0fGetStatsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -4307,7 +4359,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12\x17\n" +
 	"\x04rank\x18\x05 \x01(\x03H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
 	"\x05score\x18\x06 \x01(\x03H\x01R\x05score\x88\x01\x01\x12\x1d\n" +
-	"\abuckets\x18\a \x01(\x05H\x02R\abuckets\x88\x01\x01B\a\n" +
+	"\abuckets\x18\a \x01(\x05H\x02R\abuckets\x88\x01\x01\x12\x1c\n" +
+	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\a\n" +
 	"\x05_rankB\b\n" +
 	"\x06_scoreB\n" +
 	"\n" +
@@ -4372,13 +4425,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
 	"\aseasons\x18\x02 \x03(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\aseasons\x12\x18\n" +
-	"\acurrent\x18\x03 \x01(\tR\acurrent\"\x9b\x01\n" +
+	"\acurrent\x18\x03 \x01(\tR\acurrent\"\xb9\x01\n" +
 	"\x12WatchScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x03 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12\x19\n" +
-	"\x05limit\x18\x05 \x01(\x05H\x00R\x05limit\x88\x01\x01B\b\n" +
+	"\x05limit\x18\x05 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1c\n" +
+	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limit\"b\n" +
 	"\x13WatchScoresResponse\x12\x1a\n" +
 	"\bevent_id\x18\x01 \x01(\tR\bevent_id\x12/\n" +

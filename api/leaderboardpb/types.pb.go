@@ -303,7 +303,8 @@ type Board struct {
 	// as 12.34.
 	Decimals int32           `protobuf:"varint,8,opt,name=decimals,proto3" json:"decimals,omitempty"`
 	Season   *Board_Schedule `protobuf:"bytes,9,opt,name=season,proto3" json:"season,omitempty"`
-	// The attributes whose values form divisions, at most 8.
+	// The attributes whose values form divisions, at most 8. An element may also cross two
+	// or three attributes: in gender+age, each combination of their values forms a division.
 	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	// The least and the greatest score (or points) that one result may have, within
 	// ±2^53.
@@ -904,7 +905,9 @@ type Entry struct {
 	MatchId *string `protobuf:"bytes,8,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
 	// With include_metadata: the metadata of the result that decides the entry.
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	// With include_metadata: the user's divisions, each as "attribute:value".
+	// With include_metadata: the user's divisions, each as "attribute:value". A crossed
+	// one has the form "gender+age:F+30-34"; in its values, a backslash precedes each "+"
+	// and each backslash.
 	Divisions     []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -42,6 +42,9 @@ type route struct {
 	all  bool
 	// query maps the name of each query parameter to its field.
 	query map[string]protoreflect.FieldDescriptor
+	// divisions is the field for a repeated query parameter division. It is nil if the
+	// request has no such field.
+	divisions protoreflect.FieldDescriptor
 }
 
 func newGateway(ctx context.Context, conn *inProcessConn, admit func(context.Context, []string, string) *admission, o Options) (*gateway, error) {
@@ -89,7 +92,7 @@ func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotat
 		input := method.Input()
 		r := &route{
 			method: fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), path: path, streams: method.IsStreamingServer(),
-			query: map[string]protoreflect.FieldDescriptor{},
+			query: map[string]protoreflect.FieldDescriptor{}, divisions: input.Fields().ByName("divisions"),
 		}
 		if body := binding.GetBody(); body != "" {
 			md := input

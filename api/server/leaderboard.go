@@ -223,7 +223,7 @@ func resultKey(board, season, user, match string) leaderboard.ResultKey {
 
 // ListScores returns a page of a ranking.
 func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb.ListScoresResponse, error) {
-	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	q, err := toQuery(req)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 
 // GetUserScore returns a user's entry and its neighbors.
 func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) (*pb.GetUserScoreResponse, error) {
-	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	q, err := toQuery(req)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 // LookupScores returns the entries of the given users. Each entry has its rank in the
 // ranking, and its rank among the given users.
 func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) (*pb.LookupScoresResponse, error) {
-	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	q, err := toQuery(req)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) 
 
 // GetStats returns statistics of a ranking.
 func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.GetStatsResponse, error) {
-	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	q, err := toQuery(req)
 	if err != nil {
 		return nil, err
 	}
@@ -429,7 +429,7 @@ func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 
 // WatchScores sends the top of a ranking now and after each change.
 func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
-	q, err := toQuery(req.GetBoard(), req.GetSeason(), req.GetDivision(), req.GetMethod())
+	q, err := toQuery(req)
 	if err != nil {
 		return err
 	}
@@ -641,16 +641,16 @@ func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.E
 
 // ListUserScores returns a user's entries on the boards that the caller may see.
 func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresRequest) (*pb.ListUserScoresResponse, error) {
-	q, err := toQuery("", "", "", req.GetMethod())
+	method, err := toMethod(req.GetMethod())
 	if err != nil {
 		return nil, err
 	}
 	user := leaderboard.UserID(req.GetUserId())
-	scores, err := s.service.UserScores(ctx, user, q.Method)
+	scores, err := s.service.UserScores(ctx, user, method)
 	if err != nil {
 		return nil, err
 	}
-	data := &pb.ListUserScoresResponse_UserScores{UserId: string(user), Method: q.Method.String()}
+	data := &pb.ListUserScoresResponse_UserScores{UserId: string(user), Method: method.String()}
 	if isAdmin(ctx) {
 		if err := s.addBans(ctx, user, data); err != nil {
 			return nil, err

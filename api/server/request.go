@@ -61,6 +61,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	if err != nil {
 		return nil, err
 	}
+	r.URL.RawQuery = query.Encode()
 	if rt.body == nil {
 		return &body{}, discardBody(w, r)
 	}
@@ -97,7 +98,9 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 }
 
 // checkQuery parses the query and returns its parameters. It returns an error unless
-// each parameter is known, is given once, and has a valid value.
+// each parameter is known, is given once, and has a valid value. Only the parameter
+// division may be repeated. Its values are then returned as the parameter divisions, which
+// is the request's field for them.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -108,12 +111,18 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 		switch {
 		case fd == nil:
 			return nil, &leaderboard.FieldError{Field: name, Problem: "is not a parameter of this request; " + rt.parameters()}
-		case len(given) > 1:
+		case len(given) > 1 && (name != "division" || rt.divisions == nil):
 			return nil, &leaderboard.FieldError{Field: name, Problem: "is given twice"}
 		}
-		if problem := queryProblem(fd, given[0]); problem != "" {
-			return nil, &leaderboard.FieldError{Field: name, Problem: problem}
+		for _, value := range given {
+			if problem := queryProblem(fd, value); problem != "" {
+				return nil, &leaderboard.FieldError{Field: name, Problem: problem}
+			}
 		}
+	}
+	if given := values["division"]; len(given) > 1 {
+		values["divisions"] = given
+		values.Del("division")
 	}
 	return values, nil
 }
@@ -159,11 +168,17 @@ func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[
 		return nil
 	}
 	for name, values := range query {
-		if m.Has(rt.query[name]) {
+		fd := rt.query[name]
+		if name == "divisions" {
+			fd = rt.divisions
+		}
+		if m.Has(fd) {
 			return &leaderboard.FieldError{Field: name, Problem: "is given in the body and in the query"}
 		}
-		if err := runtime.PopulateFieldFromPath(m.Interface(), name, values[0]); err != nil {
-			return &leaderboard.FieldError{Field: name, Problem: "is not valid"}
+		for _, value := range values {
+			if err := runtime.PopulateFieldFromPath(m.Interface(), name, value); err != nil {
+				return &leaderboard.FieldError{Field: name, Problem: "is not valid"}
+			}
 		}
 	}
 	return nil

@@ -17,18 +17,49 @@ func boardID(id string) leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(id), leaderboard.DefaultBoard)
 }
 
-// toQuery returns the query for the parameters that all reads have. An empty parameter
-// means its default. The ranking service checks limits.
-func toQuery(board, season, division, method string) (ranking.Query, error) {
-	q := ranking.Query{Board: boardID(board), Season: leaderboard.SeasonID(season)}
+// ladderRequest is a request that reads one ranking.
+type ladderRequest interface {
+	GetBoard() string
+	GetSeason() string
+	GetDivision() string
+	GetDivisions() []string
+	GetMethod() string
+}
+
+// toQuery returns the query of a request. An empty parameter means its default. The
+// ranking service checks limits.
+func toQuery(req ladderRequest) (ranking.Query, error) {
+	q := ranking.Query{Board: boardID(req.GetBoard()), Season: leaderboard.SeasonID(req.GetSeason())}
 	var err error
-	if q.Division, err = leaderboard.ParseDivision(division); err != nil {
+	if q.Division, err = toDivision(req.GetDivision(), req.GetDivisions()); err != nil {
 		return q, err
 	}
-	if method != "" {
-		err = q.Method.UnmarshalText([]byte(method))
-	}
+	q.Method, err = toMethod(req.GetMethod())
 	return q, err
+}
+
+// toDivision returns the division with all parts of the given divisions.
+func toDivision(first string, others []string) (leaderboard.Division, error) {
+	if len(others) > leaderboard.MaxAttributes { // the board's limit is lower
+		return leaderboard.Division{}, &leaderboard.FieldError{Field: "division", Problem: fmt.Sprintf("%d given, at most %d are allowed", len(others), leaderboard.MaxCrossed)}
+	}
+	var parts []leaderboard.Division
+	for _, text := range append([]string{first}, others...) {
+		d, err := leaderboard.ParseDivision(text)
+		if err != nil {
+			return d, err
+		}
+		parts = append(parts, d.Parts()...)
+	}
+	return leaderboard.Cross(parts...), nil
+}
+
+// toMethod returns the ranking method with a name. An empty name means the default.
+func toMethod(name string) (m leaderboard.Method, err error) {
+	if name != "" {
+		err = m.UnmarshalText([]byte(name))
+	}
+	return m, err
 }
 
 // known returns a pointer to rank, or nil if rank is 0. A rank of 0 is unknown.

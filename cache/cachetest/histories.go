@@ -63,7 +63,7 @@ func newHistory(rng *rand.Rand, n int) *history {
 	for i := range ties {
 		h.board.TieBreakers = append(h.board.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprint("tie", i), Order: leaderboard.Order(rng.IntN(2))})
 	}
-	h.board.Divisions = []string{"country", "gender", "age"}[:rng.IntN(4)]
+	h.board.Divisions = []string{"country", "gender", "country+age"}[:rng.IntN(4)]
 	users := 2 + rng.IntN(50)
 	h.users = shuffled(rng, hostileIDs())[:min(users, 20)]
 	for i := range users {
@@ -92,7 +92,7 @@ func (h *history) next(f *fixture, user leaderboard.UserID) leaderboard.Entry {
 	if len(r.TieBreakers) > 0 && rng.IntN(2) == 0 { // differ in the last tie-breaker only
 		clear(r.TieBreakers[:len(r.TieBreakers)-1])
 	}
-	for _, attribute := range h.board.Divisions {
+	for _, attribute := range h.board.Attributes() {
 		if rng.IntN(4) > 0 {
 			r.Attributes[attribute] = fmt.Sprint(rng.IntN(h.values))
 		}

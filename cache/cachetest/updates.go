@@ -3,6 +3,7 @@ package cachetest
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -17,6 +18,19 @@ var updateTests = []test{
 		f.update(f.entry("cid", 4, 5, 9))
 		f.compareAll()
 		f.update(f.entry("fay", 1, 30, 2, "gender:F", "country:FIN")) // a new user, between two users who tie
+		f.compareAll()
+	}},
+	{"each combination of values of a crossed division has a ladder", func(f *fixture) {
+		b := *f.board
+		b.Divisions = []string{"gender+country", "country"}
+		f.board = &b
+		long := "country:" + strings.Repeat("+", leaderboard.MaxIDBytes-1)
+		f.rebuild(f.entry("ann", 1, 30, 1, "gender:F", long+"1"), f.entry("bob", 1, 40, 1, "gender:F", long+"1"), f.entry("cid", 1, 50, 1, "gender:F", long+"2"),
+			f.entry("dan", 1, 60, 1, "gender:F"), f.entry("eve", 1, 70, 1, `gender:F+`, "country:KEN"), f.entry("fay", 1, 80, 1, `gender:F`, "country:+KEN"))
+		f.compareAll()
+		f.update(f.entry("ann", 2, 30, 1, "gender:F", long+"2"), f.entry("dan", 2, 60, 1, "gender:F", "country:+KEN"))
+		f.compareAll()
+		f.update(f.entry("cid", 2, 50, 1, long+"2"))
 		f.compareAll()
 	}},
 	{"an entry that is not ranked is in no ladder", func(f *fixture) {

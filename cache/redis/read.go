@@ -64,7 +64,7 @@ func countsOf(methods []leaderboard.Method) string {
 // answer calls f, and calls it again if it returns errAgain, up to attempts times. The
 // parameter counts has the letters of the counts that f uses.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string, f func(*reader) error) (leaderboard.View, error) {
-	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: l.Division.String(), counts: counts}
+	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: ladderName(l.Division), counts: counts}
 	var err error
 	for attempt := range attempts {
 		if r.season.unsynced() {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,11 +77,26 @@ func entryArgs(e *leaderboard.Entry) []any {
 	if e.Ranked() {
 		prefix = string(leaderboard.MakeSortKey(e.Key, e.AchievedAt, ""))
 		for _, d := range e.Divisions {
-			name := d.String()
+			name := ladderName(d)
 			divisions = append(append(divisions, byte(len(name))), name...)
 		}
 	}
 	return []any{string(e.User), bucketHash(string(e.User)), strings.TrimLeft(bigEndian(e.Version), "\x00"), prefix, divisions}
+}
+
+// maxLadderName is the largest length of a ladder's name: update.lua reads it from a byte.
+const maxLadderName = 255
+
+// ladderName returns the name of a division's ladder in Redis. The name of a crossed
+// division may be too long. A zero byte and a hash of the name then replace it. No other
+// name has a zero byte, because names are printable.
+func ladderName(d leaderboard.Division) string {
+	name := d.String()
+	if len(name) <= maxLadderName {
+		return name
+	}
+	hash := sha256.Sum256([]byte(name))
+	return "\x00" + string(hash[:])
 }
 
 // moves returns about how many moves in ladders the entry with these arguments takes.

@@ -214,6 +214,14 @@ func TestTopShowsTimesAndTieBreakers(t *testing.T) {
 	}
 	contains(t, s.ok(t, "top", "--board", "run", "--division", "gender:F"), "gender:F", "1 entry")
 	s.fails(t, exitFailure, []string{"division"}, "top", "--board", "run", "--division", "age:7")
+	s.ok(t, "board", "create", "crossed", "--policy", "best", "--division", "gender+age")
+	for user, attributes := range map[string]string{"ann": "gender=F,age=30-34", "bob": "gender=F,age=35+"} {
+		s.ok(t, "submit", user, "--score", "5", "--board", "crossed", "--attribute", attributes)
+	}
+	contains(t, s.ok(t, "top", "--board", "crossed", "--division", "age:35+", "--division", "gender:F"), `gender+age:F+35\+`, "1 entry", "bob")
+	contains(t, s.ok(t, "export", "entries", "--board", "crossed", "--division", "gender+age:F+30-34"), "ann")
+	s.fails(t, exitFailure, []string{"gender+age"}, "top", "--board", "crossed", "--division", "gender:F")
+	s.fails(t, exitUsage, []string{"attribute:value"}, "top", "--board", "crossed", "--division", "gender:F", "--division", "age")
 }
 
 func TestModeration(t *testing.T) {

@@ -129,8 +129,8 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 	if err != nil {
 		return nil, err
 	}
-	if !q.Division.Overall() && !slices.Contains(b.Divisions, q.Division.Attribute) {
-		return nil, &leaderboard.FieldError{Field: "division", Problem: fmt.Sprintf("%q is not an attribute of the board's divisions, which are %q", q.Division.Attribute, b.Divisions)}
+	if q.Division, err = b.Division(q.Division); err != nil {
+		return nil, err
 	}
 	record, sealed, err := r.seasonRecord(ctx, b, season)
 	if err != nil {

@@ -299,25 +299,16 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	return st, changed, !beyond || t.b.Floor != nil, nil
 }
 
-// writeOps returns the statements that write the changed matches. If these matches name
-// divisions that are new for the user, a statement also adds the names of these divisions
-// to the user's partition.
+// writeOps returns the statements that write the changed matches. If the entry that follows
+// from st has divisions that are new for the user, a statement also adds their names to
+// the user's partition.
 func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) []op {
 	var ops []op
-	var fresh []string
 	for _, id := range changed {
 		m := st.matches[id]
 		if m.row.payload != nil {
 			ops = append(ops, op{insertResult, append(key.args(), string(id), m.row.payload, m.high, m.low,
 				resultTime(st.account.Epoch, m.row.revision))})
-			for _, name := range t.b.Divisions {
-				if v, ok := m.result.Attributes[name]; ok {
-					d := leaderboard.Division{Attribute: name, Value: v}.String()
-					if !st.divisions[d] && !slices.Contains(fresh, d) {
-						fresh = append(fresh, d)
-					}
-				}
-			}
 		}
 		for i := range m.refusals {
 			f := &m.refusals[i]
@@ -325,14 +316,9 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 				appendRefusal(nil, f), st.account.Epoch<<epochShift|1)})
 		}
 	}
-	if len(fresh) > 0 {
-		// The names are written before any row of the new divisions, because repairs and
-		// erasures find the user's rows by these names.
-		ops = append(ops, op{addDivisions, key.args(st.account.Epoch<<epochShift|1, fresh)})
-		st.divisions = maps.Clone(st.divisions)
-		for _, d := range fresh {
-			st.divisions[d] = true
-		}
+	if len(changed) > 0 {
+		entry := key.entry(t.b, &st.tally, &st.account, 0)
+		ops = append(ops, st.addDivisions(key, &entry)...)
 	}
 	return ops
 }
@@ -375,7 +361,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 	after := key.entry(t.b, &sum.tally, &sum.account, sum.version)
 	t.change = leaderboard.Change{Before: sum.entry, After: after}
 	if after.Version != sum.entry.Version {
-		if err := t.s.place(ctx, key, inc, &after, &sum.entry, nil); err != nil {
+		if err := t.s.place(ctx, key, inc, &sum.statics, &after, &sum.entry, nil); err != nil {
 			return false, err
 		}
 		sum.entry = after

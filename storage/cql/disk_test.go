@@ -175,7 +175,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 					if !better {
 						before = leaderboard.Entry{}
 					}
-					return s.place(ctx, &key, inc, &entry, &before, nil)
+					return s.place(ctx, &key, inc, &statics{}, &entry, &before, nil)
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -298,7 +298,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 		return &leaderboard.Entry{SeasonKey: seasonKey, User: key.user, Key: b.ScorePrefix(leaderboard.Score(users+n), stepsEpoch), AchievedAt: stepsEpoch, Version: uint64(n + 1)}
 	}
 	err = writer.forEach(ctx, improvements, func(ctx context.Context, i int) error {
-		return writer.place(ctx, key, inc, best(i+1), best(i), nil)
+		return writer.place(ctx, key, inc, &statics{}, best(i+1), best(i), nil)
 	})
 	if err != nil {
 		t.Fatal(err)

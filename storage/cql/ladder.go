@@ -209,7 +209,7 @@ func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[lead
 }
 
 // OrphanRows yields the rows that do not follow from their user's entry. It reads the
-// overall ladder and every division that a result of the season has ever named.
+// overall ladder and every division in which a registered user may have a row.
 func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	return func(yield func(leaderboard.OrphanRow, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)
@@ -258,7 +258,7 @@ func (s *Store) orphanRowsIn(ctx context.Context, seasonKey leaderboard.SeasonKe
 }
 
 // divisionsOf returns the names of a season's ladders, sorted: "" for the overall ladder,
-// and every division that a result of a registered user has ever named.
+// and every division in which a registered user may have a row.
 func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
 	all := map[string]bool{"": true}
 	for bucket := range inc.buckets {
@@ -275,7 +275,7 @@ func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// divisionsBy returns the divisions that the results of the given users have ever named.
+// divisionsBy returns the divisions in which the given users may have rows.
 func (s *Store) divisionsBy(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
 	var mu sync.Mutex
 	all := map[string]bool{}

@@ -64,14 +64,19 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 }
 
 // place writes a user's new entry and updates the user's rows in the ladders. The slice
-// rows contains the user's rows that the caller has read.
+// rows contains the user's rows that the caller has read. st contains the static cells of
+// the user's partition.
+//
+// The entry may have divisions that are not in the partition yet: a crossed division
+// combines values of several results, which different writers may have written. place
+// first adds their names.
 //
 // place inserts the rows of divisions before it writes the entry, and deletes rows of
 // divisions after it has written the entry. So every row of the stored entry exists at
 // any time. If both entries have the same row, place writes that row again at the new
 // version. Without this write, a slow writer with an earlier version could delete the row,
 // if the slow writer's entry does not have it.
-func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
+func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
 			key.user, key.Season, key.Board, leaderboard.ErrInvalid)
@@ -99,6 +104,9 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, entry,
 	for _, rk := range leave {
 		gone[rk.division] = append(gone[rk.division], op{deleteRow,
 			append(key.ladderArgs(inc, rk.division, deleteTime(entry.Version)), []byte(rk.standing), string(key.user))})
+	}
+	if err := s.writeUser(ctx, st.addDivisions(key, entry)...); err != nil {
+		return err
 	}
 	if err := s.forEach(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
 		return err
@@ -148,7 +156,7 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		// would ignore it.
 	case have.is(&want) && !rowsDiffer(rows, &want), have.entry == nil && want.Version == none.Version:
 	default:
-		err = s.place(ctx, key, inc, &want, &change.Before, rowKeysOf(rows))
+		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
 	}
 	return st, change, true, err
 }

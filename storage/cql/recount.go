@@ -82,7 +82,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			raised = st.claim
 			continue
 		}
-		if err := s.place(ctx, key, inc, &want, &before, rowKeysOf(rows)); err != nil {
+		if err := s.place(ctx, key, inc, &st.statics, &want, &before, rowKeysOf(rows)); err != nil {
 			return leaderboard.Change{}, err
 		}
 		placed = want.Version

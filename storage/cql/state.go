@@ -74,14 +74,37 @@ type statics struct {
 	account account
 	known   bool  // the cell with the account exists, so the user is registered in the season
 	claim   claim // the claim in this data center
-	// divisions contains all divisions that the user's results have ever named.
+	// divisions contains the names of all divisions in which the user may have rows.
 	divisions map[string]bool
 }
 
-// same reports whether x and o are equal except for the divisions. If they are, a summary
-// that was computed with o is still valid for x.
-func (x *statics) same(o *statics) bool {
-	return x.known == o.known && x.claim == o.claim && x.account == o.account
+// addDivisions adds the names of the entry's divisions to st. It returns the statement that
+// adds those names to the user's partition that it does not contain yet, if any. The names
+// must be written before the rows of the divisions, because repairs and erasures find the
+// user's rows by these names.
+func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
+	var added []string
+	for _, d := range e.Divisions {
+		if name := d.String(); !st.divisions[name] {
+			added = append(added, name)
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	all := map[string]bool{}
+	maps.Copy(all, st.divisions)
+	for _, name := range added {
+		all[name] = true
+	}
+	st.divisions = all
+	return []op{{addDivisions, key.args(st.account.Epoch<<epochShift|1, added)}}
+}
+
+// same reports whether st and o are equal except for the divisions. If they are, a summary
+// that was computed with o is still valid for st.
+func (st *statics) same(o *statics) bool {
+	return st.known == o.known && st.claim == o.claim && st.account == o.account
 }
 
 // A state is a user's state in a season: the whole state, or a part with some of the

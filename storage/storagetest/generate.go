@@ -15,7 +15,7 @@ import (
 var (
 	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
 	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
-	values   = []string{"F", "M", "x:y", "é", "FF"}
+	values   = []string{"F", "M", "x:y", "é", `F+\`}
 	points   = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
 )
 
@@ -71,7 +71,7 @@ func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board 
 		most := leaderboard.Score(500)
 		b.MaxScore = &most
 	}
-	b.Divisions = pick(w.rng, [][]string{nil, {"gender"}, {"country", "gender"}})
+	b.Divisions = pick(w.rng, [][]string{nil, {"gender"}, {"country", "gender"}, {"gender", "country+gender"}})
 	if w.chance(60) {
 		b.Season = leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
 			{ID: "s1", Start: epoch, End: epoch.AddDate(0, 0, 10)},
@@ -153,7 +153,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 	if !r.Assigned && w.chance(3) { // too far in the future; the service never assigns such a time
 		r.AchievedAt = w.clock.AddDate(0, 0, 2)
 	}
-	for _, name := range append([]string{"other"}, b.Divisions...) {
+	for _, name := range append([]string{"other"}, attributes(b)...) {
 		if w.chance(60) {
 			if r.Attributes == nil {
 				r.Attributes = map[string]string{}
@@ -173,6 +173,18 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 		}
 	}
 	return r
+}
+
+// attributes returns the attributes of b's divisions.
+func attributes(b *leaderboard.Board) (names []string) {
+	for _, division := range b.Divisions {
+		for name := range strings.SplitSeq(division, "+") {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // randomTime returns a time in a season. It often returns one of six times, so that ties

@@ -69,15 +69,23 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 		l.decay(results, b.HalfLife)
 	}
 	l.achievedAt, l.match, l.metadata = decides.AchievedAt, decides.Match, decides.Metadata
-	for _, name := range b.Divisions {
-		value := ""
-		for _, r := range results {
-			if v, ok := r.Attributes[name]; ok {
-				value = v
+	for _, division := range b.Divisions {
+		var parts []leaderboard.Division
+		for name := range strings.SplitSeq(division, "+") {
+			value := ""
+			for _, r := range results {
+				if v, ok := r.Attributes[name]; ok {
+					value = v
+				}
 			}
+			if value == "" {
+				parts = nil
+				break
+			}
+			parts = append(parts, leaderboard.Division{Attribute: name, Value: value})
 		}
-		if value != "" {
-			l.divisions = append(l.divisions, leaderboard.Division{Attribute: name, Value: value})
+		if len(parts) > 0 {
+			l.divisions = append(l.divisions, leaderboard.Cross(parts...))
 		}
 	}
 	return l

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,15 @@ func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
 	return runners, wheelchairs
 }
 
+// ageGroup returns the age group without the gender, such as 40-44 for F40-44.
+func (f *finisher) ageGroup() string { return f.division[1:] }
+
+// crossed returns the crossed division of the gender and the age group. The group 80+ needs
+// an escape.
+func (f *finisher) crossed() string {
+	return "gender+age_group:" + f.gender + "+" + strings.ReplaceAll(f.ageGroup(), "+", `\+`)
+}
+
 var bostonStart = time.Date(2014, 4, 21, 14, 0, 0, 0, time.UTC)
 
 // bostonResults returns the results of finishers in the order of their official places.
@@ -49,7 +59,7 @@ func bostonResults(finishers []finisher, timed bool) []Result {
 	for i, f := range finishers {
 		results[i] = Result{User: f.user, Match: "boston2014", Score: new(f.seconds), Attributes: map[string]string{"gender": f.gender}}
 		if f.division != "" {
-			results[i].Attributes["division"] = f.division
+			results[i].Attributes["division"], results[i].Attributes["age_group"] = f.division, f.ageGroup()
 		}
 		if timed {
 			results[i].AchievedAt = bostonStart.Add(time.Duration(f.overall) * time.Microsecond)
@@ -61,7 +71,7 @@ func bostonResults(finishers []finisher, timed bool) []Result {
 func bostonBoard(name string) board {
 	return board{
 		ID: name, Title: "Boston Marathon 2014", Order: "LOWER_FIRST", Policy: "BEST", Unit: "s",
-		Season: schedule{Schedule: "NONE"}, Divisions: []string{"gender", "division"},
+		Season: schedule{Schedule: "NONE"}, Divisions: []string{"gender", "division", "gender+age_group"},
 	}
 }
 
@@ -72,7 +82,9 @@ type bostonLadder struct {
 	want     []standing       // the recount of the same finishers
 }
 
-// bostonLadders returns the official rankings: overall, by gender and by age group.
+// bostonLadders returns the official rankings: overall, by gender and by age group. The
+// official age groups are by gender, such as F40-44. So the crossed division of the gender
+// F and the age group 40-44 has the places of F40-44.
 func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	byDivision := map[string]*bostonLadder{}
 	members := map[string][]finisher{}
@@ -88,6 +100,7 @@ func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 		if f.division != "" { // wheelchairs have an overall ranking only
 			add("gender:"+f.gender, f, f.inGender)
 			add("division:"+f.division, f, f.inDivision)
+			add(f.crossed(), f, f.inDivision)
 		}
 	}
 	var all []bostonLadder
@@ -107,7 +120,7 @@ func Boston(t *testing.T, d Deployment) {
 	c := d.client()
 	random := newRand(seed.New(t))
 	t.Run("runners", func(t *testing.T) {
-		b := checkBoston(t, d, c, runners, 23)
+		b := checkBoston(t, d, c, runners, 43)
 		ladders := bostonLadders(t, runners)
 		t.Run("every user", func(t *testing.T) { checkUsers(t, c, b, runners, ladders) })
 		t.Run("one user in ten", func(t *testing.T) {
@@ -247,7 +260,7 @@ func everyTenth(finishers []finisher, first int) (some []finisher) {
 }
 
 // checkUsers reads the entry of each of the runners by id: overall by every method, and
-// in the runner's two divisions by alternating methods. Parameter ladders has the
+// in the runner's three divisions by alternating methods. Parameter ladders has the
 // expected ladders of all runners.
 func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders []bostonLadder) {
 	want := map[string]map[string]*standing{} // by division and user
@@ -263,6 +276,7 @@ func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders [
 		queries := []query{
 			{board: b, division: "gender:" + f.gender, method: methods[i%len(methods)]},
 			{board: b, division: "division:" + f.division, method: methods[(i+1)%len(methods)]},
+			{board: b, division: f.crossed(), method: methods[(i+2)%len(methods)]},
 		}
 		for _, m := range methods {
 			queries = append(queries, query{board: b, method: m})
@@ -278,7 +292,7 @@ func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders [
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("read %d runners in three ladders in %v", len(runners), time.Since(began).Round(time.Millisecond))
+	t.Logf("read %d runners in four ladders in %v", len(runners), time.Since(began).Round(time.Millisecond))
 }
 
 // checkUser reads one user's entry and compares it with the expected one.

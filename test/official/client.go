@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -156,7 +157,22 @@ func (q query) values() url.Values {
 			v.Set(name, value)
 		}
 	}
+	if names, values, _ := strings.Cut(q.division, ":"); strings.Contains(names, "+") {
+		v["division"] = crossed(names, values)
+	}
 	return v
+}
+
+// crossed returns the values of the parameter division for a crossed division, the last
+// attribute first. Only a "+" may be escaped.
+func crossed(names, values string) (parts []string) {
+	const escaped = "\x00"
+	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
+	for i, name := range strings.Split(names, "+") {
+		parts = append(parts, name+":"+strings.ReplaceAll(split[i], escaped, "+"))
+	}
+	slices.Reverse(parts)
+	return parts
 }
 
 func (q query) String() string {
@@ -323,7 +339,9 @@ func (c *client) user(ctx context.Context, q query, user string, neighbors int) 
 func (c *client) lookup(ctx context.Context, q query, users []string) (page, error) {
 	body := map[string]any{"user_ids": users}
 	for name, value := range q.values() {
-		body[name] = value[0]
+		if body[name] = value[0]; len(value) > 1 {
+			body["divisions"] = value[1:]
+		}
 	}
 	var p page
 	if err := c.data(ctx, http.MethodPost, q.path("scores:lookup"), nil, body, &p); err != nil {

@@ -1,6 +1,6 @@
 // Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the
-// REST API exactly. 64-bit integers become numbers, streams become bare messages, and
-// errors get the body that the API returns.
+// REST API exactly. 64-bit integers become numbers, streams become bare messages, the
+// parameter division is repeated, and errors get the body that the API returns.
 //
 //	openapi generated.swagger.json openapi.json
 package main
@@ -109,8 +109,28 @@ func correctIntegers(v any) {
 	}
 }
 
-// describe corrects the responses of an operation.
+// repeatDivision describes the query parameter division as repeated, in place of the
+// parameter divisions. REST requests have a list of divisions in a body only.
+func repeatDivision(operation map[string]any) {
+	parameters, _ := operation["parameters"].([]any)
+	for i, parameter := range parameters {
+		p := parameter.(map[string]any)
+		if p["in"] != "query" || p["name"] != "divisions" {
+			continue
+		}
+		for _, other := range parameters {
+			if o := other.(map[string]any); o["name"] == "division" {
+				o["type"], o["items"], o["collectionFormat"] = p["type"], p["items"], p["collectionFormat"]
+			}
+		}
+		operation["parameters"] = append(parameters[:i:i], parameters[i+1:]...)
+		return
+	}
+}
+
+// describe corrects the parameters and responses of an operation.
 func describe(operation map[string]any) {
+	repeatDivision(operation)
 	responses := operation["responses"].(map[string]any)
 	responses["default"] = map[string]any{
 		"description": "The error: google.rpc.Status with the name of its code.",

@@ -131,7 +131,7 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
-	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks")
+	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks; gender+age crosses two attributes")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, yearly, or explicit with --window")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")

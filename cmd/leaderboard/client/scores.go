@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -36,10 +37,29 @@ func addSeasonFlag(cmd *cobra.Command, season *string) {
 func (q *query) addFlags(cmd *cobra.Command) {
 	AddBoardFlag(cmd, &q.board)
 	addSeasonFlag(cmd, &q.season)
-	cmd.Flags().StringVarP(&q.division, "division", "d", "", "division, as `attribute:value`, such as gender:F (if omitted, overall)")
+	cmd.Flags().FuncP("division", "d", "division, as `attribute:value`, such as gender:F; repeat the flag for a crossed division (if omitted, overall)", q.addDivision)
 	cmd.Flags().StringVarP(&q.method, "method", "m", "", "`method` of ranking: competition (1-2-2-4), dense (1-2-2-3) or ordinal (1-2-3-4); if omitted, competition")
 	annotate(cmd.Flags(), "division", divisionValues)
 	annotate(cmd.Flags(), "method", methodValues)
+}
+
+// addDivision crosses q.division with the division text. It is called for each --division.
+// The server checks a single one.
+func (q *query) addDivision(text string) error {
+	if q.division == "" {
+		q.division = text
+		return nil
+	}
+	var parts []leaderboard.Division
+	for _, t := range []string{q.division, text} {
+		d, err := leaderboard.ParseDivision(t)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, d.Parts()...)
+	}
+	q.division = leaderboard.Cross(parts...).String()
+	return nil
 }
 
 // scoreFlag adds a flag whose value is a score or points.
@@ -202,6 +222,7 @@ func topCommand(app *cli.App) *cobra.Command {
 		Use: "top", Short: "Show the top of a board, or another page of it", Args: cli.Exactly(),
 		Example: `  leaderboard top
   leaderboard top --board marathon --division gender:F --limit 25
+  leaderboard top --board marathon --division gender:F --division age:30-34
   leaderboard top --board cup --season 2026 --from 101 --limit 100 --json`,
 	}
 	q.addFlags(cmd)

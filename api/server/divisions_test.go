@@ -1,0 +1,107 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+// newRace returns a server with a board of crossed divisions, and results on it.
+func newRace(t *testing.T) *harness {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"race","divisions":["gender","gender+age"]}`)
+	for i, r := range []string{`"gender":"F","age":"30-34"`, `"gender":"M","age":"30-34"`, `"gender":"F","age":"30-34"`, `"gender":"F","age":"7+\\"`, `"gender":"F"`} {
+		h.must("submit", "POST", "/v1/boards/race/scores", fmt.Sprintf(`{"user_id":"u%d","match_id":"m","score":%d,"attributes":{%s}}`, i, i, r))
+	}
+	return h
+}
+
+func TestCrossedDivisions(t *testing.T) {
+	h := newRace(t)
+	const crossed = `gender+age:F+30-34`
+	var users []string
+	for _, query := range []string{"division=gender:F&division=age:30-34", "division=age:30-34&division=gender:F", "division=" + url.QueryEscape(crossed)} {
+		list := get(h.must("read", "GET", "/v1/boards/race/scores?include_metadata=true&"+query, nil), "data")
+		users = append(users, fmt.Sprint(get(list, "leaderboard", 0, "user_id"), get(list, "leaderboard", 1, "user_id")))
+		if get(list, "division") != crossed || get(list, "total") != number(2) || fmt.Sprint(get(list, "leaderboard", 0, "divisions")) != "[gender:F "+crossed+"]" {
+			t.Errorf("%s: %v, want two users of division %s", query, list, crossed)
+		}
+	}
+	if want := []string{"u2u0", "u2u0", "u2u0"}; !slices.Equal(users, want) {
+		t.Errorf("users %q, want %q", users, want)
+	}
+	if data := get(h.must("read", "GET", "/v1/boards/race/scores/u3?division=gender:F&division="+url.QueryEscape(`age:7+\`), nil), "data"); get(data, "division") != `gender+age:F+7\+\\` || get(data, "rank") != number(1) {
+		t.Errorf("the user is %v, want rank 1 in a division with escapes", data)
+	}
+	if data := get(h.must("read", "GET", "/v1/boards/race/stats?division=gender:F&division=age:30-34&rank=2", nil), "data"); get(data, "score_at_rank") != number(0) {
+		t.Errorf("the statistics are %v, want the score 0 at rank 2", data)
+	}
+	for path, body := range map[string]string{
+		"?division=gender:F&division=age:30-34": `{"user_ids":["u0","u1"]}`,
+		"":                                      `{"user_ids":["u0","u1"],"divisions":["age:30-34","gender:F"]}`,
+		"?division=gender:F":                    `{"user_ids":["u0","u1"],"divisions":["age:30-34"]}`,
+	} {
+		if data := get(h.must("read", "POST", "/v1/boards/race/scores:lookup"+path, body), "data"); get(data, "division") != crossed || get(data, "missing", 0) != "u1" || get(data, "count") != number(1) {
+			t.Errorf("lookup %s %s: %v, want u0 of division %s", path, body, data, crossed)
+		}
+	}
+	res, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{Board: "race", Divisions: []string{"age:30-34", "gender:F"}})
+	if err != nil || res.GetData().GetDivision() != crossed || res.GetData().GetCount() != 2 {
+		t.Errorf("gRPC: %v, error %v, want two users of division %s", res, err, crossed)
+	}
+	stream, err := h.client().WatchScores(h.as("read"), &pb.WatchScoresRequest{Board: "race", Division: "gender:F", Divisions: []string{"age:30-34"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if event, err := stream.Recv(); err != nil || event.GetData().GetDivision() != crossed {
+		t.Errorf("watch: %v, error %v, want the division %s", event, err, crossed)
+	}
+}
+
+func TestCrossedDivisionsThatAreRefused(t *testing.T) {
+	h := newRace(t)
+	const declares = `the board declares "gender", "gender+age"`
+	for query, names := range map[string]string{
+		"division=age:30-34":                                              declares,
+		"division=gender:F&division=country:KEN":                          declares,
+		"division=gender:F&division=gender:M":                             declares,
+		"division=gender:F&division=age:30-34&division=gender:F":          declares,
+		"division=gender:F&division=age:30-34&division=age:40":            declares,
+		"division=gender:F&division=age":                                  "attribute:value",
+		"division=gender%2Bage:F":                                         "a value for each of its 2 attributes",
+		"division=gender:F&divisions=age:30-34":                           "is not a parameter",
+		"season=all&season=all":                                           "is given twice",
+		"division=gender:F&division=%FF":                                  "is not valid UTF-8",
+		strings.TrimPrefix(strings.Repeat("&division=gender:F", 17), "&"): "at most 3",
+	} {
+		for _, path := range []string{"scores", "scores/u0", "stats", "watch"} {
+			if a := h.do("read", "GET", "/v1/boards/race/"+path+"?"+query, nil); a.status != http.StatusBadRequest || !strings.Contains(strings.ReplaceAll(a.raw, `\"`, `"`), names) {
+				t.Errorf("%s?%s: %d %s, want 400 that says %s", path, query, a.status, a.raw, names)
+			}
+		}
+	}
+	for path, body := range map[string]string{
+		"?division=age:30-34&division=gender:F": `{"user_ids":["u0"],"divisions":["age:30-34"]}`,
+		"":                                      `{"user_ids":["u0"],"divisions":"age:30-34"}`,
+	} {
+		if a := h.do("read", "POST", "/v1/boards/race/scores:lookup"+path, body); a.status != http.StatusBadRequest {
+			t.Errorf("lookup %s %s: %d %s, want 400", path, body, a.status, a.raw)
+		}
+	}
+	for _, divisions := range []string{`["gender","gender+gender"]`, `["a+b+c+d"]`, `["a+b","b+a"]`, `["a+"]`, `["A+b"]`} {
+		if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"other","divisions":`+divisions+`}`); a.status != http.StatusBadRequest || !strings.Contains(a.raw, "divisions[") {
+			t.Errorf("a board with the divisions %s: %d %s, want 400 that names the division", divisions, a.status, a.raw)
+		}
+	}
+	if _, err := h.client().GetStats(h.as("read"), &pb.GetStatsRequest{Board: "race", Divisions: []string{"age:30-34"}}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("gRPC: %v, want InvalidArgument", err)
+	}
+}

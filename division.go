@@ -1,0 +1,251 @@
+package leaderboard
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MaxCrossed is the largest number of attributes of one crossed division.
+const MaxCrossed = 3
+
+// Division is the part of a board whose users share the value of one attribute, such as
+// "gender:F", or the values of two or three attributes, such as "gender+age:F+30-34". The
+// second form is a crossed division. The zero Division is the overall board.
+//
+// Attribute is one of [Board].Divisions. In a crossed division, it contains the names of
+// the attributes and Value contains their values, both in the board's order and separated
+// by "+". A backslash precedes each "+" and each backslash of such a value. The value of a
+// single attribute is written as it is.
+type Division struct {
+	Attribute string
+	Value     string
+}
+
+// Cross returns the division with the values of all the given divisions, in the given
+// order. Each of them must have a single attribute.
+func Cross(parts ...Division) Division {
+	switch len(parts) {
+	case 0:
+		return Division{}
+	case 1:
+		return parts[0]
+	}
+	names, values := make([]string, len(parts)), make([]string, len(parts))
+	for i, p := range parts {
+		names[i], values[i] = p.Attribute, escapeValue.Replace(p.Value)
+	}
+	return Division{strings.Join(names, crossing), strings.Join(values, crossing)}
+}
+
+const crossing = "+"
+
+var escapeValue = strings.NewReplacer(`\`, `\\`, crossing, `\`+crossing)
+
+// Parts returns the divisions from which [Cross] makes d: one for each attribute.
+func (d Division) Parts() []Division {
+	if d.Overall() {
+		return nil
+	}
+	names := attributesIn(d.Attribute)
+	if len(names) == 1 {
+		return []Division{d}
+	}
+	values, _ := splitValues(d.Value)
+	parts := make([]Division, len(names))
+	for i, name := range names {
+		parts[i].Attribute = name
+		if i < len(values) {
+			parts[i].Value = values[i]
+		}
+	}
+	return parts
+}
+
+// attributesIn returns the attributes of an element of Board.Divisions.
+func attributesIn(name string) []string { return strings.Split(name, crossing) }
+
+// splitValues returns the values in the Value of a crossed division. It returns false if
+// an escape is invalid.
+func splitValues(s string) (values []string, ok bool) {
+	var value strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == crossing[0]:
+			values = append(values, value.String())
+			value.Reset()
+			continue
+		case s[i] == '\\':
+			if i++; i == len(s) || s[i] != '\\' && s[i] != crossing[0] {
+				return nil, false
+			}
+		}
+		value.WriteByte(s[i])
+	}
+	return append(values, value.String()), true
+}
+
+// ParseDivision parses the form that [Division.String] returns: "attribute:value", or
+// "attribute+attribute:value+value". The value of a single attribute may contain any
+// printable character. The empty string is the overall board. ParseDivision returns a
+// [FieldError] for any other form.
+func ParseDivision(s string) (Division, error) {
+	if s == "" {
+		return Division{}, nil
+	}
+	attribute, value, ok := strings.Cut(s, ":")
+	if !ok {
+		return Division{}, fieldErrorf("division", "%.256q does not have the form attribute:value", s)
+	}
+	d, names, values := Division{attribute, value}, attributesIn(attribute), []string{value}
+	if len(names) > 1 {
+		values, ok = splitValues(value)
+		if !ok || len(values) != len(names) {
+			return Division{}, fieldErrorf("division", "%.256q must have a value for each of its %d attributes, separated by %q, with a backslash before each %[3]q and backslash of a value",
+				s, len(names), crossing)
+		}
+	}
+	for i, name := range names {
+		if err := checkName("division", name); err != nil {
+			return Division{}, err
+		}
+		if err := checkID("division", values[i]); err != nil {
+			return Division{}, err
+		}
+	}
+	return d, nil
+}
+
+// Overall reports whether d is the overall board.
+func (d Division) Overall() bool { return d == Division{} }
+
+// String returns the form that [ParseDivision] parses.
+func (d Division) String() string {
+	if d.Overall() {
+		return ""
+	}
+	return d.Attribute + ":" + d.Value
+}
+
+// Division returns the division of b that has the parts of d, in b's order. It returns a
+// [FieldError] if b does not declare this division, or if d names an attribute twice.
+func (b *Board) Division(d Division) (Division, error) {
+	parts := d.Parts()
+	if len(parts) == 0 {
+		return d, nil
+	}
+	for _, declared := range b.Divisions {
+		names := attributesIn(declared)
+		if len(names) != len(parts) {
+			continue
+		}
+		ordered := make([]Division, 0, len(names))
+		for _, name := range names {
+			if i := slices.IndexFunc(parts, func(p Division) bool { return p.Attribute == name }); i >= 0 {
+				ordered = append(ordered, parts[i])
+			}
+		}
+		if len(ordered) == len(names) {
+			return Cross(ordered...), nil
+		}
+	}
+	declares := "; the board declares no divisions"
+	if len(b.Divisions) > 0 {
+		declares = "; the board declares " + quoted(b.Divisions)
+	}
+	for i, p := range parts {
+		if slices.ContainsFunc(parts[:i], func(o Division) bool { return o.Attribute == p.Attribute }) {
+			return Division{}, fieldErrorf("division", "the attribute %q is given twice%s", p.Attribute, declares)
+		}
+	}
+	return Division{}, fieldErrorf("division", "%.256q is not a division of the board%s", d.Attribute, declares)
+}
+
+// quoted returns names with quotes, separated by commas.
+func quoted(names []string) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, strconv.Quote(name))
+	}
+	return strings.Join(all, ", ")
+}
+
+// validateDivisions checks Divisions.
+func (b *Board) validateDivisions() (errs []error) {
+	if len(b.Divisions) > MaxDivisions {
+		errs = append(errs, fieldErrorf("divisions", "%d given, at most %d are allowed", len(b.Divisions), MaxDivisions))
+	}
+	sorted := func(name string) string {
+		names := attributesIn(name)
+		slices.Sort(names)
+		return strings.Join(names, crossing)
+	}
+	for i, division := range b.Divisions {
+		field, names := "divisions["+strconv.Itoa(i)+"]", attributesIn(division)
+		if len(names) > MaxCrossed {
+			errs = append(errs, fieldErrorf(field, "%.256q has %d attributes, at most %d are allowed", division, len(names), MaxCrossed))
+			continue
+		}
+		for j, name := range names {
+			errs = append(errs, checkName(field, name))
+			if slices.Index(names, name) < j {
+				errs = append(errs, fieldErrorf(field, "%q has %q twice", division, name))
+			}
+		}
+		if slices.ContainsFunc(b.Divisions[:i], func(o string) bool { return sorted(o) == sorted(division) }) {
+			errs = append(errs, fieldErrorf(field, "%q is given twice", division))
+		}
+	}
+	return errs
+}
+
+// Attributes returns the attributes of b's divisions, each once, in the order of their
+// first use in Divisions.
+func (b *Board) Attributes() []string {
+	if !slices.ContainsFunc(b.Divisions, func(name string) bool { return strings.Contains(name, crossing) }) {
+		return b.Divisions
+	}
+	var all []string
+	for _, division := range b.Divisions {
+		for _, name := range attributesIn(division) {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// divisionsOf returns the divisions of a user, in the order of b.Divisions. Parameter
+// values has the user's value of each of b.Attributes; a value may be empty or absent.
+func (b *Board) divisionsOf(values []attribute) []Division {
+	if len(values) == 0 {
+		return nil
+	}
+	attributes := b.Attributes()
+	value := func(name string) string {
+		if i := slices.Index(attributes, name); i < len(values) {
+			return values[i].value
+		}
+		return ""
+	}
+	var all []Division
+	for _, division := range b.Divisions {
+		if !strings.Contains(division, crossing) {
+			if v := value(division); v != "" {
+				all = append(all, Division{division, v})
+			}
+			continue
+		}
+		var parts []Division
+		for _, name := range attributesIn(division) {
+			if v := value(name); v != "" {
+				parts = append(parts, Division{name, v})
+			}
+		}
+		if d := Cross(parts...); d.Attribute == division {
+			all = append(all, d)
+		}
+	}
+	return all
+}
