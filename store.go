@@ -68,6 +68,10 @@ type Outcome struct {
 	// Entry is the user's entry in the result's season after the whole Apply. Its Key
 	// is empty if the user has no result that counts.
 	Entry Entry
+	// Linked are the effects of the match on linked boards, ordered by board and season.
+	// Stores leave it empty. The service, which applies the results to the linked boards
+	// too, sets it.
+	Linked []LinkedEffect
 	// Err is set if the store failed on this result only. The other fields are then
 	// zero. The result may or may not have taken effect. The caller may apply it again.
 	Err error
@@ -82,13 +86,20 @@ func (o *Outcome) Changed() bool {
 // both have the season key and the user, even if one of them has no Key.
 type Change struct{ Before, After Entry }
 
+// LinkedEffect is the effect of a match of a source on a season of a linked board.
+type LinkedEffect struct {
+	// Change is the user's entry in that season before and after all results that were
+	// applied together. If they did not change it, Before equals After.
+	Change
+	// Skipped is the reason why the season does not count the result that stands on the
+	// source. It is empty unless the season refused the result, because it came too late.
+	Skipped Reason
+}
+
 // ApplyReport is the answer to an Apply.
 type ApplyReport struct {
 	Outcomes []Outcome // one for each result, in the order of the results
 	Changes  []Change  // one for each user and season whose entry has a new Version
-	// Linked are the changes of entries on linked boards. Stores leave it empty. The
-	// service, which applies the results to the linked boards too, sets it.
-	Linked []Change
 }
 
 // EntryKey identifies an entry.

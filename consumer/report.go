@@ -38,10 +38,15 @@ func (c *Consumer) report(session context.Context, items []*item) error {
 	return err
 }
 
-// outcomeMessages returns the updates and dead letters for items.
+// outcomeMessages returns the updates and dead letters for items, and the updates for
+// entries on linked boards.
 func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
-	ranks, bands := c.ranks(ctx, items), c.bandsOf(ctx, items)
-	var messages []*sarama.ProducerMessage
+	linked := linkedChanges(items)
+	ranks, bands := c.ranks(ctx, items), c.bandsOf(ctx, items, linked)
+	messages, err := c.linkedMessages(ctx, linked, bands)
+	if err != nil {
+		return nil, err
+	}
 	for _, i := range items {
 		switch {
 		case i.cause != "":
@@ -67,32 +72,90 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 	return messages, nil
 }
 
-// update returns the update that reports the outcome of i. Parameter bands has the rank
-// bands of the item's season.
-func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
-	now := time.Now()
-	content := i.result.ContentID()
+// linkedChanges returns the entries on linked boards that the results of items concern,
+// each once.
+func linkedChanges(items []*item) []leaderboard.Change {
+	var changes []leaderboard.Change
+	at := map[leaderboard.EntryKey]int{} // the index in changes
+	for _, i := range items {
+		if i.cause != "" {
+			continue
+		}
+		for _, l := range i.outcome.Linked {
+			key := leaderboard.EntryKey{SeasonKey: l.After.SeasonKey, User: l.After.User}
+			n, known := at[key]
+			switch {
+			case known && l.After.Version > changes[n].After.Version:
+				changes[n].After = l.After
+			case !known && (l.Skipped == "" || l.Before.Version != l.After.Version):
+				at[key] = len(changes)
+				changes = append(changes, l.Change)
+			}
+		}
+	}
+	return changes
+}
+
+// linkedMessages returns the updates for changes on linked boards. Parameter all has the
+// rank bands of their seasons.
+func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Change, all map[leaderboard.SeasonKey]bands) ([]*sarama.ProducerMessage, error) {
+	var messages []*sarama.ProducerMessage
+	for i := range changes {
+		after := &changes[i].After
+		b, err := c.service.Board(ctx, after.Board)
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		u := entryUpdate(&b, rankedKey(&changes[i].Before), after, all[after.SeasonKey], time.Now())
+		m, err := kafka.NewMessage(c.o.Topics.Updates(), string(after.User), u)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, m)
+	}
+	return messages, nil
+}
+
+// entryUpdate returns an update about an entry of b, whose user had the rank key before.
+func entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
 	u := &pb.LeaderboardUpdate{
-		BoardId: string(i.result.Board), Season: string(i.result.Season), UserId: string(i.result.User),
-		MatchId: string(i.result.Match), Revision: i.result.Revision, Status: protoconv.FromStatus(i.outcome.Status),
-		Reason: string(i.outcome.Reason), AppliedAt: protoconv.Timestamp(now), RankKey: []byte(i.outcome.Entry.Key), ContentId: content[:],
-		Hidden: i.outcome.Entry.Hidden,
+		BoardId: string(b.ID), Season: string(after.Season), UserId: string(after.User), Status: pb.Outcome_APPLIED,
+		AppliedAt: protoconv.Timestamp(now), RankKey: []byte(after.Key), Hidden: after.Hidden,
 	}
 	set := func(k leaderboard.RankKey, score, band **int64) {
 		if k == "" {
 			return
 		}
 		*score = new(int64)
-		**score = int64(i.board.ScoreOf(k, now))
-		if b := bands.bandOf(k); b != 0 {
-			*band = &b
+		**score = int64(b.ScoreOf(k, now))
+		if n := bands.bandOf(k); n != 0 {
+			*band = &n
 		}
 	}
-	set(i.before, &u.OldScore, &u.OldRankBand)
-	set(rankedKey(&i.outcome.Entry), &u.NewScore, &u.NewRankBand)
+	set(before, &u.OldScore, &u.OldRankBand)
+	set(rankedKey(after), &u.NewScore, &u.NewRankBand)
+	return u
+}
+
+// update returns the update that reports the outcome of i. Parameter bands has the rank
+// bands of the item's season.
+func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
+	now, entry := time.Now(), i.outcome.Entry
+	entry.SeasonKey, entry.User = i.result.SeasonKey, i.result.User
+	u := entryUpdate(i.board, i.before, &entry, bands, now)
+	u.Status, u.Reason = protoconv.FromStatus(i.outcome.Status), string(i.outcome.Reason)
 	if i.record.GetNotification() { // the update is about the user's entry, not about a result
-		u.MatchId, u.Revision, u.ContentId = "", 0, nil
 		return u
+	}
+	content := i.result.ContentID()
+	u.MatchId, u.Revision, u.ContentId = string(i.result.Match), i.result.Revision, content[:]
+	for _, l := range i.outcome.Linked {
+		u.Linked = append(u.Linked, &pb.LeaderboardUpdate_Linked{
+			BoardId: string(l.After.Board), Season: string(l.After.Season), RankKey: []byte(l.After.Key), Hidden: l.After.Hidden, Skipped: string(l.Skipped),
+		})
 	}
 	i.setPrevious(u, now, ranks)
 	return u
@@ -186,26 +249,37 @@ func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	return 0
 }
 
-// bandsOf returns the bands of the seasons of items. If ranks of a season are unavailable,
-// the bands of this season are unknown.
-func (c *Consumer) bandsOf(ctx context.Context, items []*item) map[leaderboard.SeasonKey]bands {
+// bandsOf returns the bands of the seasons of items and of changes on linked boards. If
+// ranks of a season are unavailable, the bands of this season are unknown.
+func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderboard.Change) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
+	add := func(season leaderboard.SeasonKey, before, after leaderboard.RankKey) {
+		if _, done := all[season]; !done && (before != "" || after != "") {
+			all[season] = c.seasonBands(ctx, season)
+		}
+	}
 	for _, i := range items {
-		season := i.result.SeasonKey
-		if _, done := all[season]; done || i.cause != "" || i.covered || i.before == "" && rankedKey(&i.outcome.Entry) == "" {
-			continue
+		if i.cause == "" && !i.covered {
+			add(i.result.SeasonKey, i.before, rankedKey(&i.outcome.Entry))
 		}
-		b, ok := c.bands.Get(season)
-		if now := time.Now(); !ok || now.Sub(b.at) >= bandsAge {
-			b = bands{at: now}
-			var err error
-			if b.keys, err = c.service.KeysAt(ctx, season, bandSizes); err != nil {
-				c.o.Log.WarnContext(ctx, "updates published without rank bands", "err", err)
-			} else {
-				c.bands.Add(season, b)
-			}
-		}
-		all[season] = b
+	}
+	for i := range linked {
+		add(linked[i].After.SeasonKey, rankedKey(&linked[i].Before), rankedKey(&linked[i].After))
 	}
 	return all
+}
+
+// seasonBands returns the bands of a season, which may be bandsAge old.
+func (c *Consumer) seasonBands(ctx context.Context, season leaderboard.SeasonKey) bands {
+	b, ok := c.bands.Get(season)
+	if now := time.Now(); !ok || now.Sub(b.at) >= bandsAge {
+		b = bands{at: now}
+		var err error
+		if b.keys, err = c.service.KeysAt(ctx, season, bandSizes); err != nil {
+			c.o.Log.WarnContext(ctx, "updates published without rank bands", "err", err)
+		} else {
+			c.bands.Add(season, b)
+		}
+	}
+	return b
 }

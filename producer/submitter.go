@@ -151,6 +151,11 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	if u.RankKeyAfter == nil { // the update of a consumer of an older version
 		outcome.Before, outcome.After = outcome.Entry.Key, outcome.Entry.Key
 	}
+	for _, l := range u.GetLinked() {
+		e := leaderboard.Entry{User: r.key.User, Key: leaderboard.RankKey(l.GetRankKey()), Hidden: l.GetHidden()}
+		e.Board, e.Season = leaderboard.BoardID(l.GetBoardId()), leaderboard.SeasonID(l.GetSeason())
+		outcome.Linked = append(outcome.Linked, leaderboard.LinkedEffect{Change: leaderboard.Change{Before: e, After: e}, Skipped: leaderboard.Reason(l.GetSkipped())})
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := s.waiting[r]

@@ -97,8 +97,10 @@ type SubmitScoreRequest struct {
 	NoWait bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	// If true, the answer has previous_rank.
 	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// If true, the answer has linked.
+	IncludeLinked bool `protobuf:"varint,5,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitScoreRequest) Reset() {
@@ -159,6 +161,13 @@ func (x *SubmitScoreRequest) GetIncludePreviousRank() bool {
 	return false
 }
 
+func (x *SubmitScoreRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
+	}
+	return false
+}
+
 // Response of SubmitScore.
 type SubmitScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -186,7 +195,9 @@ type SubmitScoreResponse struct {
 	PersonalBest  *bool  `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
 	Stands        *bool  `protobuf:"varint,14,opt,name=stands,proto3,oneof" json:"stands,omitempty"`
 	// For CONFLICT, what happened and what to do next, in words. Otherwise absent.
-	Detail        *string `protobuf:"bytes,15,opt,name=detail,proto3,oneof" json:"detail,omitempty"`
+	Detail *string `protobuf:"bytes,15,opt,name=detail,proto3,oneof" json:"detail,omitempty"`
+	// As in Outcome.
+	Linked        []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,14 +337,22 @@ func (x *SubmitScoreResponse) GetDetail() string {
 	return ""
 }
 
+func (x *SubmitScoreResponse) GetLinked() []*Outcome_Linked {
+	if x != nil {
+		return x.Linked
+	}
+	return nil
+}
+
 // Request of BatchSubmitScores.
 type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// These two fields are as in SubmitScoreRequest. They apply to all results.
+	// These fields are as in SubmitScoreRequest. They apply to all results.
 	NoWait              bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	IncludeLinked       bool `protobuf:"varint,5,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -396,6 +415,13 @@ func (x *BatchSubmitScoresRequest) GetIncludePreviousRank() bool {
 	return false
 }
 
+func (x *BatchSubmitScoresRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
+	}
+	return false
+}
+
 // Response of BatchSubmitScores.
 type BatchSubmitScoresResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -446,9 +472,10 @@ type BatchSubmitResultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each result has its board in board_id.
 	Results []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// These two fields are as in SubmitScoreRequest. They apply to all results.
+	// These fields are as in SubmitScoreRequest. They apply to all results.
 	NoWait              bool `protobuf:"varint,2,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,3,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	IncludeLinked       bool `protobuf:"varint,4,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -500,6 +527,13 @@ func (x *BatchSubmitResultsRequest) GetNoWait() bool {
 func (x *BatchSubmitResultsRequest) GetIncludePreviousRank() bool {
 	if x != nil {
 		return x.IncludePreviousRank
+	}
+	return false
+}
+
+func (x *BatchSubmitResultsRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
 	}
 	return false
 }
@@ -3252,9 +3286,11 @@ type GetUserScoreResponse_UserScore struct {
 	// or the end of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	// With include_metadata, as in Entry.
-	MatchId       *string          `protobuf:"bytes,18,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
-	Metadata      *structpb.Struct `protobuf:"bytes,19,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	Divisions     []string         `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	MatchId   *string          `protobuf:"bytes,18,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
+	Metadata  *structpb.Struct `protobuf:"bytes,19,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Divisions []string         `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	// As in Board.
+	Filling       *bool `protobuf:"varint,22,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3436,6 +3472,13 @@ func (x *GetUserScoreResponse_UserScore) GetDivisions() []string {
 	return nil
 }
 
+func (x *GetUserScoreResponse_UserScore) GetFilling() bool {
+	if x != nil && x.Filling != nil {
+		return *x.Filling
+	}
+	return false
+}
+
 // A range of scores, from lower to upper inclusive, and the number of its entries.
 type GetStatsResponse_Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3575,7 +3618,9 @@ type GetStatsResponse_Stats struct {
 	// not given.
 	RankOfScore *int64 `protobuf:"varint,12,opt,name=rank_of_score,proto3,oneof" json:"rank_of_score,omitempty"`
 	// True if the season is over and the statistics are final.
-	Sealed        bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	Sealed bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	// As in Board.
+	Filling       *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3697,6 +3742,13 @@ func (x *GetStatsResponse_Stats) GetRankOfScore() int64 {
 func (x *GetStatsResponse_Stats) GetSealed() bool {
 	if x != nil {
 		return x.Sealed
+	}
+	return false
+}
+
+func (x *GetStatsResponse_Stats) GetFilling() bool {
+	if x != nil && x.Filling != nil {
+		return *x.Filling
 	}
 	return false
 }
@@ -3948,9 +4000,11 @@ type ListUserScoresResponse_BoardScore struct {
 	Total      *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// This field and the next two are as in GetUserScore.
-	AsOf          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
-	Degraded      bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	Sealed        bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	AsOf     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	Degraded bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Sealed   bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	// As in Board.
+	Filling       *bool `protobuf:"varint,10,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4048,6 +4102,13 @@ func (x *ListUserScoresResponse_BoardScore) GetSealed() bool {
 	return false
 }
 
+func (x *ListUserScoresResponse_BoardScore) GetFilling() bool {
+	if x != nil && x.Filling != nil {
+		return *x.Filling
+	}
+	return false
+}
+
 // The user's entries.
 type ListUserScoresResponse_UserScores struct {
 	state  protoimpl.MessageState               `protogen:"open.v1"`
@@ -4133,12 +4194,13 @@ var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
-	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xaa\x01\n" +
+	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xd2\x01\n" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
-	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"\x94\x05\n" +
+	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\x05 \x01(\bR\x0einclude_linked\"\xd2\x05\n" +
 	"\x13SubmitScoreResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -4155,7 +4217,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\rprevious_rank\x18\f \x01(\x03H\x04R\rprevious_rank\x88\x01\x01\x12)\n" +
 	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01\x12\x1b\n" +
 	"\x06stands\x18\x0e \x01(\bH\x06R\x06stands\x88\x01\x01\x12\x1b\n" +
-	"\x06detail\x18\x0f \x01(\tH\aR\x06detail\x88\x01\x01B\f\n" +
+	"\x06detail\x18\x0f \x01(\tH\aR\x06detail\x88\x01\x01\x12<\n" +
+	"\x06linked\x18\x10 \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linkedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\t\n" +
@@ -4164,18 +4227,20 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_previous_rankB\x10\n" +
 	"\x0e_personal_bestB\t\n" +
 	"\a_standsB\t\n" +
-	"\a_detail\"\xb2\x01\n" +
+	"\a_detail\"\xda\x01\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
 	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
-	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\"P\n" +
+	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\x05 \x01(\bR\x0einclude_linked\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\x9d\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xc5\x01\n" +
 	"\x19BatchSubmitResultsRequest\x120\n" +
 	"\aresults\x18\x01 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
 	"\ano_wait\x18\x02 \x01(\bR\ano_wait\x124\n" +
-	"\x15include_previous_rank\x18\x03 \x01(\bR\x15include_previous_rank\"Q\n" +
+	"\x15include_previous_rank\x18\x03 \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\x04 \x01(\bR\x0einclude_linked\"Q\n" +
 	"\x1aBatchSubmitResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xda\x01\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
@@ -4309,10 +4374,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
-	"_neighbors\"\xc5\a\n" +
+	"_neighbors\"\xf0\a\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12B\n" +
-	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\xd0\x06\n" +
+	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\xfb\x06\n" +
 	"\tUserScore\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +
@@ -4337,11 +4402,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tscored_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1f\n" +
 	"\bmatch_id\x18\x12 \x01(\tH\x03R\bmatch_id\x88\x01\x01\x123\n" +
 	"\bmetadata\x18\x13 \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\"\n" +
-	"\tdivisions\x18\x14 \x03(\tB\x04\x88\xb5\x18\x01R\tdivisionsB\a\n" +
+	"\tdivisions\x18\x14 \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12\x1d\n" +
+	"\afilling\x18\x16 \x01(\bH\x04R\afilling\x88\x01\x01B\a\n" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
 	"\x06_totalB\v\n" +
-	"\t_match_id\"\xb1\x01\n" +
+	"\t_match_idB\n" +
+	"\n" +
+	"\b_filling\"\xb1\x01\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\buser_ids\x18\x02 \x03(\tR\buser_ids\x12\x16\n" +
@@ -4364,7 +4432,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05_rankB\b\n" +
 	"\x06_scoreB\n" +
 	"\n" +
-	"\b_buckets\"\xbd\x06\n" +
+	"\b_buckets\"\xe8\x06\n" +
 	"\x10GetStatsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12:\n" +
 	"\x04data\x18\x02 \x01(\v2&.leaderboard.v1.GetStatsResponse.StatsR\x04data\x1aJ\n" +
@@ -4377,7 +4445,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"percentile\x18\x01 \x01(\x01R\n" +
 	"percentile\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xc4\x04\n" +
+	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xef\x04\n" +
 	"\x05Stats\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -4394,11 +4462,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	" \x03(\v2+.leaderboard.v1.GetStatsResponse.PercentileR\vpercentiles\x12)\n" +
 	"\rscore_at_rank\x18\v \x01(\x03H\x02R\rscore_at_rank\x88\x01\x01\x12)\n" +
 	"\rrank_of_score\x18\f \x01(\x03H\x03R\rrank_of_score\x88\x01\x01\x12\x16\n" +
-	"\x06sealed\x18\r \x01(\bR\x06sealedB\r\n" +
+	"\x06sealed\x18\r \x01(\bR\x06sealed\x12\x1d\n" +
+	"\afilling\x18\x0e \x01(\bH\x04R\afilling\x88\x01\x01B\r\n" +
 	"\v_best_scoreB\x0e\n" +
 	"\f_worst_scoreB\x10\n" +
 	"\x0e_score_at_rankB\x10\n" +
-	"\x0e_rank_of_score\"*\n" +
+	"\x0e_rank_of_scoreB\n" +
+	"\n" +
+	"\b_filling\"*\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\"\x80\x06\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
@@ -4485,10 +4556,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06erased\x18\x02 \x01(\bR\x06erased\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\x92\x05\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\xbd\x05\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
-	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xbb\x02\n" +
+	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xe6\x02\n" +
 	"\n" +
 	"BoardScore\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -4499,9 +4570,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vachieved_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x120\n" +
 	"\x05as_of\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x1a\n" +
 	"\bdegraded\x18\b \x01(\bR\bdegraded\x12\x16\n" +
-	"\x06sealed\x18\t \x01(\bR\x06sealedB\a\n" +
+	"\x06sealed\x18\t \x01(\bR\x06sealed\x12\x1d\n" +
+	"\afilling\x18\n" +
+	" \x01(\bH\x02R\afilling\x88\x01\x01B\a\n" +
 	"\x05_rankB\b\n" +
-	"\x06_total\x1a\xda\x01\n" +
+	"\x06_totalB\n" +
+	"\n" +
+	"\b_filling\x1a\xda\x01\n" +
 	"\n" +
 	"UserScores\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12I\n" +
@@ -4613,122 +4688,124 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*Result)(nil),                            // 55: leaderboard.v1.Result
 	(Outcome_Status)(0),                       // 56: leaderboard.v1.Outcome.Status
 	(*timestamppb.Timestamp)(nil),             // 57: google.protobuf.Timestamp
-	(*Outcome)(nil),                           // 58: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 59: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 60: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 61: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 62: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 63: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 64: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 65: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 66: leaderboard.v1.Entry
+	(*Outcome_Linked)(nil),                    // 58: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 59: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 60: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 61: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 62: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 63: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 64: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 65: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 66: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 67: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	55, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
 	56, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
 	57, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	55, // 3: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	58, // 4: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	55, // 5: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	58, // 6: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	56, // 7: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	59, // 8: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	57, // 9: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	45, // 10: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	60, // 11: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	56, // 12: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	55, // 13: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	0,  // 14: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	55, // 15: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	12, // 16: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	61, // 17: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	46, // 18: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	61, // 19: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	49, // 20: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	52, // 21: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	61, // 22: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	62, // 23: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	62, // 24: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	62, // 25: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	62, // 26: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	62, // 27: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	63, // 28: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	62, // 29: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	57, // 30: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	64, // 31: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	65, // 32: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	64, // 33: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	65, // 34: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	54, // 35: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	57, // 36: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	66, // 37: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	57, // 38: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	57, // 39: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	60, // 40: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	57, // 41: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	47, // 42: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	48, // 43: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	57, // 44: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	57, // 45: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	57, // 46: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	57, // 47: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	50, // 48: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	57, // 49: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	57, // 50: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	51, // 51: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	57, // 52: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	57, // 53: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	53, // 54: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	64, // 55: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 56: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 57: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 58: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,  // 59: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,  // 60: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	11, // 61: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	13, // 62: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	15, // 63: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	17, // 64: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	19, // 65: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	21, // 66: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	23, // 67: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	25, // 68: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	27, // 69: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	29, // 70: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	31, // 71: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	33, // 72: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	35, // 73: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	37, // 74: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	39, // 75: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	41, // 76: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	43, // 77: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 78: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 79: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 80: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,  // 81: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10, // 82: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	12, // 83: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	14, // 84: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	16, // 85: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	18, // 86: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	20, // 87: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	22, // 88: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	24, // 89: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	26, // 90: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	28, // 91: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	30, // 92: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	32, // 93: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	34, // 94: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	36, // 95: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	38, // 96: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	40, // 97: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	42, // 98: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	44, // 99: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	78, // [78:100] is the sub-list for method output_type
-	56, // [56:78] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	58, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	55, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	59, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	55, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	59, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	56, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	60, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	57, // 10: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	45, // 11: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	61, // 12: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	56, // 13: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	55, // 14: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	0,  // 15: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	55, // 16: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	12, // 17: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	62, // 18: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	46, // 19: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	62, // 20: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	49, // 21: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	52, // 22: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	62, // 23: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	63, // 24: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	63, // 25: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	63, // 26: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	63, // 27: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	63, // 28: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	64, // 29: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	63, // 30: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	57, // 31: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	65, // 32: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	66, // 33: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	65, // 34: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	66, // 35: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	54, // 36: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	57, // 37: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	67, // 38: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	57, // 39: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	57, // 40: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	61, // 41: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	57, // 42: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	47, // 43: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	48, // 44: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	57, // 45: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	57, // 46: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	57, // 47: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	57, // 48: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	50, // 49: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	57, // 50: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	57, // 51: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	51, // 52: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	57, // 53: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	57, // 54: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	53, // 55: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	65, // 56: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 57: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 58: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 59: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,  // 60: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,  // 61: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	11, // 62: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	13, // 63: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	15, // 64: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	17, // 65: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	19, // 66: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	21, // 67: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	23, // 68: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	25, // 69: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	27, // 70: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	29, // 71: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	31, // 72: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	33, // 73: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	35, // 74: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	37, // 75: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	39, // 76: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	41, // 77: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	43, // 78: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 79: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 80: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 81: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,  // 82: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10, // 83: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	12, // 84: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	14, // 85: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	16, // 86: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	18, // 87: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	20, // 88: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	22, // 89: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	24, // 90: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	26, // 91: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	28, // 92: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	30, // 93: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	32, // 94: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	34, // 95: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	36, // 96: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	38, // 97: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	40, // 98: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	42, // 99: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	44, // 100: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	79, // [79:101] is the sub-list for method output_type
+	57, // [57:79] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

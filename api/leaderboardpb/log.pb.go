@@ -141,8 +141,8 @@ func (x *MatchResultRecord) GetAmends() bool {
 }
 
 // The value of a message on the leaderboard-updates topic: the outcome of one
-// result, or the change of a user's entry after notifications. For notifications,
-// match_id is empty and status is APPLIED. The key of the message is the user's
+// result, or a user's entry after notifications, or after results of the source of a
+// linked board. In the last two cases, match_id is empty and status is APPLIED. The key of the message is the user's
 // id. The header content-type states whether the value is JSON or protobuf.
 type LeaderboardUpdate struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -169,7 +169,7 @@ type LeaderboardUpdate struct {
 	// Empty if the user has no entry.
 	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	// Identifies the content of the result. If two results have the same match and
-	// revision but differ, their content ids differ. Empty for notifications.
+	// revision but differ, their content ids differ. Empty if match_id is.
 	ContentId []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
 	// True if the user is banned on the board, and so has no rank.
 	Hidden bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
@@ -183,13 +183,16 @@ type LeaderboardUpdate struct {
 	// results of the user in the season. Otherwise absent.
 	PersonalBest *bool `protobuf:"varint,18,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
 	// The user's rank keys directly before and directly after this result, as in
-	// rank_key. Absent for notifications.
+	// rank_key. Absent if match_id is.
 	RankKeyBefore []byte `protobuf:"bytes,19,opt,name=rank_key_before,proto3,oneof" json:"rank_key_before,omitempty"`
 	RankKeyAfter  []byte `protobuf:"bytes,20,opt,name=rank_key_after,proto3,oneof" json:"rank_key_after,omitempty"`
 	// For REJECTED: the same result was rejected before, for the same reason.
 	Repeated bool `protobuf:"varint,21,opt,name=repeated,proto3" json:"repeated,omitempty"`
 	// For CONFLICT: this result counts, and not the one that was stored before.
-	Stands        bool `protobuf:"varint,22,opt,name=stands,proto3" json:"stands,omitempty"`
+	Stands bool `protobuf:"varint,22,opt,name=stands,proto3" json:"stands,omitempty"`
+	// The seasons of linked boards in which the match counts, or in which an older revision
+	// counted. Each also has an update of its own, unless it skipped the result.
+	Linked        []*LeaderboardUpdate_Linked `protobuf:"bytes,23,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,6 +381,92 @@ func (x *LeaderboardUpdate) GetStands() bool {
 	return false
 }
 
+func (x *LeaderboardUpdate) GetLinked() []*LeaderboardUpdate_Linked {
+	if x != nil {
+		return x.Linked
+	}
+	return nil
+}
+
+// A user's entry in a season of a linked board.
+type LeaderboardUpdate_Linked struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
+	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// These two fields are as above.
+	RankKey []byte `protobuf:"bytes,3,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
+	Hidden  bool   `protobuf:"varint,4,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	// Why the season does not count the result; empty if it does.
+	Skipped       string `protobuf:"bytes,5,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaderboardUpdate_Linked) Reset() {
+	*x = LeaderboardUpdate_Linked{}
+	mi := &file_leaderboard_v1_log_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaderboardUpdate_Linked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaderboardUpdate_Linked) ProtoMessage() {}
+
+func (x *LeaderboardUpdate_Linked) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_log_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaderboardUpdate_Linked.ProtoReflect.Descriptor instead.
+func (*LeaderboardUpdate_Linked) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_log_proto_rawDescGZIP(), []int{1, 0}
+}
+
+func (x *LeaderboardUpdate_Linked) GetBoardId() string {
+	if x != nil {
+		return x.BoardId
+	}
+	return ""
+}
+
+func (x *LeaderboardUpdate_Linked) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *LeaderboardUpdate_Linked) GetRankKey() []byte {
+	if x != nil {
+		return x.RankKey
+	}
+	return nil
+}
+
+func (x *LeaderboardUpdate_Linked) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
+}
+
+func (x *LeaderboardUpdate_Linked) GetSkipped() string {
+	if x != nil {
+		return x.Skipped
+	}
+	return ""
+}
+
 var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
@@ -391,7 +480,7 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
 	"\bassigned\x18\a \x01(\bR\bassigned\x12\x16\n" +
-	"\x06amends\x18\b \x01(\bR\x06amends\"\xc6\a\n" +
+	"\x06amends\x18\b \x01(\bR\x06amends\"\x95\t\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +
@@ -419,7 +508,14 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\x0frank_key_before\x18\x13 \x01(\fH\aR\x0frank_key_before\x88\x01\x01\x12+\n" +
 	"\x0erank_key_after\x18\x14 \x01(\fH\bR\x0erank_key_after\x88\x01\x01\x12\x1a\n" +
 	"\brepeated\x18\x15 \x01(\bR\brepeated\x12\x16\n" +
-	"\x06stands\x18\x16 \x01(\bR\x06standsB\f\n" +
+	"\x06stands\x18\x16 \x01(\bR\x06stands\x12@\n" +
+	"\x06linked\x18\x17 \x03(\v2(.leaderboard.v1.LeaderboardUpdate.LinkedR\x06linked\x1a\x8a\x01\n" +
+	"\x06Linked\x12\x1a\n" +
+	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
+	"\brank_key\x18\x03 \x01(\fR\brank_key\x12\x16\n" +
+	"\x06hidden\x18\x04 \x01(\bR\x06hidden\x12\x18\n" +
+	"\askipped\x18\x05 \x01(\tR\askippedB\f\n" +
 	"\n" +
 	"_old_scoreB\f\n" +
 	"\n" +
@@ -444,24 +540,26 @@ func file_leaderboard_v1_log_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_log_proto_rawDescData
 }
 
-var file_leaderboard_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_leaderboard_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_leaderboard_v1_log_proto_goTypes = []any{
-	(*MatchResultRecord)(nil),     // 0: leaderboard.v1.MatchResultRecord
-	(*LeaderboardUpdate)(nil),     // 1: leaderboard.v1.LeaderboardUpdate
-	(*Result)(nil),                // 2: leaderboard.v1.Result
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
-	(Outcome_Status)(0),           // 4: leaderboard.v1.Outcome.Status
+	(*MatchResultRecord)(nil),        // 0: leaderboard.v1.MatchResultRecord
+	(*LeaderboardUpdate)(nil),        // 1: leaderboard.v1.LeaderboardUpdate
+	(*LeaderboardUpdate_Linked)(nil), // 2: leaderboard.v1.LeaderboardUpdate.Linked
+	(*Result)(nil),                   // 3: leaderboard.v1.Result
+	(*timestamppb.Timestamp)(nil),    // 4: google.protobuf.Timestamp
+	(Outcome_Status)(0),              // 5: leaderboard.v1.Outcome.Status
 }
 var file_leaderboard_v1_log_proto_depIdxs = []int32{
-	2, // 0: leaderboard.v1.MatchResultRecord.result:type_name -> leaderboard.v1.Result
-	3, // 1: leaderboard.v1.MatchResultRecord.received_at:type_name -> google.protobuf.Timestamp
-	4, // 2: leaderboard.v1.LeaderboardUpdate.status:type_name -> leaderboard.v1.Outcome.Status
-	3, // 3: leaderboard.v1.LeaderboardUpdate.applied_at:type_name -> google.protobuf.Timestamp
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 0: leaderboard.v1.MatchResultRecord.result:type_name -> leaderboard.v1.Result
+	4, // 1: leaderboard.v1.MatchResultRecord.received_at:type_name -> google.protobuf.Timestamp
+	5, // 2: leaderboard.v1.LeaderboardUpdate.status:type_name -> leaderboard.v1.Outcome.Status
+	4, // 3: leaderboard.v1.LeaderboardUpdate.applied_at:type_name -> google.protobuf.Timestamp
+	2, // 4: leaderboard.v1.LeaderboardUpdate.linked:type_name -> leaderboard.v1.LeaderboardUpdate.Linked
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_log_proto_init() }
@@ -477,7 +575,7 @@ func file_leaderboard_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_log_proto_rawDesc), len(file_leaderboard_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -746,7 +746,11 @@ type Outcome struct {
 	Season     string                 `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// In answers of BatchSubmitResults only: the board of the result.
-	BoardId       *string `protobuf:"bytes,15,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
+	BoardId *string `protobuf:"bytes,15,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
+	// With include_linked: the seasons of linked boards in which the match counts, or in
+	// which an older revision counted. Only boards that the caller may see. Empty if the
+	// status is ACCEPTED.
+	Linked        []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -884,6 +888,13 @@ func (x *Outcome) GetBoardId() string {
 		return *x.BoardId
 	}
 	return ""
+}
+
+func (x *Outcome) GetLinked() []*Outcome_Linked {
+	if x != nil {
+		return x.Linked
+	}
+	return nil
 }
 
 // One user's standing in one board, season and division.
@@ -1042,7 +1053,9 @@ type Leaderboard struct {
 	Missing []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
 	// On DECAY boards: the time for which the scores are computed. It is the present,
 	// or the end of a season that is over.
-	ScoredAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
+	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
+	// As in Board.
+	Filling       *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1166,6 +1179,13 @@ func (x *Leaderboard) GetScoredAt() *timestamppb.Timestamp {
 		return x.ScoredAt
 	}
 	return nil
+}
+
+func (x *Leaderboard) GetFilling() bool {
+	if x != nil && x.Filling != nil {
+		return *x.Filling
+	}
+	return false
 }
 
 // The body of a REST answer that is an error. It is a google.rpc.Status with one more
@@ -1836,6 +1856,87 @@ func (x *BoardEffect_Season) GetEntrants() int64 {
 	return 0
 }
 
+// The user's standing in a season of a linked board, after all results of the call.
+type Outcome_Linked struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
+	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// Absent if none of the user's results counts in the season.
+	NewScore *int64 `protobuf:"varint,3,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
+	// The competition rank. Absent if it is unknown or the user is banned.
+	Rank *int64 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	// SEASON_CLOSED if the result came too late for the season, and does not count in it.
+	// Otherwise absent.
+	Skipped       *string `protobuf:"bytes,5,opt,name=skipped,proto3,oneof" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Outcome_Linked) Reset() {
+	*x = Outcome_Linked{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outcome_Linked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outcome_Linked) ProtoMessage() {}
+
+func (x *Outcome_Linked) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outcome_Linked.ProtoReflect.Descriptor instead.
+func (*Outcome_Linked) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3, 0}
+}
+
+func (x *Outcome_Linked) GetBoardId() string {
+	if x != nil {
+		return x.BoardId
+	}
+	return ""
+}
+
+func (x *Outcome_Linked) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *Outcome_Linked) GetNewScore() int64 {
+	if x != nil && x.NewScore != nil {
+		return *x.NewScore
+	}
+	return 0
+}
+
+func (x *Outcome_Linked) GetRank() int64 {
+	if x != nil && x.Rank != nil {
+		return *x.Rank
+	}
+	return 0
+}
+
+func (x *Outcome_Linked) GetSkipped() string {
+	if x != nil && x.Skipped != nil {
+		return *x.Skipped
+	}
+	return ""
+}
+
 // An overall entry of the user that would appear or disappear.
 type BanEffect_Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1851,7 +1952,7 @@ type BanEffect_Entry struct {
 
 func (x *BanEffect_Entry) Reset() {
 	*x = BanEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +1964,7 @@ func (x *BanEffect_Entry) String() string {
 func (*BanEffect_Entry) ProtoMessage() {}
 
 func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2032,7 @@ type RetractionEffect_Entry struct {
 
 func (x *RetractionEffect_Entry) Reset() {
 	*x = RetractionEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2044,7 @@ func (x *RetractionEffect_Entry) String() string {
 func (*RetractionEffect_Entry) ProtoMessage() {}
 
 func (x *RetractionEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2213,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_scoreB\t\n" +
 	"\a_pointsB\v\n" +
-	"\t_board_id\"\x81\x06\n" +
+	"\t_board_id\"\xfc\a\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x126\n" +
@@ -2129,7 +2230,19 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
 	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12\x1f\n" +
-	"\bboard_id\x18\x0f \x01(\tH\x06R\bboard_id\x88\x01\x01\"\x82\x01\n" +
+	"\bboard_id\x18\x0f \x01(\tH\x06R\bboard_id\x88\x01\x01\x12<\n" +
+	"\x06linked\x18\x10 \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x1a\xba\x01\n" +
+	"\x06Linked\x12\x1a\n" +
+	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12!\n" +
+	"\tnew_score\x18\x03 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
+	"\x04rank\x18\x04 \x01(\x03H\x01R\x04rank\x88\x01\x01\x12\x1d\n" +
+	"\askipped\x18\x05 \x01(\tH\x02R\askipped\x88\x01\x01B\f\n" +
+	"\n" +
+	"_new_scoreB\a\n" +
+	"\x05_rankB\n" +
+	"\n" +
+	"\b_skipped\"\x82\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\r\n" +
@@ -2165,7 +2278,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
 	"_list_rankB\v\n" +
-	"\t_match_id\"\xcd\x03\n" +
+	"\t_match_id\"\xf8\x03\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -2180,8 +2293,11 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	" \x01(\bR\bdegraded\x12\x16\n" +
 	"\x06sealed\x18\v \x01(\bR\x06sealed\x12\x1e\n" +
 	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissing\x128\n" +
-	"\tscored_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tscored_atB\b\n" +
-	"\x06_total\"}\n" +
+	"\tscored_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1d\n" +
+	"\afilling\x18\x0e \x01(\bH\x01R\afilling\x88\x01\x01B\b\n" +
+	"\x06_totalB\n" +
+	"\n" +
+	"\b_filling\"}\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
@@ -2242,7 +2358,7 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),               // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),              // 1: leaderboard.v1.Board.Policy
@@ -2265,55 +2381,57 @@ var file_leaderboard_v1_types_proto_goTypes = []any{
 	nil,                            // 18: leaderboard.v1.Board.Source.MatchEntry
 	(*BoardEffect_Season)(nil),     // 19: leaderboard.v1.BoardEffect.Season
 	nil,                            // 20: leaderboard.v1.Result.AttributesEntry
-	(*BanEffect_Entry)(nil),        // 21: leaderboard.v1.BanEffect.Entry
-	(*RetractionEffect_Entry)(nil), // 22: leaderboard.v1.RetractionEffect.Entry
-	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),        // 25: google.protobuf.Struct
-	(*anypb.Any)(nil),              // 26: google.protobuf.Any
+	(*Outcome_Linked)(nil),         // 21: leaderboard.v1.Outcome.Linked
+	(*BanEffect_Entry)(nil),        // 22: leaderboard.v1.BanEffect.Entry
+	(*RetractionEffect_Entry)(nil), // 23: leaderboard.v1.RetractionEffect.Entry
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),        // 26: google.protobuf.Struct
+	(*anypb.Any)(nil),              // 27: google.protobuf.Any
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	23, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	24, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
 	14, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
 	15, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	23, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	24, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	24, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	25, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
 	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
 	16, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
 	19, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	24, // 10: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	25, // 10: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
 	20, // 11: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	25, // 12: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	26, // 12: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
 	3,  // 13: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	24, // 14: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	24, // 15: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	25, // 16: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	8,  // 17: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	24, // 18: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	24, // 19: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	26, // 20: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	24, // 21: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	24, // 22: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	21, // 23: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	22, // 24: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	0,  // 25: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 26: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	23, // 27: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	17, // 28: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	18, // 29: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	24, // 30: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	24, // 31: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	24, // 32: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	24, // 33: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	24, // 34: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	24, // 35: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	25, // 14: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	21, // 15: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
+	25, // 16: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	26, // 17: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	8,  // 18: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	25, // 19: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	25, // 20: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	27, // 21: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	25, // 22: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	25, // 23: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	22, // 24: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	23, // 25: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	0,  // 26: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 27: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	24, // 28: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	17, // 29: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	18, // 30: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	25, // 31: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	25, // 32: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	25, // 33: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	25, // 34: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	25, // 35: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	25, // 36: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -2330,13 +2448,14 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[18].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -35,6 +35,7 @@ type service interface {
 	Submit(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
 	Accept(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
 	AddPreviousRanks(context.Context, *leaderboard.Board, []ranking.Receipt) error
+	AddLinked(context.Context, []ranking.Receipt) error
 	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
 	PreviewRetraction(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.RetractionPreview, error)
 	Correct(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.Receipt, error)
@@ -111,7 +112,7 @@ func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 	res := &pb.SubmitScoreResponse{
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
-		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Stands: o.Stands,
+		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Stands: o.Stands, Linked: o.Linked,
 	}
 	if o.GetReason() != "" {
 		res.Reason = &o.Reason
@@ -140,6 +141,7 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 type submitOptions interface {
 	GetNoWait() bool
 	GetIncludePreviousRank() bool
+	GetIncludeLinked() bool
 }
 
 // submit passes new results to the service, for a method of the API.
@@ -153,6 +155,12 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 	receipts, err := send(ctx, b, results)
 	if err == nil && o.GetIncludePreviousRank() {
 		err = s.service.AddPreviousRanks(ctx, b, receipts)
+	}
+	if err == nil && o.GetIncludeLinked() {
+		err = s.service.AddLinked(ctx, receipts)
+		for i := range receipts {
+			receipts[i].Linked = slices.DeleteFunc(receipts[i].Linked, func(l ranking.LinkedReceipt) bool { return !s.sees(ctx, l.Board) })
+		}
 	}
 	return receipts, err
 }
@@ -663,7 +671,7 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 		}
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
 			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: known(sc.Rank), Total: total(&sc.About),
-			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed,
+			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed, Filling: filling(&sc.About),
 		})
 	}
 	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil

@@ -109,3 +109,60 @@ func TestUnseenBoardsAreNotNamed(t *testing.T) {
 		t.Errorf("a repeated creation answers the linked boards %v, want mine", got)
 	}
 }
+
+func TestAnswersWithLinkedBoards(t *testing.T) {
+	h, clock := monthly(t, firstOfNovember)
+	h.createBoard(`{"board_id":"hidden","policy":"LATEST","source":{"board_id":"cup"}}`)
+	h.createBoard(`{"board_id":"month","policy":"SUM","source":{"board_id":"cup"},"season":{"schedule":"MONTHLY","grace":"3600s"}}`)
+	h.newKey("bound", map[string]any{"scopes": []string{"submit"}, "boards": []string{"cup", "month"}})
+	const path = "/v1/boards/cup/scores"
+	text := func(v any) string { return fmt.Sprint(get(v, "linked")) }
+	got := text(h.must("submit", "POST", path+"?include_linked=true", `{"user_id":"ann","match_id":"m","score":5}`))
+	if want := "[map[board_id:hidden new_score:5 rank:1 season:all] map[board_id:month new_score:5 rank:1 season:202611]]"; got != want {
+		t.Errorf("a submit answers linked %s, want %s", got, want)
+	}
+	if answer := h.must("submit", "POST", path, `{"user_id":"ann","match_id":"m","score":5}`); text(answer) != "<nil>" {
+		t.Errorf("a submit without include_linked answers %v, want no linked boards", answer)
+	}
+	if got, want := text(h.must("bound", "POST", path+"?include_linked=true", `{"user_id":"ann","match_id":"m","score":5}`)), "[map[board_id:month new_score:5 rank:1 season:202611]]"; got != want {
+		t.Errorf("a submit with a bound key answers linked %s, want %s", got, want)
+	}
+	later := firstOfNovember.AddDate(0, 1, 1)
+	clock.Store(&later)
+	const late = `{"include_linked":true,"results":[{"user_id":"bob","match_id":"m","score":4,"achieved_at":"2026-11-01T12:00:00Z"},{"user_id":"","score":4}]}`
+	answer := h.must("bound", "POST", path+":batch", late)
+	if got, want := text(get(answer, "outcomes", 0)), "[map[board_id:month season:202611 skipped:SEASON_CLOSED]]"; got != want || text(get(answer, "outcomes", 1)) != "<nil>" {
+		t.Errorf("a late batch answers %v, want linked %s and none for the invalid result", answer, want)
+	}
+	answer = h.must("submit", "POST", "/v1/results:batch", strings.ReplaceAll(late, `"score"`, `"board_id":"cup","score"`))
+	if got, want := text(get(answer, "outcomes", 0)), "[map[board_id:hidden new_score:4 rank:2 season:all] map[board_id:month season:202611 skipped:SEASON_CLOSED]]"; got != want {
+		t.Errorf("a batch across boards answers linked %s, want %s", got, want)
+	}
+	if a := h.do("submit", "POST", path+"?include_linked=1", `{"user_id":"ann","match_id":"m","score":5}`); a.status != http.StatusBadRequest {
+		t.Errorf("include_linked=1: %d %s, want 400", a.status, a.raw)
+	}
+}
+
+// Reads of a linked board say that results may still be missing.
+func TestReadsOfAFillingBoard(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"laps"}`)
+	h.createBoard(`{"board_id":"best","source":{"board_id":"laps"}}`)
+	h.must("submit", "POST", "/v1/boards/laps/scores", `{"user_id":"ann","match_id":"m","score":3}`)
+	for _, path := range []string{"/scores", "/scores/ann", "/stats"} {
+		for board, want := range map[string]any{"best": true, "laps": nil} {
+			if got := get(h.must("read", "GET", "/v1/boards/"+board+path, nil), "data", "filling"); got != want {
+				t.Errorf("%s of %s: filling is %v, want %v", path, board, got, want)
+			}
+		}
+	}
+	if got := get(h.must("read", "GET", "/v1/users/ann/scores", nil), "data", "scores", 0, "filling"); got != true {
+		t.Errorf("the user's score on the linked board has filling %v, want true", got)
+	}
+	if err := h.service.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(h.must("read", "GET", "/v1/boards/best/scores", nil), "data", "filling"); got != nil {
+		t.Errorf("after the fill, filling is %v, want none", got)
+	}
+}

@@ -99,11 +99,19 @@ func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	return protoconv.Timestamp(a.ScoredAt)
 }
 
+// filling returns true if results may be missing on a linked board, and otherwise nil.
+func filling(a *ranking.About) *bool {
+	if !a.Board.Filling() {
+		return nil
+	}
+	return new(true)
+}
+
 func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
 		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: total(a),
 		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
-		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a),
+		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: filling(a),
 	}
 	for i := range lines {
 		list.Leaderboard[i] = fromLine(&lines[i])
@@ -119,6 +127,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Total: total(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
+		Filling: filling(&p.About),
 	}
 	if !p.Degraded {
 		u.Percentile = &p.Percentile
@@ -134,7 +143,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 	stats := &pb.GetStatsResponse_Stats{
 		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
-		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed,
+		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: filling(&s.About),
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
 		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: known(s.RankOfScore),
 	}
@@ -169,6 +178,13 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 	}
 	if r.Banned && r.Reason == "" {
 		o.Reason = reasonBanned
+	}
+	for _, l := range r.Linked {
+		linked := &pb.Outcome_Linked{BoardId: string(l.Board.ID), Season: string(l.Season), NewScore: (*int64)(l.Score), Rank: known(l.Rank)}
+		if l.Skipped != "" {
+			linked.Skipped = new(string(l.Skipped))
+		}
+		o.Linked = append(o.Linked, linked)
 	}
 	switch {
 	case r.Err != nil:

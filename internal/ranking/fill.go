@@ -257,7 +257,7 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 		if err == nil {
 			err = l.converge(ctx, matches)
 		}
-		matches, l.changes = nil, nil
+		matches = nil
 		if err == nil && b.FillLease.Sub(s.now()) < fillLease/2 {
 			err = s.lease(ctx, b, s.nextLease())
 		}

@@ -1,6 +1,7 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -54,10 +55,12 @@ var errLinkGone = errors.New("a linked board was deleted")
 // linking applies results of a source to linked boards.
 type linking struct {
 	*shared
-	source  *leaderboard.Board
-	boards  []*leaderboard.Board
-	changes []leaderboard.Change // of entries on the linked boards
-	whole   bool                 // the matches are all or most matches of their users
+	source *leaderboard.Board
+	boards []*leaderboard.Board
+	whole  bool // the matches are all or most matches of their users
+	// entries are the users' entries on the linked boards before and after the offers so
+	// far. It is nil if nobody reads them.
+	entries map[leaderboard.EntryKey]*leaderboard.Change
 }
 
 // linkedMatch is a match of the source whose results must reach the linked boards.
@@ -66,16 +69,26 @@ type linkedMatch struct {
 	arrived []leaderboard.MatchResult // the results that the caller applied to the source
 	stands  *leaderboard.MatchResult  // the result that stands on the source, as read last
 	offered *leaderboard.MatchResult  // the result that was offered last
+	// places are the seasons of linked boards to which a result was offered. The value is
+	// the reason why the season refused the result that stands, or empty.
+	places map[leaderboard.SeasonKey]leaderboard.Reason
+}
+
+// offer is a result of a match for a linked board.
+type offer struct {
+	match  *linkedMatch
+	result leaderboard.MatchResult
 }
 
 // fanOut applies results, which were applied to a source with the given report, to the
-// linked boards. It adds the changes on the linked boards to the report.
+// linked boards. It adds the effects on the linked boards to the outcomes of the report.
 func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, report *leaderboard.ApplyReport) error {
 	for {
 		l, err := a.linksOf(ctx, id)
 		if err != nil || len(l.boards) == 0 {
 			return err
 		}
+		l.entries = map[leaderboard.EntryKey]*leaderboard.Change{}
 		var matches, single []*linkedMatch
 		of := map[leaderboard.ResultKey]*linkedMatch{}
 		for i := range results {
@@ -102,11 +115,29 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 		if err = l.offerFirst(ctx, single); err == nil {
 			err = l.converge(ctx, matches)
 		}
-		report.Linked = append(report.Linked, l.changes...)
-		if !errors.Is(err, errLinkGone) {
-			return err
+		if errors.Is(err, errLinkGone) {
+			continue
 		}
+		for i := range results {
+			if m := of[results[i].ResultKey]; m != nil {
+				report.Outcomes[i].Linked = l.effects(m)
+			}
+		}
+		return err
 	}
+}
+
+// effects returns the effects of a match on linked boards, ordered by board and season.
+func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
+	var effects []leaderboard.LinkedEffect
+	for key, skipped := range m.places {
+		change := l.entries[leaderboard.EntryKey{SeasonKey: key, User: m.key.User}]
+		effects = append(effects, leaderboard.LinkedEffect{Change: *change, Skipped: skipped})
+	}
+	slices.SortFunc(effects, func(x, y leaderboard.LinkedEffect) int {
+		return cmp.Or(cmp.Compare(x.After.Board, y.After.Board), cmp.Compare(x.After.Season, y.After.Season))
+	})
+	return effects
 }
 
 // linksOf returns the boards that are linked to a board. They were read from the store at
@@ -141,10 +172,10 @@ func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking,
 // offerFirst offers results that are the first of their matches.
 func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error {
 	for _, b := range l.boards {
-		var offers []leaderboard.MatchResult
+		var offers []offer
 		for _, m := range matches {
 			if season, ok := b.LinkedSeason(m.stands); ok {
-				offers = append(offers, b.FromSource(l.source, m.stands, season))
+				offers = append(offers, offer{m, b.FromSource(l.source, m.stands, season)})
 			}
 		}
 		if err := l.offer(ctx, b, offers); err != nil {
@@ -192,15 +223,14 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 		known.matches = map[leaderboard.ResultKey][]leaderboard.SeasonID{}
 	}
 	for _, b := range l.boards {
-		away := make([][]leaderboard.MatchResult, len(matches))
-		own := make([][]leaderboard.MatchResult, len(matches))
+		away, own := make([][]offer, len(matches)), make([][]offer, len(matches))
 		if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
 			away[i], own[i], err = l.offers(ctx, b, matches[i], known)
 			return err
 		}); err != nil {
 			return err
 		}
-		for _, offers := range [][][]leaderboard.MatchResult{away, own} {
+		for _, offers := range [][][]offer{away, own} {
 			if err := l.offer(ctx, b, slices.Concat(offers...)); err != nil {
 				return err
 			}
@@ -213,7 +243,7 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 }
 
 // offers returns what step 2 must offer, away, and what step 3 must offer, own.
-func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMatch, known *knownPlaces) (away, own []leaderboard.MatchResult, err error) {
+func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMatch, known *knownPlaces) (away, own []offer, err error) {
 	place, counts := b.LinkedSeason(m.stands)
 	done := false
 	if counts {
@@ -222,7 +252,7 @@ func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMat
 		if err != nil {
 			return nil, nil, err
 		}
-		own = append(own, r)
+		own = append(own, offer{m, r})
 		done = record.Result != nil && sameResult(record.Result, &r) &&
 			slices.ContainsFunc(m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, m.stands) })
 	}
@@ -241,7 +271,7 @@ func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMat
 		if p, ok := b.LinkedSeason(r); ok {
 			places[p] = true
 			if counts && p == place && !sameResult(r, m.stands) {
-				own = append(own, b.FromSource(l.source, r, p)) // counts if the place refuses the later revision
+				own = append(own, offer{m, b.FromSource(l.source, r, p)}) // counts if the place refuses the later revision
 			}
 		}
 	}
@@ -260,7 +290,7 @@ func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMat
 			return nil, nil, err
 		}
 		if record.Result != nil {
-			away = append(away, r)
+			away = append(away, offer{m, r})
 		}
 	}
 	return away, own, nil
@@ -333,10 +363,13 @@ func (s *shared) record(ctx context.Context, key leaderboard.ResultKey) (leaderb
 
 // offer applies results to a linked board. Their users' ranks are updated even if the
 // board has the results already: an earlier process may have died before it updated them.
-func (l *linking) offer(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) error {
-	for results := range slices.Chunk(results, MaxBatch) {
+func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offer) error {
+	for offers := range slices.Chunk(offers, MaxBatch) {
+		results := make([]leaderboard.MatchResult, len(offers))
+		for i := range offers {
+			results[i] = offers[i].result
+		}
 		report, err := l.applyTo(ctx, b, results)
-		l.changes = append(l.changes, report.Changes...)
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return errLinkGone
 		}
@@ -348,8 +381,38 @@ func (l *linking) offer(ctx context.Context, b *leaderboard.Board, results []lea
 				return err
 			}
 		}
+		if l.entries != nil {
+			l.note(offers, &report)
+		}
 	}
 	return nil
+}
+
+// note keeps the effects of offers, which were applied with the given report.
+func (l *linking) note(offers []offer, report *leaderboard.ApplyReport) {
+	for _, change := range report.Changes {
+		key := leaderboard.EntryKey{SeasonKey: change.After.SeasonKey, User: change.After.User}
+		if have := l.entries[key]; have != nil {
+			have.After = change.After
+		} else {
+			l.entries[key] = &change
+		}
+	}
+	for i := range offers {
+		r, m, o := &offers[i].result, offers[i].match, &report.Outcomes[i]
+		key := leaderboard.EntryKey{SeasonKey: r.SeasonKey, User: r.User}
+		if l.entries[key] == nil {
+			e := o.Entry
+			e.SeasonKey, e.User = r.SeasonKey, r.User // absent if the user has no entry
+			l.entries[key] = &leaderboard.Change{Before: e, After: e}
+		}
+		if m.places == nil {
+			m.places = map[leaderboard.SeasonKey]leaderboard.Reason{}
+		}
+		if _, known := m.places[r.SeasonKey]; !known || sameResult(r, m.stands) {
+			m.places[r.SeasonKey] = o.Reason
+		}
+	}
 }
 
 // sameResult reports whether x and y are the same revision, with the same content and

@@ -83,7 +83,11 @@ type Receipt struct {
 	PersonalBest *bool
 	// Banned reports whether a ban hides the user on the board.
 	Banned bool
+	// Linked are the user's standings on the linked boards on which the match counts or
+	// counted: see [Submitter.AddLinked].
+	Linked []LinkedReceipt
 
+	linked      []leaderboard.LinkedEffect
 	before, own leaderboard.RankKey // the rank key of Previous, and the user's rank key now
 	passed      bool                // a later result of the same Submit changed the score
 }
@@ -166,7 +170,7 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 // then the user's current one, which may include results of other calls.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
-	r.Repeated, r.Stands = o.Repeated, o.Stands
+	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
 	key, at := o.After, scoreTime(b, r.Season, s.now())
 	if r.passed = !last && o.After != o.Entry.Key; !r.passed {
 		key = o.Entry.Key
@@ -214,34 +218,47 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 // setRanks sets the ranks of receipts, and with them the scores. The receipt of
 // results[i], whose outcome is outcomes[i], is receipts[at[i]].
 func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, at []int, receipts []Receipt) error {
-	users := map[leaderboard.SeasonID][]leaderboard.UserID{}
-	indexes := map[leaderboard.SeasonID][]int{}
+	entries := map[leaderboard.SeasonID][]leaderboard.Entry{}
+	of := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range results {
 		if r := &receipts[at[i]]; r.HasScore && r.Err == nil && !r.passed {
-			users[r.Season] = append(users[r.Season], results[i].User)
-			indexes[r.Season] = append(indexes[r.Season], i)
+			e := outcomes[i].Entry
+			e.User = results[i].User
+			entries[r.Season], of[r.Season] = append(entries[r.Season], e), append(of[r.Season], r)
 		}
 	}
-	for season, users := range users {
-		key := leaderboard.SeasonKey{Board: b.ID, Season: season}
-		err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
-			standings, _, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
-			for n, st := range standings {
-				i := indexes[season][n]
-				if st.Key == "" || st.Key != outcomes[i].Entry.Key && !s.current(ctx, key, &st) {
-					continue
-				}
-				// Take the score and the rank from the same read.
-				r := &receipts[at[i]]
-				r.Rank, r.Score = st.Ranks.Competition, b.ScoreOf(st.Key, v.scoredAt)
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
+	for season, entries := range entries {
+		if err := s.ranked(ctx, b, season, entries, func(i int, score leaderboard.Score, rank int64) {
+			of[season][i].Score, of[season][i].Rank = score, rank
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ranked calls set with the score and the competition rank of each entry of a season whose
+// rank is known. Both are of the same moment. If another result has changed an entry since,
+// they are those of the new entry. i is the index of the entry.
+func (s *Submitter) ranked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
+	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
+	users := make([]leaderboard.UserID, len(entries))
+	for i := range entries {
+		users[i] = entries[i].User
+	}
+	err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
+		standings, _, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
+		for i, st := range standings {
+			if st.Key != "" && (st.Key == entries[i].Key || s.current(ctx, key, &st)) {
+				set(i, b.ScoreOf(st.Key, v.scoredAt), st.Ranks.Competition)
+			}
+		}
+		return err
+	})
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		return nil
+	}
+	return err
 }
 
 // current reports whether a standing agrees with the user's entry in the store. It is

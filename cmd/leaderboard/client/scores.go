@@ -95,7 +95,7 @@ func submitCommand(app *cli.App) *cobra.Command {
 	var score, points, revision int64
 	var ties []int64
 	var attributes map[string]string
-	var noWait bool
+	var noWait, linked bool
 	cmd := &cobra.Command{
 		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: cli.Exactly("USER"),
 		Long: `Submit one match result. Sum and decay boards take --points, best and latest boards
@@ -117,6 +117,7 @@ returns it.`,
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
 	f.BoolVar(&noWait, "no-wait", false, "return when the result is stored durably, without waiting until it is applied")
+	f.BoolVar(&linked, "include-linked", false, "also show the user's scores on linked boards")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
 		switch given := f.Changed("points"); {
@@ -131,12 +132,21 @@ returns it.`,
 		if r.AchievedAt, r.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
 			return err
 		}
-		res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait, IncludePreviousRank: true})
+		res, err := c.Scores.SubmitScore(ctx, &pb.SubmitScoreRequest{Board: board, Result: r, NoWait: noWait, IncludePreviousRank: true, IncludeLinked: linked})
 		if err != nil {
 			return err
 		}
 		t := c.entryTable(ctx, board)
-		return c.print(res, func() { writeSubmitted(c, res, t) })
+		units := make([]cli.Unit, len(res.GetLinked()))
+		for i, l := range res.GetLinked() {
+			units[i] = c.entryTable(ctx, l.GetBoardId()).Unit
+		}
+		return c.print(res, func() {
+			writeSubmitted(c, res, t)
+			for i, l := range res.GetLinked() {
+				writeLinked(c, l, units[i])
+			}
+		})
 	})
 }
 
@@ -180,6 +190,21 @@ func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
 		c.Println(cli.Escape(res.GetDetail()))
 	}
 	c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
+}
+
+// writeLinked prints a user's standing on a linked board.
+func writeLinked(c *Client, l *pb.Outcome_Linked, u cli.Unit) {
+	score, rank, note := "no score", "", ""
+	if l.NewScore != nil {
+		score = u.FormatWithUnit(l.GetNewScore())
+	}
+	if l.Rank != nil {
+		rank = fmt.Sprintf(", rank %d", l.GetRank())
+	}
+	if l.Skipped != nil {
+		note = " (result skipped: " + l.GetSkipped() + ")"
+	}
+	c.Printf("linked %s · season %s: %s%s%s\n", l.GetBoardId(), l.GetSeason(), score, rank, note)
 }
 
 // The function before returns a note about the user's score before a submit or a correction, or "".

@@ -1,0 +1,83 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// LinkedReceipt is a user's standing in a season of a linked board, after a result of the
+// source.
+type LinkedReceipt struct {
+	Board  *leaderboard.Board
+	Season leaderboard.SeasonID
+	// Score is nil if none of the user's results counts in the season.
+	Score *leaderboard.Score
+	// Rank is the competition rank. It is 0 if it is unknown or the user is banned.
+	Rank int64
+	// Skipped is the reason why the season does not count the result: it came too late
+	// there. Otherwise Skipped is empty.
+	Skipped leaderboard.Reason
+}
+
+// AddLinked sets the Linked of each receipt. The receipts are those of one Submit. A
+// result that is not applied yet, or that does not concern any linked board, has none.
+func (s *Submitter) AddLinked(ctx context.Context, receipts []Receipt) error {
+	entries := map[leaderboard.SeasonKey][]leaderboard.Entry{}
+	for i := range receipts {
+		for _, effect := range receipts[i].linked {
+			entries[effect.After.SeasonKey] = append(entries[effect.After.SeasonKey], effect.After)
+		}
+	}
+	standings := map[leaderboard.EntryKey]LinkedReceipt{}
+	for key, entries := range entries {
+		if err := s.linkedStandings(ctx, key, entries, standings); err != nil {
+			return err
+		}
+	}
+	for i := range receipts {
+		for _, effect := range receipts[i].linked {
+			standing, ok := standings[leaderboard.EntryKey{SeasonKey: effect.After.SeasonKey, User: effect.After.User}]
+			if !ok {
+				continue // the board was deleted meanwhile
+			}
+			standing.Skipped = effect.Skipped
+			receipts[i].Linked = append(receipts[i].Linked, standing)
+		}
+	}
+	return nil
+}
+
+// linkedStandings adds the standings of entries of one season to standings.
+func (s *Submitter) linkedStandings(ctx context.Context, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings map[leaderboard.EntryKey]LinkedReceipt) error {
+	b, err := s.board(ctx, key.Board)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var ranked []leaderboard.Entry
+	for _, e := range slices.Backward(entries) { // of two entries of a user, the last one is the newest
+		of, standing := leaderboard.EntryKey{SeasonKey: key, User: e.User}, LinkedReceipt{Board: b, Season: key.Season}
+		if _, known := standings[of]; known {
+			continue
+		}
+		if e.Key != "" {
+			score := b.ScoreOf(e.Key, scoreTime(b, key.Season, s.now()))
+			standing.Score, ranked = &score, append(ranked, e)
+		}
+		standings[of] = standing
+	}
+	if len(ranked) == 0 {
+		return nil
+	}
+	return s.ranked(ctx, b, key.Season, ranked, func(i int, score leaderboard.Score, rank int64) {
+		of := leaderboard.EntryKey{SeasonKey: key, User: ranked[i].User}
+		e := standings[of]
+		e.Score, e.Rank = &score, rank
+		standings[of] = e
+	})
+}
