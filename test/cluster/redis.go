@@ -13,9 +13,8 @@ import (
 
 // RedisConfig describes Redis servers.
 type RedisConfig struct {
-	// AppendOnly writes data to a file that is synced each second. A restarted server
-	// then has its data, except perhaps those of the last second. Without AppendOnly a
-	// restarted server is empty.
+	// AppendOnly writes data to a file that is synced before each answer. A restarted
+	// server then has all of its data. Without AppendOnly it is empty.
 	AppendOnly bool
 	// Secrets, unless nil, makes the servers require TLS and a password, also from each
 	// other.
@@ -89,7 +88,7 @@ func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, er
 			"--repl-diskless-sync-delay", "0", // A master has one replica, so it need not wait for more before it sends a copy.
 		}
 		if cfg.AppendOnly {
-			args = append(args, "--appendonly", "yes", "--appendfsync", "everysec")
+			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
 		}
 		if n > 1 {
 			bus := c.ports.addr(loopback, n+i)
