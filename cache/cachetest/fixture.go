@@ -33,6 +33,8 @@ type fixture struct {
 	key    leaderboard.SeasonKey
 	model  *model
 	now    time.Time // the time of the last change
+
+	samples int // the number of calls of the method sample
 }
 
 // start is the earliest event time of the entries that the method entry makes.
