@@ -877,7 +877,7 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	agrees(t, others[3], s.entries)
 }
 
-// The index finds the master through Sentinel.
+// The index finds the master through a Sentinel that requires a password of its own.
 func TestBehindSentinel(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	program, err := exec.LookPath("redis-server")
@@ -889,7 +889,7 @@ func TestBehindSentinel(t *testing.T) {
 	host, port, _ := strings.Cut(c.Servers[0].Addr, ":")
 	_, own, _ := strings.Cut(addr, ":")
 	conf := t.TempDir() + "/sentinel.conf"
-	must(t, os.WriteFile(conf, []byte(fmt.Sprintf("bind 127.0.0.1\nport %s\nsentinel monitor board %s %s 1\n", own, host, port)), 0o600))
+	must(t, os.WriteFile(conf, []byte(fmt.Sprintf("bind 127.0.0.1\nport %s\nrequirepass secret\nsentinel monitor board %s %s 1\n", own, host, port)), 0o600))
 	cmd := exec.Command(program, conf, "--sentinel")
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -899,7 +899,7 @@ func TestBehindSentinel(t *testing.T) {
 		_ = cmd.Wait() // killed
 	})
 	o := options([]string{addr}, 0)
-	o.Redis.MasterName = "board"
+	o.Redis.MasterName, o.Redis.SentinelPassword = "board", "secret"
 	eventually(t, "Sentinel answers", func(ctx context.Context) error {
 		x, err := Open(ctx, o)
 		if err != nil {
@@ -907,6 +907,14 @@ func TestBehindSentinel(t *testing.T) {
 		}
 		return x.Close()
 	})
+	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS"} {
+		wrong := options([]string{addr}, 0)
+		wrong.Redis.MasterName, wrong.Redis.SentinelPassword = "board", password
+		_, err := Open(t.Context(), wrong)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "redis.sentinel_password") {
+			t.Errorf("Open with Sentinel password %q: error %v, want %s and the setting", password, err, want)
+		}
+	}
 	x, s := opened(t, o), newStore(30)
 	if x.o.Shards != 1 {
 		t.Errorf("the default number of shards is %d, want 1", x.o.Shards)
