@@ -66,7 +66,9 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 		return nil, err
 	}
 	if cfg.Quick {
-		j.quick = []string{quickJava, "-Dcassandra.unsafesystem=true"} // the second flag saves the flush of system tables
+		// The serial collector and the omitted assertions save a tenth of the processor time
+		// each, the last flag the flush of system tables.
+		j.quick = []string{quickJava, "-XX:-UseG1GC", "-XX:+UseSerialGC", "-da", "-Dcassandra.unsafesystem=true"}
 	}
 	if len(cfg.DataCenters) == 0 {
 		cfg.DataCenters = OneDC(1)

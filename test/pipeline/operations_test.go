@@ -17,15 +17,21 @@ import (
 // in order, on real servers: from the first start to the flush of Redis.
 func TestOperations(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	d := deployment.New(t, deployment.Options{Redis: redis.Addrs()})
+	runOperations(t, deployment.New(t, deployment.Options{Redis: redis.Addrs()}))
+}
+
+// runOperations does the work of TestOperations on a deployment with its own Redis. The
+// parameter flags has what redis-cli needs in addition to the address.
+func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
+	t.Helper()
 	doc, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(string(doc), "## The embedded engine")
-	host, port, _ := strings.Cut(redis.Addrs()[0], ":")
+	host, port, _ := strings.Cut(d.Redis[0], ":")
 	here := strings.NewReplacer("leaderboard.yaml", d.Config, "dc1=3", d.DataCenter+"=1", "--replication-factor 3", "--replication-factor 1 --force",
-		"redis-cli -h redis", "redis-cli -h "+host+" -p "+port)
+		"redis-cli -h redis", strings.Join(append([]string{"redis-cli -h", host, "-p", port}, flags...), " "))
 	var api *deployment.Node
 	run := d.Command
 	commands, flushed := 0, false

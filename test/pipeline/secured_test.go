@@ -19,7 +19,8 @@ import (
 
 // A submit passes from the API over Kafka, Cassandra and Redis to a rank, while all three
 // require TLS, a client certificate and a password. A process with a wrong credential
-// exits with one line that names the server and the setting.
+// exits with one line that names the server and the setting. The commands of
+// docs/operations.md work.
 func TestSecuredBackEnds(t *testing.T) {
 	secrets, err := cluster.NewSecrets(t.TempDir())
 	if err != nil {
@@ -41,6 +42,7 @@ func TestSecuredBackEnds(t *testing.T) {
 		d.Run(t, "topics", "--config", d.Config, "--kafka-mechanism="+mechanism, "--replication-factor=1", "--force")
 	}
 	checkRejected(t, d)
+	runOperations(t, d, "--no-auth-warning", "--user", secrets.Username, "--pass", secrets.Password, "--tls", "--cacert", secrets.CA, "--cert", secrets.Cert, "--key", secrets.Key)
 }
 
 // startSecured starts secured servers, and returns a deployment that uses them.
