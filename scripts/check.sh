@@ -21,10 +21,10 @@ step "modules"
 modules=$(git ls-files | sed -n 's,go\.mod$,.,p')
 for module in $modules; do go -C "$module" mod tidy -diff; done
 
-step "vet and linters"
+step "linters"
 golangci=$(go -C tools/golangci tool -n golangci-lint) # the first run builds it
 for module in . test/compose test/manifests test/page tools; do
-  (cd $module && go vet ./... && "$golangci" run ./...)
+  (cd $module && "$golangci" run ./...)
 done
 
 step "protos and generated code"
@@ -47,16 +47,22 @@ go -C test/page test -count=1 -shuffle=on ./... # no test cache, because the tes
 # Two sets of official results may not be committed. To run those checks too, name
 # their folder in LEADERBOARD_DATASETS.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
-# The command "make slow" runs the skipped tests, which take as long as all others
-# together.
-go run ./test/cluster/cmd run -quick -- go test -race -shuffle=on -timeout 30m \
-  -skip '^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestModelOf' \
-  $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /internal/repotest)
-# The race detector would slow these tests down six times, and would find nothing:
-# the root package and repotest have no goroutines, and test/official builds the service
-# without the detector. The models of storage/cql play chosen orders of statements;
-# TestContract and TestHistories above run the same code under the detector.
-go test -shuffle=on -timeout 30m -skip '^TestBoston$/^runners$/^every_user$' . ./internal/repotest ./test/official
-go test -shuffle=on -run '^TestModelOf' ./storage/cql
+# The command "make slow" runs the tests that are skipped everywhere below. They take as
+# long as all others together.
+#
+# Some tests run without the race detector. It would slow them down two to six times, and
+# would find little: the root package and repotest have no goroutines, and test/official
+# and test/pipeline test child processes, whose binary has no detector. The models of
+# storage/cql play chosen orders of statements. The Redis Cluster and the disk get the
+# suite that runs under the detector on one server and in memory.
+norace='^TestModel|^TestIndexOnACluster$|^TestContractOnDisk$'
+slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$'
+slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
+packages=$(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest)
+export norace slow packages
+go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
+  go test -race -shuffle=on -timeout 30m -skip "$norace|$slow" $packages
+  go test -shuffle=on -timeout 30m -run "$norace" ./storage/... ./cache/redis
+  go test -shuffle=on -timeout 30m -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official'
 
 step "all checks passed"
