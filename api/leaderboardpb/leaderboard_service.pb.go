@@ -83,7 +83,7 @@ func (x GetResultResponse_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetResultResponse_Status.Descriptor instead.
 func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15, 0}
 }
 
 // Request of SubmitScore.
@@ -795,6 +795,295 @@ func (x *RetractResultResponse) GetEffect() *RetractionEffect {
 	return nil
 }
 
+// Request of BatchRetractResults.
+type BatchRetractResultsRequest struct {
+	state   protoimpl.MessageState            `protogen:"open.v1"`
+	Board   string                            `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Results []*BatchRetractResultsRequest_Key `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// As in RetractResultRequest, for all results.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchRetractResultsRequest) Reset() {
+	*x = BatchRetractResultsRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchRetractResultsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchRetractResultsRequest) ProtoMessage() {}
+
+func (x *BatchRetractResultsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchRetractResultsRequest.ProtoReflect.Descriptor instead.
+func (*BatchRetractResultsRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BatchRetractResultsRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *BatchRetractResultsRequest) GetResults() []*BatchRetractResultsRequest_Key {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *BatchRetractResultsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BatchRetractResultsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Response of BatchRetractResults.
+type BatchRetractResultsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A result that cannot be retracted is REJECTED with the reason INVALID. With dry_run,
+	// the scores and ranks are those before and after all of the retractions.
+	Outcomes []*Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// With dry_run: what would change.
+	Effect        *RetractionEffect `protobuf:"bytes,2,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchRetractResultsResponse) Reset() {
+	*x = BatchRetractResultsResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchRetractResultsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchRetractResultsResponse) ProtoMessage() {}
+
+func (x *BatchRetractResultsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchRetractResultsResponse.ProtoReflect.Descriptor instead.
+func (*BatchRetractResultsResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BatchRetractResultsResponse) GetOutcomes() []*Outcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *BatchRetractResultsResponse) GetEffect() *RetractionEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
+}
+
+// Request of PurgeResults. from or to is required.
+type PurgeResultsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	UserId string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// The results whose achieved_at is at this time or later.
+	From *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	// The results whose achieved_at is before this time.
+	To *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	// If absent, every season.
+	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
+	// As in RetractResultRequest, for all results.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeResultsRequest) Reset() {
+	*x = PurgeResultsRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeResultsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeResultsRequest) ProtoMessage() {}
+
+func (x *PurgeResultsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeResultsRequest.ProtoReflect.Descriptor instead.
+func (*PurgeResultsRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PurgeResultsRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *PurgeResultsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *PurgeResultsRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *PurgeResultsRequest) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *PurgeResultsRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *PurgeResultsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PurgeResultsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Response of PurgeResults.
+type PurgeResultsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the results that counted: at most 5,000, the newest season first.
+	Outcomes []*Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// With dry_run: what would change.
+	Effect *RetractionEffect `protobuf:"bytes,2,opt,name=effect,proto3" json:"effect,omitempty"`
+	// True if other results are left. Repeat the call to undo them.
+	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeResultsResponse) Reset() {
+	*x = PurgeResultsResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeResultsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeResultsResponse) ProtoMessage() {}
+
+func (x *PurgeResultsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeResultsResponse.ProtoReflect.Descriptor instead.
+func (*PurgeResultsResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PurgeResultsResponse) GetOutcomes() []*Outcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *PurgeResultsResponse) GetEffect() *RetractionEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
+}
+
+func (x *PurgeResultsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 // Request of CorrectResult. Absent fields of the result stay as they are.
 type CorrectResultRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -826,7 +1115,7 @@ type CorrectResultRequest struct {
 
 func (x *CorrectResultRequest) Reset() {
 	*x = CorrectResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1127,7 @@ func (x *CorrectResultRequest) String() string {
 func (*CorrectResultRequest) ProtoMessage() {}
 
 func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1140,7 @@ func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultRequest.ProtoReflect.Descriptor instead.
 func (*CorrectResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CorrectResultRequest) GetBoard() string {
@@ -971,7 +1260,7 @@ type CorrectResultResponse struct {
 
 func (x *CorrectResultResponse) Reset() {
 	*x = CorrectResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1272,7 @@ func (x *CorrectResultResponse) String() string {
 func (*CorrectResultResponse) ProtoMessage() {}
 
 func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1285,7 @@ func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultResponse.ProtoReflect.Descriptor instead.
 func (*CorrectResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{9}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CorrectResultResponse) GetSuccess() bool {
@@ -1106,7 +1395,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1407,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1420,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{10}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetResultRequest) GetBoard() string {
@@ -1191,7 +1480,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1492,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1505,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{11}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResultResponse) GetStatus() GetResultResponse_Status {
@@ -1292,7 +1581,7 @@ type ListUserResultsRequest struct {
 
 func (x *ListUserResultsRequest) Reset() {
 	*x = ListUserResultsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1593,7 @@ func (x *ListUserResultsRequest) String() string {
 func (*ListUserResultsRequest) ProtoMessage() {}
 
 func (x *ListUserResultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1606,7 @@ func (x *ListUserResultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserResultsRequest.ProtoReflect.Descriptor instead.
 func (*ListUserResultsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListUserResultsRequest) GetBoard() string {
@@ -1368,7 +1657,7 @@ type ListUserResultsResponse struct {
 
 func (x *ListUserResultsResponse) Reset() {
 	*x = ListUserResultsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1669,7 @@ func (x *ListUserResultsResponse) String() string {
 func (*ListUserResultsResponse) ProtoMessage() {}
 
 func (x *ListUserResultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1682,7 @@ func (x *ListUserResultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserResultsResponse.ProtoReflect.Descriptor instead.
 func (*ListUserResultsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListUserResultsResponse) GetResults() []*GetResultResponse {
@@ -1437,7 +1726,7 @@ type ListScoresRequest struct {
 
 func (x *ListScoresRequest) Reset() {
 	*x = ListScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1738,7 @@ func (x *ListScoresRequest) String() string {
 func (*ListScoresRequest) ProtoMessage() {}
 
 func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1751,7 @@ func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListScoresRequest) GetBoard() string {
@@ -1540,7 +1829,7 @@ type ListScoresResponse struct {
 
 func (x *ListScoresResponse) Reset() {
 	*x = ListScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1841,7 @@ func (x *ListScoresResponse) String() string {
 func (*ListScoresResponse) ProtoMessage() {}
 
 func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1854,7 @@ func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListScoresResponse) GetStatus() string {
@@ -1605,7 +1894,7 @@ type GetUserScoreRequest struct {
 
 func (x *GetUserScoreRequest) Reset() {
 	*x = GetUserScoreRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1906,7 @@ func (x *GetUserScoreRequest) String() string {
 func (*GetUserScoreRequest) ProtoMessage() {}
 
 func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1919,7 @@ func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreRequest.ProtoReflect.Descriptor instead.
 func (*GetUserScoreRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetUserScoreRequest) GetBoard() string {
@@ -1701,7 +1990,7 @@ type GetUserScoreResponse struct {
 
 func (x *GetUserScoreResponse) Reset() {
 	*x = GetUserScoreResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +2002,7 @@ func (x *GetUserScoreResponse) String() string {
 func (*GetUserScoreResponse) ProtoMessage() {}
 
 func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +2015,7 @@ func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetUserScoreResponse) GetStatus() string {
@@ -1762,7 +2051,7 @@ type LookupScoresRequest struct {
 
 func (x *LookupScoresRequest) Reset() {
 	*x = LookupScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +2063,7 @@ func (x *LookupScoresRequest) String() string {
 func (*LookupScoresRequest) ProtoMessage() {}
 
 func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +2076,7 @@ func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresRequest.ProtoReflect.Descriptor instead.
 func (*LookupScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LookupScoresRequest) GetBoard() string {
@@ -1846,7 +2135,7 @@ type LookupScoresResponse struct {
 
 func (x *LookupScoresResponse) Reset() {
 	*x = LookupScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +2147,7 @@ func (x *LookupScoresResponse) String() string {
 func (*LookupScoresResponse) ProtoMessage() {}
 
 func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +2160,7 @@ func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresResponse.ProtoReflect.Descriptor instead.
 func (*LookupScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LookupScoresResponse) GetStatus() string {
@@ -1912,7 +2201,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2213,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2226,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetStatsRequest) GetBoard() string {
@@ -2008,7 +2297,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2309,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2322,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetStatsResponse) GetStatus() string {
@@ -2060,7 +2349,7 @@ type ListSeasonsRequest struct {
 
 func (x *ListSeasonsRequest) Reset() {
 	*x = ListSeasonsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2361,7 @@ func (x *ListSeasonsRequest) String() string {
 func (*ListSeasonsRequest) ProtoMessage() {}
 
 func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2374,7 @@ func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsRequest.ProtoReflect.Descriptor instead.
 func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSeasonsRequest) GetBoard() string {
@@ -2107,7 +2396,7 @@ type ListSeasonsResponse struct {
 
 func (x *ListSeasonsResponse) Reset() {
 	*x = ListSeasonsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2408,7 @@ func (x *ListSeasonsResponse) String() string {
 func (*ListSeasonsResponse) ProtoMessage() {}
 
 func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2421,7 @@ func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListSeasonsResponse) GetStatus() string {
@@ -2169,7 +2458,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2470,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2483,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -2251,7 +2540,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2552,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2565,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -2302,7 +2591,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2603,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2616,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 // Response of ListBoards.
@@ -2340,7 +2629,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2641,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2654,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -2385,7 +2674,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2686,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2699,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -2430,7 +2719,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2731,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2744,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -2475,7 +2764,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2776,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2789,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -2520,7 +2809,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2821,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2834,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -2570,7 +2859,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2871,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2884,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -2629,7 +2918,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2930,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2943,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -2674,7 +2963,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2975,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2988,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -2718,7 +3007,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +3019,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +3032,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 // Request of BanUser.
@@ -2764,7 +3053,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +3065,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +3078,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -2841,7 +3130,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +3142,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3155,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -2913,7 +3202,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3214,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3227,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -2983,7 +3272,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3284,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3297,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -3049,7 +3338,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3350,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3363,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -3095,7 +3384,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3396,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3409,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -3149,7 +3438,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3450,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3463,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -3203,7 +3492,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3504,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3517,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -3243,6 +3532,68 @@ func (x *ListUserScoresResponse) GetData() *ListUserScoresResponse_UserScores {
 		return x.Data
 	}
 	return nil
+}
+
+// The key of a result.
+type BatchRetractResultsRequest_Key struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	UserId  string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	MatchId string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// If absent, the season in which the match has a result.
+	Season        string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchRetractResultsRequest_Key) Reset() {
+	*x = BatchRetractResultsRequest_Key{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchRetractResultsRequest_Key) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchRetractResultsRequest_Key) ProtoMessage() {}
+
+func (x *BatchRetractResultsRequest_Key) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchRetractResultsRequest_Key.ProtoReflect.Descriptor instead.
+func (*BatchRetractResultsRequest_Key) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{8, 0}
+}
+
+func (x *BatchRetractResultsRequest_Key) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *BatchRetractResultsRequest_Key) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *BatchRetractResultsRequest_Key) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
 }
 
 // A user's entry and its neighbors.
@@ -3297,7 +3648,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3309,7 +3660,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3322,7 +3673,7 @@ func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse_UserScore.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse_UserScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *GetUserScoreResponse_UserScore) GetUserId() string {
@@ -3491,7 +3842,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3854,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3867,7 @@ func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Bucket.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Bucket) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *GetStatsResponse_Bucket) GetLower() int64 {
@@ -3552,7 +3903,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3564,7 +3915,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3577,7 +3928,7 @@ func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Percentile.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Percentile) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 1}
 }
 
 func (x *GetStatsResponse_Percentile) GetPercentile() float64 {
@@ -3627,7 +3978,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3990,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +4003,7 @@ func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Stats.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Stats) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 2}
 }
 
 func (x *GetStatsResponse_Stats) GetBoard() string {
@@ -3764,7 +4115,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +4127,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +4140,7 @@ func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Amendment.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Amendment) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27, 0}
 }
 
 func (x *ListSeasonsResponse_Amendment) GetAt() *timestamppb.Timestamp {
@@ -3836,7 +4187,7 @@ type ListSeasonsResponse_Season struct {
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4199,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4212,7 @@ func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Season.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Season) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27, 1}
 }
 
 func (x *ListSeasonsResponse_Season) GetId() string {
@@ -3940,7 +4291,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4303,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4316,7 @@ func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Seasons.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Seasons) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27, 2}
 }
 
 func (x *ListSeasonsResponse_Seasons) GetBoard() string {
@@ -4011,7 +4362,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4374,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4387,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -4127,7 +4478,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4490,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4503,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -4264,7 +4615,31 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06effect\x18\t \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effectB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"\xef\x04\n" +
+	"\x05_rank\"\x83\x02\n" +
+	"\x1aBatchRetractResultsRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12H\n" +
+	"\aresults\x18\x02 \x03(\v2..leaderboard.v1.BatchRetractResultsRequest.KeyR\aresults\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\x04 \x01(\bR\adry_run\x1aS\n" +
+	"\x03Key\x12\x18\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
+	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\"\x8c\x01\n" +
+	"\x1bBatchRetractResultsResponse\x123\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
+	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xeb\x01\n" +
+	"\x13PurgeResultsRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
+	"\auser_id\x18\x02 \x01(\tR\auser_id\x12.\n" +
+	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x16\n" +
+	"\x06season\x18\x05 \x01(\tR\x06season\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\a \x01(\bR\adry_run\"\x99\x01\n" +
+	"\x14PurgeResultsResponse\x123\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
+	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xef\x04\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -4584,13 +4959,15 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xb2\x17\n" +
+	"\a_banned2\xe5\x19\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
 	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"A\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x12\x89\x01\n" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x12\xa0\x01\n" +
-	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x98\x01\n" +
+	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x9d\x01\n" +
+	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"-\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x12\x90\x01\n" +
+	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x12\x98\x01\n" +
 	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\":\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x12\x89\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x12\x90\x01\n" +
 	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x12\x84\x01\n" +
@@ -4628,7 +5005,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -4639,173 +5016,189 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*BatchSubmitResultsResponse)(nil),        // 6: leaderboard.v1.BatchSubmitResultsResponse
 	(*RetractResultRequest)(nil),              // 7: leaderboard.v1.RetractResultRequest
 	(*RetractResultResponse)(nil),             // 8: leaderboard.v1.RetractResultResponse
-	(*CorrectResultRequest)(nil),              // 9: leaderboard.v1.CorrectResultRequest
-	(*CorrectResultResponse)(nil),             // 10: leaderboard.v1.CorrectResultResponse
-	(*GetResultRequest)(nil),                  // 11: leaderboard.v1.GetResultRequest
-	(*GetResultResponse)(nil),                 // 12: leaderboard.v1.GetResultResponse
-	(*ListUserResultsRequest)(nil),            // 13: leaderboard.v1.ListUserResultsRequest
-	(*ListUserResultsResponse)(nil),           // 14: leaderboard.v1.ListUserResultsResponse
-	(*ListScoresRequest)(nil),                 // 15: leaderboard.v1.ListScoresRequest
-	(*ListScoresResponse)(nil),                // 16: leaderboard.v1.ListScoresResponse
-	(*GetUserScoreRequest)(nil),               // 17: leaderboard.v1.GetUserScoreRequest
-	(*GetUserScoreResponse)(nil),              // 18: leaderboard.v1.GetUserScoreResponse
-	(*LookupScoresRequest)(nil),               // 19: leaderboard.v1.LookupScoresRequest
-	(*LookupScoresResponse)(nil),              // 20: leaderboard.v1.LookupScoresResponse
-	(*GetStatsRequest)(nil),                   // 21: leaderboard.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),                  // 22: leaderboard.v1.GetStatsResponse
-	(*ListSeasonsRequest)(nil),                // 23: leaderboard.v1.ListSeasonsRequest
-	(*ListSeasonsResponse)(nil),               // 24: leaderboard.v1.ListSeasonsResponse
-	(*WatchScoresRequest)(nil),                // 25: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 26: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 27: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 28: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 29: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 30: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 31: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 32: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 33: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 34: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 35: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 36: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 37: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 38: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 39: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 40: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 41: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 42: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 43: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 44: leaderboard.v1.ListUserScoresResponse
-	nil,                                       // 45: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 46: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 47: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 48: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 49: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 50: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 51: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 52: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 53: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 54: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 55: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 56: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 57: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 58: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 59: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 60: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 61: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 62: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 63: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 64: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 65: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 66: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 67: leaderboard.v1.Entry
+	(*BatchRetractResultsRequest)(nil),        // 9: leaderboard.v1.BatchRetractResultsRequest
+	(*BatchRetractResultsResponse)(nil),       // 10: leaderboard.v1.BatchRetractResultsResponse
+	(*PurgeResultsRequest)(nil),               // 11: leaderboard.v1.PurgeResultsRequest
+	(*PurgeResultsResponse)(nil),              // 12: leaderboard.v1.PurgeResultsResponse
+	(*CorrectResultRequest)(nil),              // 13: leaderboard.v1.CorrectResultRequest
+	(*CorrectResultResponse)(nil),             // 14: leaderboard.v1.CorrectResultResponse
+	(*GetResultRequest)(nil),                  // 15: leaderboard.v1.GetResultRequest
+	(*GetResultResponse)(nil),                 // 16: leaderboard.v1.GetResultResponse
+	(*ListUserResultsRequest)(nil),            // 17: leaderboard.v1.ListUserResultsRequest
+	(*ListUserResultsResponse)(nil),           // 18: leaderboard.v1.ListUserResultsResponse
+	(*ListScoresRequest)(nil),                 // 19: leaderboard.v1.ListScoresRequest
+	(*ListScoresResponse)(nil),                // 20: leaderboard.v1.ListScoresResponse
+	(*GetUserScoreRequest)(nil),               // 21: leaderboard.v1.GetUserScoreRequest
+	(*GetUserScoreResponse)(nil),              // 22: leaderboard.v1.GetUserScoreResponse
+	(*LookupScoresRequest)(nil),               // 23: leaderboard.v1.LookupScoresRequest
+	(*LookupScoresResponse)(nil),              // 24: leaderboard.v1.LookupScoresResponse
+	(*GetStatsRequest)(nil),                   // 25: leaderboard.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),                  // 26: leaderboard.v1.GetStatsResponse
+	(*ListSeasonsRequest)(nil),                // 27: leaderboard.v1.ListSeasonsRequest
+	(*ListSeasonsResponse)(nil),               // 28: leaderboard.v1.ListSeasonsResponse
+	(*WatchScoresRequest)(nil),                // 29: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 30: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 31: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 32: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 33: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 34: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 35: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 36: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 37: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 38: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 39: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 40: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 41: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 42: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 43: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 44: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 45: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 46: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 47: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 48: leaderboard.v1.ListUserScoresResponse
+	(*BatchRetractResultsRequest_Key)(nil),    // 49: leaderboard.v1.BatchRetractResultsRequest.Key
+	nil,                                       // 50: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 51: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 52: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 53: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 54: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 55: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 56: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 57: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 58: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 59: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 60: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 61: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 62: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                    // 63: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 64: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 65: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 66: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 67: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 68: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 69: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 70: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 71: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 72: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	55, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	56, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	57, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	58, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	55, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	59, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	55, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	59, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	56, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	60, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	57, // 10: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	45, // 11: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	61, // 12: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	56, // 13: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	55, // 14: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	0,  // 15: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	55, // 16: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	12, // 17: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	62, // 18: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	46, // 19: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	62, // 20: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	49, // 21: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	52, // 22: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	62, // 23: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	63, // 24: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	63, // 25: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	63, // 26: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	63, // 27: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	63, // 28: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	64, // 29: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	63, // 30: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	57, // 31: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	65, // 32: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	66, // 33: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	65, // 34: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	66, // 35: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	54, // 36: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	57, // 37: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	67, // 38: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	57, // 39: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	57, // 40: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	61, // 41: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	57, // 42: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	47, // 43: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	48, // 44: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	57, // 45: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	57, // 46: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	57, // 47: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	57, // 48: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	50, // 49: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	57, // 50: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	57, // 51: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	51, // 52: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	57, // 53: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	57, // 54: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	53, // 55: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	65, // 56: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 57: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 58: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 59: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,  // 60: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,  // 61: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	11, // 62: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	13, // 63: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	15, // 64: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	17, // 65: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	19, // 66: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	21, // 67: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	23, // 68: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	25, // 69: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	27, // 70: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	29, // 71: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	31, // 72: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	33, // 73: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	35, // 74: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	37, // 75: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	39, // 76: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	41, // 77: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	43, // 78: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 79: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 80: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 81: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,  // 82: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10, // 83: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	12, // 84: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	14, // 85: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	16, // 86: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	18, // 87: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	20, // 88: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	22, // 89: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	24, // 90: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	26, // 91: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	28, // 92: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	30, // 93: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	32, // 94: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	34, // 95: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	36, // 96: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	38, // 97: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	40, // 98: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	42, // 99: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	44, // 100: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	79, // [79:101] is the sub-list for method output_type
-	57, // [57:79] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	60, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	61, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	62, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	63, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	60, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	64, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	60, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	64, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	61, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	65, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	49, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	64, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	65, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	62, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	62, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	64, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	65, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	62, // 17: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	50, // 18: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	66, // 19: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	61, // 20: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	60, // 21: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	0,  // 22: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	60, // 23: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	16, // 24: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	67, // 25: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	51, // 26: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	67, // 27: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	54, // 28: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	57, // 29: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	67, // 30: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	68, // 31: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	68, // 32: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	68, // 33: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	68, // 34: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	68, // 35: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	69, // 36: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	68, // 37: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	62, // 38: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	70, // 39: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	71, // 40: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	70, // 41: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	71, // 42: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	59, // 43: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	62, // 44: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	72, // 45: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	62, // 46: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	62, // 47: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	66, // 48: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	62, // 49: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	52, // 50: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	53, // 51: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	62, // 52: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	62, // 53: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	62, // 54: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	62, // 55: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	55, // 56: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	62, // 57: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	62, // 58: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	56, // 59: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	62, // 60: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	62, // 61: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	58, // 62: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	70, // 63: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 64: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 65: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 66: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,  // 67: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,  // 68: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11, // 69: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13, // 70: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	15, // 71: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	17, // 72: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	19, // 73: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	21, // 74: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	23, // 75: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	25, // 76: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	27, // 77: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	29, // 78: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	31, // 79: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	33, // 80: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	35, // 81: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	37, // 82: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	39, // 83: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	41, // 84: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	43, // 85: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	45, // 86: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	47, // 87: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 88: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 89: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 90: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,  // 91: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10, // 92: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12, // 93: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14, // 94: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	16, // 95: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	18, // 96: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	20, // 97: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	22, // 98: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	24, // 99: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	26, // 100: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	28, // 101: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	30, // 102: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	32, // 103: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	34, // 104: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	36, // 105: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	38, // 106: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	40, // 107: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	42, // 108: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	44, // 109: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	46, // 110: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	48, // 111: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	88, // [88:112] is the sub-list for method output_type
+	64, // [64:88] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -4818,26 +5211,26 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[1].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[7].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[8].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[9].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[10].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[12].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[13].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[14].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[16].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[45].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[48].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[28].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[50].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[52].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[53].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[55].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[57].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[58].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   54,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -311,6 +311,112 @@ func local_request_LeaderboardService_RetractResult_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
+func request_LeaderboardService_BatchRetractResults_0(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq BatchRetractResultsRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["board"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "board")
+	}
+	protoReq.Board, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.BatchRetractResults(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_LeaderboardService_BatchRetractResults_0(ctx context.Context, marshaler runtime.Marshaler, server LeaderboardServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq BatchRetractResultsRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["board"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "board")
+	}
+	protoReq.Board, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	msg, err := server.BatchRetractResults(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_LeaderboardService_PurgeResults_0(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq PurgeResultsRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["board"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "board")
+	}
+	protoReq.Board, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	val, ok = pathParams["user_id"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "user_id")
+	}
+	protoReq.UserId, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "user_id", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.PurgeResults(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_LeaderboardService_PurgeResults_0(ctx context.Context, marshaler runtime.Marshaler, server LeaderboardServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq PurgeResultsRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["board"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "board")
+	}
+	protoReq.Board, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	val, ok = pathParams["user_id"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "user_id")
+	}
+	protoReq.UserId, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "user_id", err)
+	}
+	msg, err := server.PurgeResults(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 func request_LeaderboardService_CorrectResult_0(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq CorrectResultRequest
@@ -1474,6 +1580,46 @@ func RegisterLeaderboardServiceHandlerServer(ctx context.Context, mux *runtime.S
 		}
 		forward_LeaderboardService_RetractResult_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_LeaderboardService_BatchRetractResults_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/leaderboard.v1.LeaderboardService/BatchRetractResults", runtime.WithHTTPPathPattern("/v1/boards/{board}/results:retract"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_LeaderboardService_BatchRetractResults_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_LeaderboardService_BatchRetractResults_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_LeaderboardService_PurgeResults_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/leaderboard.v1.LeaderboardService/PurgeResults", runtime.WithHTTPPathPattern("/v1/boards/{board}/results/{user_id}:purge"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_LeaderboardService_PurgeResults_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_LeaderboardService_PurgeResults_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodPatch, pattern_LeaderboardService_CorrectResult_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -2023,6 +2169,40 @@ func RegisterLeaderboardServiceHandlerClient(ctx context.Context, mux *runtime.S
 		}
 		forward_LeaderboardService_RetractResult_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_LeaderboardService_BatchRetractResults_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/leaderboard.v1.LeaderboardService/BatchRetractResults", runtime.WithHTTPPathPattern("/v1/boards/{board}/results:retract"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_LeaderboardService_BatchRetractResults_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_LeaderboardService_BatchRetractResults_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_LeaderboardService_PurgeResults_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/leaderboard.v1.LeaderboardService/PurgeResults", runtime.WithHTTPPathPattern("/v1/boards/{board}/results/{user_id}:purge"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_LeaderboardService_PurgeResults_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_LeaderboardService_PurgeResults_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodPatch, pattern_LeaderboardService_CorrectResult_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -2411,61 +2591,65 @@ func (m response_LeaderboardService_UpdateBoard_0) XXX_ResponseBody() interface{
 }
 
 var (
-	pattern_LeaderboardService_SubmitScore_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
-	pattern_LeaderboardService_SubmitScore_1        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
-	pattern_LeaderboardService_BatchSubmitScores_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "batch"))
-	pattern_LeaderboardService_BatchSubmitScores_1  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "batch"))
-	pattern_LeaderboardService_BatchSubmitResults_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "results"}, "batch"))
-	pattern_LeaderboardService_RetractResult_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, "retract"))
-	pattern_LeaderboardService_CorrectResult_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
-	pattern_LeaderboardService_GetResult_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
-	pattern_LeaderboardService_ListUserResults_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "results", "user_id"}, ""))
-	pattern_LeaderboardService_ListScores_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
-	pattern_LeaderboardService_ListScores_1         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
-	pattern_LeaderboardService_GetUserScore_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "scores", "user_id"}, ""))
-	pattern_LeaderboardService_GetUserScore_1       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "scores", "user_id"}, ""))
-	pattern_LeaderboardService_LookupScores_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "lookup"))
-	pattern_LeaderboardService_LookupScores_1       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "lookup"))
-	pattern_LeaderboardService_GetStats_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "stats"}, ""))
-	pattern_LeaderboardService_ListSeasons_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "seasons"}, ""))
-	pattern_LeaderboardService_WatchScores_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "watch"}, ""))
-	pattern_LeaderboardService_ListBoards_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
-	pattern_LeaderboardService_GetBoard_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
-	pattern_LeaderboardService_CreateBoard_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
-	pattern_LeaderboardService_UpdateBoard_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board.board_id"}, ""))
-	pattern_LeaderboardService_DeleteBoard_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
-	pattern_LeaderboardService_BanUser_0            = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "ban"))
-	pattern_LeaderboardService_UnbanUser_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "unban"))
-	pattern_LeaderboardService_EraseUser_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "erase"))
-	pattern_LeaderboardService_ListUserScores_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "users", "user_id", "scores"}, ""))
+	pattern_LeaderboardService_SubmitScore_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
+	pattern_LeaderboardService_SubmitScore_1         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
+	pattern_LeaderboardService_BatchSubmitScores_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "batch"))
+	pattern_LeaderboardService_BatchSubmitScores_1   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "batch"))
+	pattern_LeaderboardService_BatchSubmitResults_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "results"}, "batch"))
+	pattern_LeaderboardService_RetractResult_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, "retract"))
+	pattern_LeaderboardService_BatchRetractResults_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "results"}, "retract"))
+	pattern_LeaderboardService_PurgeResults_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "results", "user_id"}, "purge"))
+	pattern_LeaderboardService_CorrectResult_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
+	pattern_LeaderboardService_GetResult_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 1, 0, 4, 1, 5, 5}, []string{"v1", "boards", "board", "results", "user_id", "match_id"}, ""))
+	pattern_LeaderboardService_ListUserResults_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "results", "user_id"}, ""))
+	pattern_LeaderboardService_ListScores_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, ""))
+	pattern_LeaderboardService_ListScores_1          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, ""))
+	pattern_LeaderboardService_GetUserScore_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "scores", "user_id"}, ""))
+	pattern_LeaderboardService_GetUserScore_1        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "boards", "board", "scores", "user_id"}, ""))
+	pattern_LeaderboardService_LookupScores_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "scores"}, "lookup"))
+	pattern_LeaderboardService_LookupScores_1        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "scores"}, "lookup"))
+	pattern_LeaderboardService_GetStats_0            = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "stats"}, ""))
+	pattern_LeaderboardService_ListSeasons_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "seasons"}, ""))
+	pattern_LeaderboardService_WatchScores_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "boards", "board", "watch"}, ""))
+	pattern_LeaderboardService_ListBoards_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
+	pattern_LeaderboardService_GetBoard_0            = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
+	pattern_LeaderboardService_CreateBoard_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "boards"}, ""))
+	pattern_LeaderboardService_UpdateBoard_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board.board_id"}, ""))
+	pattern_LeaderboardService_DeleteBoard_0         = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "boards", "board"}, ""))
+	pattern_LeaderboardService_BanUser_0             = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "ban"))
+	pattern_LeaderboardService_UnbanUser_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "unban"))
+	pattern_LeaderboardService_EraseUser_0           = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "user_id"}, "erase"))
+	pattern_LeaderboardService_ListUserScores_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "users", "user_id", "scores"}, ""))
 )
 
 var (
-	forward_LeaderboardService_SubmitScore_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_SubmitScore_1        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BatchSubmitScores_0  = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BatchSubmitScores_1  = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BatchSubmitResults_0 = runtime.ForwardResponseMessage
-	forward_LeaderboardService_RetractResult_0      = runtime.ForwardResponseMessage
-	forward_LeaderboardService_CorrectResult_0      = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetResult_0          = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListUserResults_0    = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListScores_0         = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListScores_1         = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetUserScore_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetUserScore_1       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_LookupScores_0       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_LookupScores_1       = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetStats_0           = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListSeasons_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_WatchScores_0        = runtime.ForwardResponseStream
-	forward_LeaderboardService_ListBoards_0         = runtime.ForwardResponseMessage
-	forward_LeaderboardService_GetBoard_0           = runtime.ForwardResponseMessage
-	forward_LeaderboardService_CreateBoard_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_UpdateBoard_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_DeleteBoard_0        = runtime.ForwardResponseMessage
-	forward_LeaderboardService_BanUser_0            = runtime.ForwardResponseMessage
-	forward_LeaderboardService_UnbanUser_0          = runtime.ForwardResponseMessage
-	forward_LeaderboardService_EraseUser_0          = runtime.ForwardResponseMessage
-	forward_LeaderboardService_ListUserScores_0     = runtime.ForwardResponseMessage
+	forward_LeaderboardService_SubmitScore_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_SubmitScore_1         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchSubmitScores_0   = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchSubmitScores_1   = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchSubmitResults_0  = runtime.ForwardResponseMessage
+	forward_LeaderboardService_RetractResult_0       = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BatchRetractResults_0 = runtime.ForwardResponseMessage
+	forward_LeaderboardService_PurgeResults_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_CorrectResult_0       = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetResult_0           = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListUserResults_0     = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListScores_0          = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListScores_1          = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetUserScore_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetUserScore_1        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_LookupScores_0        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_LookupScores_1        = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetStats_0            = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListSeasons_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_WatchScores_0         = runtime.ForwardResponseStream
+	forward_LeaderboardService_ListBoards_0          = runtime.ForwardResponseMessage
+	forward_LeaderboardService_GetBoard_0            = runtime.ForwardResponseMessage
+	forward_LeaderboardService_CreateBoard_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_UpdateBoard_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_DeleteBoard_0         = runtime.ForwardResponseMessage
+	forward_LeaderboardService_BanUser_0             = runtime.ForwardResponseMessage
+	forward_LeaderboardService_UnbanUser_0           = runtime.ForwardResponseMessage
+	forward_LeaderboardService_EraseUser_0           = runtime.ForwardResponseMessage
+	forward_LeaderboardService_ListUserScores_0      = runtime.ForwardResponseMessage
 )

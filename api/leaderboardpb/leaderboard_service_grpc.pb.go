@@ -19,28 +19,30 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LeaderboardService_SubmitScore_FullMethodName        = "/leaderboard.v1.LeaderboardService/SubmitScore"
-	LeaderboardService_BatchSubmitScores_FullMethodName  = "/leaderboard.v1.LeaderboardService/BatchSubmitScores"
-	LeaderboardService_BatchSubmitResults_FullMethodName = "/leaderboard.v1.LeaderboardService/BatchSubmitResults"
-	LeaderboardService_RetractResult_FullMethodName      = "/leaderboard.v1.LeaderboardService/RetractResult"
-	LeaderboardService_CorrectResult_FullMethodName      = "/leaderboard.v1.LeaderboardService/CorrectResult"
-	LeaderboardService_GetResult_FullMethodName          = "/leaderboard.v1.LeaderboardService/GetResult"
-	LeaderboardService_ListUserResults_FullMethodName    = "/leaderboard.v1.LeaderboardService/ListUserResults"
-	LeaderboardService_ListScores_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListScores"
-	LeaderboardService_GetUserScore_FullMethodName       = "/leaderboard.v1.LeaderboardService/GetUserScore"
-	LeaderboardService_LookupScores_FullMethodName       = "/leaderboard.v1.LeaderboardService/LookupScores"
-	LeaderboardService_GetStats_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetStats"
-	LeaderboardService_ListSeasons_FullMethodName        = "/leaderboard.v1.LeaderboardService/ListSeasons"
-	LeaderboardService_WatchScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/WatchScores"
-	LeaderboardService_ListBoards_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListBoards"
-	LeaderboardService_GetBoard_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetBoard"
-	LeaderboardService_CreateBoard_FullMethodName        = "/leaderboard.v1.LeaderboardService/CreateBoard"
-	LeaderboardService_UpdateBoard_FullMethodName        = "/leaderboard.v1.LeaderboardService/UpdateBoard"
-	LeaderboardService_DeleteBoard_FullMethodName        = "/leaderboard.v1.LeaderboardService/DeleteBoard"
-	LeaderboardService_BanUser_FullMethodName            = "/leaderboard.v1.LeaderboardService/BanUser"
-	LeaderboardService_UnbanUser_FullMethodName          = "/leaderboard.v1.LeaderboardService/UnbanUser"
-	LeaderboardService_EraseUser_FullMethodName          = "/leaderboard.v1.LeaderboardService/EraseUser"
-	LeaderboardService_ListUserScores_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserScores"
+	LeaderboardService_SubmitScore_FullMethodName         = "/leaderboard.v1.LeaderboardService/SubmitScore"
+	LeaderboardService_BatchSubmitScores_FullMethodName   = "/leaderboard.v1.LeaderboardService/BatchSubmitScores"
+	LeaderboardService_BatchSubmitResults_FullMethodName  = "/leaderboard.v1.LeaderboardService/BatchSubmitResults"
+	LeaderboardService_RetractResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/RetractResult"
+	LeaderboardService_BatchRetractResults_FullMethodName = "/leaderboard.v1.LeaderboardService/BatchRetractResults"
+	LeaderboardService_PurgeResults_FullMethodName        = "/leaderboard.v1.LeaderboardService/PurgeResults"
+	LeaderboardService_CorrectResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/CorrectResult"
+	LeaderboardService_GetResult_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetResult"
+	LeaderboardService_ListUserResults_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserResults"
+	LeaderboardService_ListScores_FullMethodName          = "/leaderboard.v1.LeaderboardService/ListScores"
+	LeaderboardService_GetUserScore_FullMethodName        = "/leaderboard.v1.LeaderboardService/GetUserScore"
+	LeaderboardService_LookupScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/LookupScores"
+	LeaderboardService_GetStats_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetStats"
+	LeaderboardService_ListSeasons_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListSeasons"
+	LeaderboardService_WatchScores_FullMethodName         = "/leaderboard.v1.LeaderboardService/WatchScores"
+	LeaderboardService_ListBoards_FullMethodName          = "/leaderboard.v1.LeaderboardService/ListBoards"
+	LeaderboardService_GetBoard_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetBoard"
+	LeaderboardService_CreateBoard_FullMethodName         = "/leaderboard.v1.LeaderboardService/CreateBoard"
+	LeaderboardService_UpdateBoard_FullMethodName         = "/leaderboard.v1.LeaderboardService/UpdateBoard"
+	LeaderboardService_DeleteBoard_FullMethodName         = "/leaderboard.v1.LeaderboardService/DeleteBoard"
+	LeaderboardService_BanUser_FullMethodName             = "/leaderboard.v1.LeaderboardService/BanUser"
+	LeaderboardService_UnbanUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/UnbanUser"
+	LeaderboardService_EraseUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/EraseUser"
+	LeaderboardService_ListUserScores_FullMethodName      = "/leaderboard.v1.LeaderboardService/ListUserScores"
 )
 
 // LeaderboardServiceClient is the client API for LeaderboardService service.
@@ -64,6 +66,11 @@ type LeaderboardServiceClient interface {
 	BatchSubmitResults(ctx context.Context, in *BatchSubmitResultsRequest, opts ...grpc.CallOption) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
+	// Undoes up to 5,000 results. The answer has an outcome for each, in the order of the
+	// request.
+	BatchRetractResults(ctx context.Context, in *BatchRetractResultsRequest, opts ...grpc.CallOption) (*BatchRetractResultsResponse, error)
+	// Undoes the results of a user whose event time is between two times.
+	PurgeResults(ctx context.Context, in *PurgeResultsRequest, opts ...grpc.CallOption) (*PurgeResultsResponse, error)
 	// Changes the given fields of a stored result, and submits the whole as its next
 	// revision. If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
@@ -158,6 +165,26 @@ func (c *leaderboardServiceClient) RetractResult(ctx context.Context, in *Retrac
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RetractResultResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_RetractResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) BatchRetractResults(ctx context.Context, in *BatchRetractResultsRequest, opts ...grpc.CallOption) (*BatchRetractResultsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchRetractResultsResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_BatchRetractResults_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) PurgeResults(ctx context.Context, in *PurgeResultsRequest, opts ...grpc.CallOption) (*PurgeResultsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeResultsResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_PurgeResults_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -374,6 +401,11 @@ type LeaderboardServiceServer interface {
 	BatchSubmitResults(context.Context, *BatchSubmitResultsRequest) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
+	// Undoes up to 5,000 results. The answer has an outcome for each, in the order of the
+	// request.
+	BatchRetractResults(context.Context, *BatchRetractResultsRequest) (*BatchRetractResultsResponse, error)
+	// Undoes the results of a user whose event time is between two times.
+	PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error)
 	// Changes the given fields of a stored result, and submits the whole as its next
 	// revision. If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
@@ -445,6 +477,12 @@ func (UnimplementedLeaderboardServiceServer) BatchSubmitResults(context.Context,
 }
 func (UnimplementedLeaderboardServiceServer) RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetractResult not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) BatchRetractResults(context.Context, *BatchRetractResultsRequest) (*BatchRetractResultsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchRetractResults not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeResults not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CorrectResult not implemented")
@@ -589,6 +627,42 @@ func _LeaderboardService_RetractResult_Handler(srv interface{}, ctx context.Cont
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).RetractResult(ctx, req.(*RetractResultRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_BatchRetractResults_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchRetractResultsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).BatchRetractResults(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_BatchRetractResults_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).BatchRetractResults(ctx, req.(*BatchRetractResultsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_PurgeResults_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeResultsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).PurgeResults(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_PurgeResults_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).PurgeResults(ctx, req.(*PurgeResultsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -932,6 +1006,14 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RetractResult",
 			Handler:    _LeaderboardService_RetractResult_Handler,
+		},
+		{
+			MethodName: "BatchRetractResults",
+			Handler:    _LeaderboardService_BatchRetractResults_Handler,
+		},
+		{
+			MethodName: "PurgeResults",
+			Handler:    _LeaderboardService_PurgeResults_Handler,
 		},
 		{
 			MethodName: "CorrectResult",

@@ -1454,13 +1454,17 @@ func (x *BanEffect) GetDegraded() bool {
 	return false
 }
 
-// What a retraction would change.
+// What retractions would change.
 type RetractionEffect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By board and season, also on linked boards.
+	// The first 100 entries: for each user by board and season, also on linked boards.
 	Entries []*RetractionEffect_Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The rank index is unavailable, so ranks are absent.
-	Degraded      bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Degraded bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// True if more entries would change than entries has.
+	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// The number of entries that would change.
+	ChangedCount  int64 `protobuf:"varint,4,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1507,6 +1511,20 @@ func (x *RetractionEffect) GetDegraded() bool {
 		return x.Degraded
 	}
 	return false
+}
+
+func (x *RetractionEffect) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *RetractionEffect) GetChangedCount() int64 {
+	if x != nil {
+		return x.ChangedCount
+	}
+	return 0
 }
 
 // An integer that each result has. It ranks users with equal scores.
@@ -2015,7 +2033,7 @@ func (x *BanEffect_Entry) GetRankAfter() int64 {
 	return 0
 }
 
-// An overall entry of the user that would change.
+// An overall entry that would change.
 type RetractionEffect_Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
@@ -2026,6 +2044,7 @@ type RetractionEffect_Entry struct {
 	// The competition ranks. Absent without a score, and if the user is banned.
 	RankBefore    *int64 `protobuf:"varint,5,opt,name=rank_before,proto3,oneof" json:"rank_before,omitempty"`
 	RankAfter     *int64 `protobuf:"varint,6,opt,name=rank_after,proto3,oneof" json:"rank_after,omitempty"`
+	UserId        string `protobuf:"bytes,7,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2100,6 +2119,13 @@ func (x *RetractionEffect_Entry) GetRankAfter() int64 {
 		return *x.RankAfter
 	}
 	return 0
+}
+
+func (x *RetractionEffect_Entry) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
 }
 
 var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
@@ -2327,10 +2353,12 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"rank_after\x18\x05 \x01(\x03H\x01R\n" +
 	"rank_after\x88\x01\x01B\x0e\n" +
 	"\f_rank_beforeB\r\n" +
-	"\v_rank_after\"\x84\x03\n" +
+	"\v_rank_after\"\xe2\x03\n" +
 	"\x10RetractionEffect\x12@\n" +
 	"\aentries\x18\x01 \x03(\v2&.leaderboard.v1.RetractionEffect.EntryR\aentries\x12\x1a\n" +
-	"\bdegraded\x18\x02 \x01(\bR\bdegraded\x1a\x91\x02\n" +
+	"\bdegraded\x18\x02 \x01(\bR\bdegraded\x12\x1c\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12$\n" +
+	"\rchanged_count\x18\x04 \x01(\x03R\rchanged_count\x1a\xab\x02\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12'\n" +
@@ -2339,7 +2367,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\vrank_before\x18\x05 \x01(\x03H\x02R\vrank_before\x88\x01\x01\x12#\n" +
 	"\n" +
 	"rank_after\x18\x06 \x01(\x03H\x03R\n" +
-	"rank_after\x88\x01\x01B\x0f\n" +
+	"rank_after\x88\x01\x01\x12\x18\n" +
+	"\auser_id\x18\a \x01(\tR\auser_idB\x0f\n" +
 	"\r_score_beforeB\x0e\n" +
 	"\f_score_afterB\x0e\n" +
 	"\f_rank_beforeB\r\n" +

@@ -130,6 +130,8 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 				req.Results = []*pb.Result{{UserId: "u"}}
 			case *pb.BatchSubmitResultsRequest:
 				req.Results, names = []*pb.Result{{UserId: "u", BoardId: proto.String("cup")}, {UserId: "u", BoardId: &id}}, foreign[id]
+			case *pb.BatchRetractResultsRequest:
+				req.Results = []*pb.BatchRetractResultsRequest_Key{{UserId: "u"}}
 			case *pb.LookupScoresRequest:
 				req.UserIds = []string{"u"}
 			}

@@ -39,7 +39,7 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 		if err != nil {
 			return nil, err
 		}
-		return retractResponse(&b, key.User, &preview.Receipt, fromRetractionPreview(&preview))
+		return retractResponse(&b, key.User, &preview.Receipt, fromEffects(&preview.Effects))
 	}
 	var receipt ranking.Receipt
 	err = s.change(ctx, "result.retract", key, closed, req.GetReason(), func() (err error) {
@@ -61,18 +61,6 @@ func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ran
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, Effect: effect,
 	}, nil
-}
-
-func fromRetractionPreview(p *ranking.RetractionPreview) *pb.RetractionEffect {
-	effect := &pb.RetractionEffect{Degraded: p.Degraded}
-	for i := range p.Entries {
-		e := &p.Entries[i]
-		effect.Entries = append(effect.Entries, &pb.RetractionEffect_Entry{
-			Board: string(e.Board), Season: string(e.Season), ScoreBefore: (*int64)(e.ScoreBefore), ScoreAfter: (*int64)(e.ScoreAfter),
-			RankBefore: known(e.RankBefore), RankAfter: known(e.RankAfter),
-		})
-	}
-	return effect
 }
 
 // checkChange returns an error if the caller may not change a stored result. If the

@@ -153,6 +153,14 @@ func usersOf(req any) map[string]int {
 		return map[string]int{req.GetUserId(): 1}
 	case *pb.CorrectResultRequest:
 		return map[string]int{req.GetUserId(): 1}
+	case *pb.PurgeResultsRequest:
+		return map[string]int{req.GetUserId(): 1}
+	case *pb.BatchRetractResultsRequest:
+		users := make(map[string]int, len(req.GetResults()))
+		for _, r := range req.GetResults() {
+			users[r.GetUserId()]++
+		}
+		return users
 	case interface{ GetResults() []*pb.Result }: // a batch
 		users := make(map[string]int, len(req.GetResults()))
 		for _, r := range req.GetResults() {

@@ -38,6 +38,10 @@ type service interface {
 	AddLinked(context.Context, []ranking.Receipt) error
 	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
 	PreviewRetraction(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.RetractionPreview, error)
+	PlanRetractions(context.Context, *leaderboard.Board, []leaderboard.ResultKey) (*ranking.Retractions, error)
+	PlanPurge(context.Context, *leaderboard.Board, leaderboard.UserID, leaderboard.SeasonID, time.Time, time.Time) (*ranking.Retractions, error)
+	PreviewRetractions(context.Context, *leaderboard.Board, *ranking.Retractions) ([]ranking.Receipt, ranking.Effects, error)
+	RetractAll(context.Context, *leaderboard.Board, *ranking.Retractions) ([]ranking.Receipt, error)
 	Correct(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.Receipt, error)
 	ResultSeason(context.Context, *leaderboard.Board, leaderboard.ResultKey) (leaderboard.SeasonID, bool, error)
 	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)

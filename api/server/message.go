@@ -89,6 +89,8 @@ func checkCounts(req any) error {
 	switch req := req.(type) {
 	case interface{ GetResults() []*pb.Result }: // a batch
 		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch
+	case *pb.BatchRetractResultsRequest:
+		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch
 	case *pb.LookupScoresRequest:
 		field, n, limit = "user_ids", len(req.GetUserIds()), ranking.MaxLookup
 	}

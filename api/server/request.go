@@ -34,6 +34,9 @@ const (
 	// maxLookupBytes bounds the body or message of a lookup. The largest lookup, of 5,000
 	// ids of 128 bytes, takes 3.7 MiB if every byte is escaped.
 	maxLookupBytes = 4 << 20
+	// maxRetractBytes bounds the body or message of a batch of retractions. It allows 1.6
+	// KiB for each: a user, a match and a season, with half of the bytes escaped.
+	maxRetractBytes = 8 << 20
 )
 
 // maxMessageBytes returns the bound on the body or message of a method.
@@ -41,6 +44,8 @@ func maxMessageBytes(method string) int {
 	switch method {
 	case pb.LeaderboardService_BatchSubmitScores_FullMethodName, pb.LeaderboardService_BatchSubmitResults_FullMethodName:
 		return maxBatchBytes
+	case pb.LeaderboardService_BatchRetractResults_FullMethodName:
+		return maxRetractBytes
 	case pb.LeaderboardService_LookupScores_FullMethodName:
 		return maxLookupBytes
 	}

@@ -172,6 +172,30 @@ divisions: [country]
 	s.fails(t, exitFailure, []string{"board not found"}, "board", "show", "cup")
 }
 
+func TestRetractManyResults(t *testing.T) {
+	s := startInsecure(t)
+	file := filepath.Join(t.TempDir(), "keys.ndjson")
+	for _, user := range []string{"ada", "bob", "eve"} {
+		s.ok(t, "submit", user, "--points", "3", "--match", "m", "--achieved-at", time.Now().UTC().Format(time.RFC3339))
+	}
+	if err := os.WriteFile(file, []byte(`{"user_id":"ada","match_id":"m"}
+{"user_id":"bob","match_id":"m"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.ok(t, "retract-batch", file, "--dry-run"), "ada", "bob", "Results: 2. Entries that would change: 2")
+	contains(t, s.ok(t, "retract-batch", file), "2 applied")
+	if err := os.WriteFile(file, []byte(`{"user_id":"zoe","match_id":"m"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.do(t, "retract-batch", file).stdout, "zoe", "not found", "1 rejected")
+	from := time.Now().UTC().Add(-time.Hour).Format(time.RFC3339)
+	contains(t, s.ok(t, "purge", "eve", "--from", from, "--dry-run"), "eve", "3 points", "Entries that would change: 1")
+	contains(t, s.ok(t, "purge", "eve", "--from", from), "1 applied")
+	contains(t, s.ok(t, "purge", "eve", "--from", from, "--json"), `"more":false`)
+	s.fails(t, exitFailure, []string{"from", "required"}, "purge", "eve")
+	s.fails(t, exitUsage, []string{"--to"}, "purge", "eve", "--to", "yesterday")
+}
+
 func TestSubmitBatch(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "gifts", "--policy", "SUM")

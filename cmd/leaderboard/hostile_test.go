@@ -159,9 +159,14 @@ func hostileArguments(t *testing.T) map[string][]string {
 	if err := os.WriteFile(input, []byte("user_id,match_id,score\nada,m,1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	lines := filepath.Join(t.TempDir(), "in.ndjson")
+	if err := os.WriteFile(lines, []byte(`{"user_id":"ada","match_id":"m"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return map[string][]string{
+		"submit-batch": {lines}, "retract-batch": {lines},
 		"submit": {"ada", "--points", "1"}, "top": {}, "rank": {"ada"}, "friends": {"ada", "bob"}, "stats": {"--rank", "1", "--score", "2"},
-		"user": {"ada"}, "watch": {}, "result": {"ada", "m"}, "results": {"ada"}, "retract": {"ada", "m"}, "correct": {"ada", "m", "--points", "1"}, "import": {input},
+		"user": {"ada"}, "watch": {}, "result": {"ada", "m"}, "results": {"ada"}, "retract": {"ada", "m"}, "purge": {"ada", "--from", "2026-11-20T00:00:00Z"}, "correct": {"ada", "m", "--points", "1"}, "import": {input},
 		"export": {"entries"}, "board list": {}, "board show": {"b"}, "board create": {"b"}, "board update": {"b", "--title", "t"}, "board delete": {"b", "--yes"},
 		"season list": {}, "ban": {"ada"}, "ban list": {}, "ban search": {"ada"}, "audit": {}, "unban": {"ada"}, "erase": {"ada", "--yes"},
 		"key create": {"--name", "n", "--scope", "read"}, "key list": {}, "key revoke": {"id"},

@@ -3,6 +3,7 @@ package ranking
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []le
 		return report, err
 	}
 	reason := "late correction"
-	if len(results) == 1 && results[0].Retracted {
+	if !slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return !r.Retracted }) {
 		reason = "retraction"
 	}
 	return report, s.ranks.update(ctx, entriesAfter(report.Changes), unchangedEntries(&report), reason)

@@ -100,18 +100,15 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 
 // submitOne passes one complete result to the process that applies it.
 func (s *Submitter) submitOne(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (Receipt, error) {
-	results := []leaderboard.MatchResult{r}
-	outcomes, err := s.results.Submit(ctx, b, results)
+	receipts := []Receipt{{AchievedAt: r.AchievedAt}}
+	err := s.deliver(ctx, b, []leaderboard.MatchResult{r}, []int{0}, receipts, s.results.Submit)
+	if err == nil {
+		err = receipts[0].Err
+	}
 	if err != nil {
 		return Receipt{}, err
 	}
-	if err := outcomes[0].Err; err != nil {
-		return Receipt{}, err
-	}
-	receipts := []Receipt{{Match: r.Match, Revision: r.Revision, Season: r.Season, AchievedAt: r.AchievedAt}}
-	s.setOutcome(b, &receipts[0], &outcomes[0], true)
-	err = s.setRanks(ctx, b, results, outcomes, []int{0}, receipts)
-	return receipts[0], err
+	return receipts[0], nil
 }
 
 // corrected returns the stored result with the changes of c and its next revision.

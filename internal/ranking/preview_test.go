@@ -72,7 +72,7 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}
 	p, err := over(t, f.store, index).PreviewRetraction(t.Context(), f.board("b"), key, nil)
 	before, after := leaderboard.Score(7), leaderboard.Score(2)
-	want := []ranking.ScoreEffect{{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, ScoreBefore: &before, ScoreAfter: &after}}
+	want := []ranking.ScoreEffect{{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, User: "ann", ScoreBefore: &before, ScoreAfter: &after}}
 	if diff := cmp.Diff(want, p.Entries); err != nil || diff != "" || !p.Degraded || p.Rank != 0 || p.Score != 2 {
 		t.Errorf("preview: %+v, error %v; want it degraded, with score 2 and rank 0; entries (-want +got):\n%s", p, err, diff)
 	}

@@ -142,27 +142,35 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 			valid, at = append(valid, r), append(at, i)
 		}
 	}
-	if len(valid) == 0 {
-		return receipts, nil
+	return receipts, s.deliver(ctx, b, valid, at, receipts, send)
+}
+
+// deliver calls send with results, and completes the receipts. The receipt of results[i] is
+// receipts[at[i]].
+func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, at []int, receipts []Receipt,
+	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) error {
+	if len(results) == 0 {
+		return nil
 	}
-	outcomes, err := send(ctx, b, valid)
+	outcomes, err := send(ctx, b, results)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	last := map[leaderboard.EntryKey]int{}
-	for i := range valid {
-		last[leaderboard.EntryKey{SeasonKey: valid[i].SeasonKey, User: valid[i].User}] = i
+	for i := range results {
+		last[leaderboard.EntryKey{SeasonKey: results[i].SeasonKey, User: results[i].User}] = i
 	}
 	for i := range outcomes {
-		r := &receipts[at[i]]
-		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: valid[i].SeasonKey, User: valid[i].User}] == i)
-		if outcomes[i].Status == leaderboard.Duplicate && valid[i].Assigned {
-			if record, err := s.store.Result(ctx, valid[i].ResultKey); err == nil && record.Result != nil {
+		r, result := &receipts[at[i]], &results[i]
+		r.Match, r.Revision, r.Season = result.Match, result.Revision, result.Season
+		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}] == i)
+		if outcomes[i].Status == leaderboard.Duplicate && result.Assigned {
+			if record, err := s.store.Result(ctx, result.ResultKey); err == nil && record.Result != nil {
 				r.AchievedAt = record.Result.AchievedAt // the time that the first submit of the result got
 			}
 		}
 	}
-	return receipts, s.setRanks(ctx, b, valid, outcomes, at, receipts)
+	return s.setRanks(ctx, b, results, outcomes, at, receipts)
 }
 
 // setOutcome sets the fields of a receipt that an outcome determines. The parameter last

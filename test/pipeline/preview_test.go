@@ -484,8 +484,9 @@ func (p *previews) retract() {
 		}
 		old, now := before.Places[season][key.User], after.Places[season][key.User]
 		want.Entries = append(want.Entries, ranking.ScoreEffect{
-			SeasonKey: season, ScoreBefore: p.scoreOf(season, entries[season].Key), ScoreAfter: p.scoreOf(season, e.Key), RankBefore: old.Rank, RankAfter: now.Rank,
+			SeasonKey: season, User: key.User, ScoreBefore: p.scoreOf(season, entries[season].Key), ScoreAfter: p.scoreOf(season, e.Key), RankBefore: old.Rank, RankAfter: now.Rank,
 		})
+		want.Changed++
 		p.retracted++
 		if before.Seasons[season] {
 			p.retractedSealed++

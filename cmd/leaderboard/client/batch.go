@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
@@ -35,39 +37,48 @@ are not affected, and the exit code is 1. For larger files, use import.`,
 		if err != nil {
 			return err
 		}
-		if req.Results, err = decodeResults(data); err != nil {
+		if req.Results, err = decodeLines[pb.Result](data); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		res, err := c.Scores.BatchSubmitResults(ctx, &req)
 		if err != nil {
 			return err
 		}
-		faults := slices.DeleteFunc(slices.Clone(res.GetOutcomes()), func(o *pb.Outcome) bool {
-			return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
-		})
-		if err := c.print(res, func() { writeOutcomes(c, res.GetOutcomes(), faults) }); err != nil || len(faults) == 0 {
-			return err
-		}
-		return fmt.Errorf("%d of %d results were not accepted as they are", len(faults), len(res.GetOutcomes()))
+		return c.printOutcomes(res, res.GetOutcomes())
 	})
 }
 
-// decodeResults returns the results in lines of JSON. It ignores empty lines.
-func decodeResults(data []byte) ([]*pb.Result, error) {
-	var results []*pb.Result
+// printOutcomes prints the answer res, which has the given outcomes. It returns an error if
+// a result was not accepted.
+func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error {
+	faults := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool {
+		return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
+	})
+	if err := c.print(res, func() { writeOutcomes(c, outcomes, faults) }); err != nil || len(faults) == 0 {
+		return err
+	}
+	return fmt.Errorf("%d of %d results were not accepted as they are", len(faults), len(outcomes))
+}
+
+// decodeLines returns the messages in lines of JSON. It ignores empty lines.
+func decodeLines[T any, M interface {
+	*T
+	proto.Message
+}](data []byte) ([]M, error) {
+	var messages []M
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		r := &pb.Result{}
-		if err := restjson.Decode(line, r); err != nil {
+		m := M(new(T))
+		if err := restjson.Decode(line, m); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		results = append(results, r)
+		messages = append(messages, m)
 	}
-	return results, nil
+	return messages, nil
 }
 
 // writeOutcomes prints the outcomes that are faults, and how many outcomes have each
@@ -88,5 +99,5 @@ func writeOutcomes(c *Client, outcomes, faults []*pb.Outcome) {
 	for _, status := range sortedKeys(counts) {
 		texts = append(texts, fmt.Sprintf("%d %s", counts[status], status))
 	}
-	c.Println(strings.Join(texts, ", "))
+	c.Println(cmp.Or(strings.Join(texts, ", "), "no results"))
 }

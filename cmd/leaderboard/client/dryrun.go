@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/pflag"
@@ -44,22 +43,25 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	})
 }
 
-// printRetractionEffect prints what a retraction would change.
-func (c *Client) printRetractionEffect(ctx context.Context, res *pb.RetractResultResponse) error {
-	e := res.GetEffect()
+// printRetractionEffect prints what retractions would change. res is the whole answer.
+// summary describes the retractions.
+func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
 	if e == nil {
 		return errNoDryRun
 	}
-	t := cli.NewTable(table.Row{"board", "season", "score now", "score after", "rank now", "rank after"}, "score now", "score after", "rank now", "rank after")
+	t := cli.NewTable(table.Row{"user", "board", "season", "score now", "score after", "rank now", "rank after"}, "score now", "score after", "rank now", "rank after")
+	units := map[string]cli.Unit{}
 	for _, x := range e.GetEntries() {
-		unit := c.entryTable(ctx, x.GetBoard()).Unit
+		if _, ok := units[x.GetBoard()]; !ok {
+			units[x.GetBoard()] = c.entryTable(ctx, x.GetBoard()).Unit
+		}
 		score := func(n *int64) string {
 			if n == nil {
 				return "-"
 			}
-			return unit.FormatWithUnit(*n)
+			return units[x.GetBoard()].FormatWithUnit(*n)
 		}
-		t.AppendRow(table.Row{x.GetBoard(), x.GetSeason(), score(x.ScoreBefore), score(x.ScoreAfter), formatRank(x.RankBefore), formatRank(x.RankAfter)})
+		t.AppendRow(table.Row{x.GetUserId(), x.GetBoard(), x.GetSeason(), score(x.ScoreBefore), score(x.ScoreAfter), formatRank(x.RankBefore), formatRank(x.RankAfter)})
 	}
 	return c.print(res, func() {
 		if len(e.GetEntries()) > 0 {
@@ -68,7 +70,7 @@ func (c *Client) printRetractionEffect(ctx context.Context, res *pb.RetractResul
 		if e.GetDegraded() {
 			c.Println("ranks are unavailable at the moment")
 		}
-		c.Printf("dry run: nothing changed. Status of the retraction: %s. Entries that would change: %d\n", strings.ToLower(res.GetStatus().String()), len(e.GetEntries()))
+		c.Printf("dry run: nothing changed. %s. Entries that would change: %d%s\n", summary, e.GetChangedCount(), firstOnly(e.GetTruncated(), len(e.GetEntries())))
 	})
 }
 

@@ -515,7 +515,7 @@ the match again, submit it with a higher revision.`,
 			return err
 		}
 		if dryRun {
-			return c.printRetractionEffect(ctx, res)
+			return c.printRetractionEffect(ctx, res, res.GetEffect(), "Status of the retraction: "+strings.ToLower(res.GetStatus().String()))
 		}
 		t := c.entryTable(ctx, board)
 		return c.print(res, func() {

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// BatchRetractResults undoes many results. It returns an outcome for each, also for those
+// that cannot be undone.
+func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractResultsRequest) (*pb.BatchRetractResultsResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]leaderboard.ResultKey, len(req.GetResults()))
+	for i, r := range req.GetResults() {
+		keys[i] = resultKey(req.GetBoard(), r.GetSeason(), r.GetUserId(), r.GetMatchId())
+	}
+	plan, err := s.service.PlanRetractions(ctx, &b, keys)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, effect, err := s.retract(ctx, &b, plan, req.GetReason(), req.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BatchRetractResultsResponse{Outcomes: outcomes, Effect: effect}, nil
+}
+
+// PurgeResults undoes the results of a user between two times.
+func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) (*pb.PurgeResultsResponse, error) {
+	from, err := timeOf("from", req.GetFrom())
+	if err != nil {
+		return nil, err
+	}
+	to, err := timeOf("to", req.GetTo())
+	switch {
+	case err != nil:
+		return nil, err
+	case from.IsZero() && to.IsZero():
+		return nil, &leaderboard.FieldError{Field: "from", Problem: "or to is required"}
+	case !to.IsZero() && !from.Before(to):
+		return nil, &leaderboard.FieldError{Field: "to", Problem: "must be after from"}
+	}
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.service.PlanPurge(ctx, &b, leaderboard.UserID(req.GetUserId()), leaderboard.SeasonID(req.GetSeason()), from, to)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, effect, err := s.retract(ctx, &b, plan, req.GetReason(), req.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PurgeResultsResponse{Outcomes: outcomes, Effect: effect, More: plan.More}, nil
+}
+
+// timeOf returns a time in a request, or the zero time if it is absent.
+func timeOf(field string, t *timestamppb.Timestamp) (time.Time, error) {
+	if t == nil {
+		return time.Time{}, nil
+	}
+	if t.CheckValid() != nil {
+		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "is outside the years 1 to 9999"}
+	}
+	return t.AsTime(), nil
+}
+
+// retract retracts the results of a plan, or returns what would change.
+func (s *Server) retract(ctx context.Context, b *leaderboard.Board, plan *ranking.Retractions, reason string, dryRun bool) ([]*pb.Outcome, *pb.RetractionEffect, error) {
+	key := leaderboard.ResultKey{}
+	if len(plan.Closed) > 0 {
+		key = plan.Closed[0]
+	}
+	if err := checkChange(ctx, key, len(plan.Closed) > 0, reason); err != nil {
+		return nil, nil, err
+	}
+	var receipts []ranking.Receipt
+	var effect *pb.RetractionEffect
+	if dryRun {
+		var effects ranking.Effects
+		var err error
+		if receipts, effects, err = s.service.PreviewRetractions(ctx, b, plan); err != nil {
+			return nil, nil, err
+		}
+		effect = fromEffects(&effects)
+	} else if err := s.auditedAll(ctx, retractionActs(plan.Closed, reason), func() (err error) {
+		receipts, err = s.service.RetractAll(ctx, b, plan)
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	outcomes := make([]*pb.Outcome, len(receipts))
+	for i := range receipts {
+		outcomes[i] = fromReceipt(b, plan.Keys[i].User, &receipts[i])
+	}
+	return outcomes, effect, nil
+}
+
+// auditedAll performs several acts together, as audited performs one.
+func (s *Server) auditedAll(ctx context.Context, acts []leaderboard.Act, perform func() error) error {
+	if len(acts) == 0 {
+		return perform()
+	}
+	return s.audited(ctx, acts[0], func() error { return s.auditedAll(ctx, acts[1:], perform) })
+}
+
+// actMatches is the largest number of matches in one record of the audit log.
+const actMatches = 100
+
+// retractionActs returns the acts of retracting results of closed seasons. Each act concerns
+// one user only, because the erasure of a user empties the user's acts.
+func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderboard.Act) {
+	byUser := map[leaderboard.EntryKey][]any{}
+	var users []leaderboard.EntryKey
+	for _, key := range keys {
+		user := leaderboard.EntryKey{SeasonKey: key.SeasonKey, User: key.User}
+		if byUser[user] == nil {
+			users = append(users, user)
+		}
+		byUser[user] = append(byUser[user], string(key.Match))
+	}
+	for _, user := range users {
+		for matches := range slices.Chunk(byUser[user], actMatches) {
+			after, _ := structpb.NewStruct(map[string]any{"match_ids": matches}) // fails only for unknown types
+			acts = append(acts, leaderboard.Act{
+				Action: "result.retract", Board: user.Board, Season: user.Season,
+				ActDetail: leaderboard.ActDetail{User: user.User, Reason: reason, After: object(after)},
+			})
+		}
+	}
+	return acts
+}
+
+func fromEffects(e *ranking.Effects) *pb.RetractionEffect {
+	effect := &pb.RetractionEffect{Degraded: e.Degraded, Truncated: e.Truncated, ChangedCount: int64(e.Changed)}
+	for i := range e.Entries {
+		x := &e.Entries[i]
+		effect.Entries = append(effect.Entries, &pb.RetractionEffect_Entry{
+			UserId: string(x.User), Board: string(x.Board), Season: string(x.Season), ScoreBefore: (*int64)(x.ScoreBefore), ScoreAfter: (*int64)(x.ScoreAfter),
+			RankBefore: known(x.RankBefore), RankAfter: known(x.RankAfter),
+		})
+	}
+	return effect
+}

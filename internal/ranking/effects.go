@@ -1,0 +1,213 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// ScoreEffect is a user's overall entry that would change. A score is nil if none of the
+// user's results counts. A rank is 0 if the score is nil, if the user is hidden, or if the
+// rank is unknown.
+type ScoreEffect struct {
+	leaderboard.SeasonKey
+	User                    leaderboard.UserID
+	ScoreBefore, ScoreAfter *leaderboard.Score
+	RankBefore, RankAfter   int64 // competition ranks; RankAfter is the rank after all effects of the preview
+}
+
+// Effects are the entries that a call would change.
+type Effects struct {
+	// Entries are the entries with another rank key, on the board and on boards that are
+	// linked to it. There are at most MaxEffects; Truncated means that there are more.
+	Entries   []ScoreEffect
+	Truncated bool
+	Changed   int // the number of entries with another rank key
+	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
+	Degraded bool
+}
+
+// add adds the effects whose entries change.
+func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
+	for i := range effects {
+		if changes[i].Before.Key == changes[i].After.Key {
+			continue
+		}
+		if e.Changed++; len(e.Entries) < MaxEffects {
+			e.Entries = append(e.Entries, effects[i])
+		} else {
+			e.Truncated = true
+		}
+	}
+}
+
+// entryChanges returns how entries of users would change if results replaced the stored
+// results of their matches, on board b and on the boards linked to it. It returns the
+// entries of each user together, ordered by board and season. Some of them do not change.
+func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Change, error) {
+	links, err := s.linksOf(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	var users []leaderboard.UserID
+	byUser := map[leaderboard.UserID][]leaderboard.MatchResult{}
+	for _, r := range results {
+		if byUser[r.User] == nil {
+			users = append(users, r.User)
+		}
+		byUser[r.User] = append(byUser[r.User], r)
+	}
+	changes := make([][]leaderboard.Change, len(users))
+	err = eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
+		changes[i], err = s.userChanges(ctx, b, links.boards, users[i], byUser[users[i]])
+		return err
+	})
+	return slices.Concat(changes...), err
+}
+
+// userChanges does the work of entryChanges for one user.
+func (s *Submitter) userChanges(ctx context.Context, b *leaderboard.Board, linked []*leaderboard.Board, user leaderboard.UserID, results []leaderboard.MatchResult) (changes []leaderboard.Change, err error) {
+	keys, err := s.store.UserSeasons(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		board, replace := b, map[leaderboard.MatchID]leaderboard.MatchResult{}
+		if key.Board != b.ID {
+			i := slices.IndexFunc(linked, func(l *leaderboard.Board) bool { return l.ID == key.Board })
+			if i < 0 {
+				continue
+			}
+			board = linked[i]
+		}
+		for _, r := range results {
+			if board != b {
+				r = board.FromSource(b, &r, key.Season)
+			}
+			if r.SeasonKey == key {
+				replace[r.Match] = r
+			}
+		}
+		if len(replace) == 0 {
+			continue
+		}
+		change, err := s.entryChange(ctx, board, leaderboard.EntryKey{SeasonKey: key, User: user}, replace)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, change)
+	}
+	return changes, nil
+}
+
+// entryChange returns how a user's entry on b would change if results were applied to b.
+func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key leaderboard.EntryKey, results map[leaderboard.MatchID]leaderboard.MatchResult) (leaderboard.Change, error) {
+	before, err := s.store.Entry(ctx, key.SeasonKey, key.User)
+	if errors.Is(err, leaderboard.ErrEntryNotFound) {
+		before, err = leaderboard.Entry{SeasonKey: key.SeasonKey, User: key.User}, nil
+	}
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
+	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
+		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
+			if r, ok := results[stored.Match]; ok && err == nil {
+				// The outcome does not depend on the tally, and the result is received after
+				// every erasure and deletion.
+				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
+					stored = *d.Put
+				}
+			}
+			if !yield(stored, err) {
+				return
+			}
+		}
+	})
+	after := b.Entry(&tally, key.Season, key.User)
+	after.Hidden = before.Hidden
+	return leaderboard.Change{Before: before, After: after}, err
+}
+
+// scoreEffects returns the effect of each change. All changes happen together: each rank
+// after them includes the others. If the ranks are unavailable, degraded is true.
+func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Change) (effects []ScoreEffect, degraded bool, err error) {
+	effects = make([]ScoreEffect, len(changes))
+	bySeason := map[leaderboard.SeasonKey][]int{}
+	for i := range changes {
+		key := changes[i].After.SeasonKey
+		bySeason[key] = append(bySeason[key], i)
+	}
+	for key, at := range bySeason {
+		b, err := s.board(ctx, key.Board)
+		if err != nil {
+			return nil, false, err
+		}
+		scoredAt := scoreTime(b, key.Season, s.now())
+		for _, i := range at {
+			effects[i] = ScoreEffect{SeasonKey: key, User: changes[i].After.User}
+			for rankKey, score := range map[*leaderboard.RankKey]**leaderboard.Score{
+				&changes[i].Before.Key: &effects[i].ScoreBefore, &changes[i].After.Key: &effects[i].ScoreAfter,
+			} {
+				if *rankKey != "" {
+					n := b.ScoreOf(*rankKey, scoredAt)
+					*score = &n
+				}
+			}
+		}
+		err = s.rankEffects(ctx, key, changes, effects, at)
+		if errors.Is(err, leaderboard.ErrRankUnavailable) {
+			degraded, err = true, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	return effects, degraded, nil
+}
+
+// rankEffects sets the ranks of the effects of one season, which have the indexes at. A
+// rank after the changes is the rank among the entries now, less the changed entries that
+// stood above, plus those that will stand above.
+func (s *Submitter) rankEffects(ctx context.Context, key leaderboard.SeasonKey, changes []leaderboard.Change, effects []ScoreEffect, at []int) error {
+	var before, after, keys []leaderboard.RankKey
+	for _, i := range at {
+		if c := &changes[i]; !c.Before.Hidden {
+			keys = append(keys, c.Before.Key, c.After.Key)
+			before, after = append(before, c.Before.Key), append(after, c.After.Key)
+		}
+	}
+	var ranks []int64
+	for keys := range slices.Chunk(keys, MaxLookup) {
+		more, err := s.reader.ranksOf(ctx, key, keys)
+		if err != nil {
+			return err
+		}
+		ranks = append(ranks, more...)
+	}
+	above := func(keys []leaderboard.RankKey) func(leaderboard.RankKey) int64 {
+		keys = slices.DeleteFunc(keys, func(k leaderboard.RankKey) bool { return k == "" })
+		slices.Sort(keys)
+		return func(k leaderboard.RankKey) int64 {
+			n, _ := slices.BinarySearch(keys, k)
+			return int64(n)
+		}
+	}
+	wereAbove, willBeAbove := above(before), above(after)
+	n := 0
+	for _, i := range at {
+		c := &changes[i]
+		if c.Before.Hidden {
+			continue
+		}
+		if c.Before.Key != "" {
+			effects[i].RankBefore = ranks[n]
+		}
+		if k := c.After.Key; k != "" {
+			effects[i].RankAfter = ranks[n+1] - wereAbove(k) + willBeAbove(k)
+		}
+		n += 2
+	}
+	return nil
+}
