@@ -1462,7 +1462,8 @@ func (x *GetResultRequest) GetRevision() int64 {
 type GetResultResponse struct {
 	state  protoimpl.MessageState   `protogen:"open.v1"`
 	Status GetResultResponse_Status `protobuf:"varint,1,opt,name=status,proto3,enum=leaderboard.v1.GetResultResponse_Status" json:"status,omitempty"`
-	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, USER_ERASED, DELETED or INVALID.
+	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, SEASON_ENDED, USER_ERASED,
+	// DELETED or INVALID.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	// The season that the answer is about.
@@ -2438,6 +2439,176 @@ func (x *ListSeasonsResponse) GetData() *ListSeasonsResponse_Seasons {
 	return nil
 }
 
+// Request of EndSeason.
+type EndSeasonRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// The end: a time within the season, and not in the future. If absent, now.
+	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// A reason for operators to read, at most 256 bytes. Required.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer is as it would be.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSeasonRequest) Reset() {
+	*x = EndSeasonRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSeasonRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSeasonRequest) ProtoMessage() {}
+
+func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSeasonRequest.ProtoReflect.Descriptor instead.
+func (*EndSeasonRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *EndSeasonRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *EndSeasonRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *EndSeasonRequest) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *EndSeasonRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *EndSeasonRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Response of EndSeason.
+type EndSeasonResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The season with its new end, without its entrants.
+	Season *ListSeasonsResponse_Season `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
+	// The stored results that no longer count, and their users.
+	ExcludedResults int64 `protobuf:"varint,2,opt,name=excluded_results,proto3" json:"excluded_results,omitempty"`
+	ExcludedUsers   int64 `protobuf:"varint,3,opt,name=excluded_users,proto3" json:"excluded_users,omitempty"`
+	// The first season that begins after the end, and its start. Absent if there is none.
+	// The board accepts no results of the time between.
+	NextSeason string                 `protobuf:"bytes,4,opt,name=next_season,proto3" json:"next_season,omitempty"`
+	NextStart  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_start,proto3" json:"next_start,omitempty"`
+	// True if the request had dry_run.
+	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSeasonResponse) Reset() {
+	*x = EndSeasonResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSeasonResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSeasonResponse) ProtoMessage() {}
+
+func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSeasonResponse.ProtoReflect.Descriptor instead.
+func (*EndSeasonResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *EndSeasonResponse) GetSeason() *ListSeasonsResponse_Season {
+	if x != nil {
+		return x.Season
+	}
+	return nil
+}
+
+func (x *EndSeasonResponse) GetExcludedResults() int64 {
+	if x != nil {
+		return x.ExcludedResults
+	}
+	return 0
+}
+
+func (x *EndSeasonResponse) GetExcludedUsers() int64 {
+	if x != nil {
+		return x.ExcludedUsers
+	}
+	return 0
+}
+
+func (x *EndSeasonResponse) GetNextSeason() string {
+	if x != nil {
+		return x.NextSeason
+	}
+	return ""
+}
+
+func (x *EndSeasonResponse) GetNextStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextStart
+	}
+	return nil
+}
+
+func (x *EndSeasonResponse) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 // Request of WatchScores.
 type WatchScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2458,7 +2629,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2641,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2654,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -2540,7 +2711,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +2723,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +2736,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -2591,7 +2762,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2774,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2787,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 // Response of ListBoards.
@@ -2629,7 +2800,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2812,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2825,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -2674,7 +2845,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2857,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2870,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -2719,7 +2890,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2902,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2915,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -2764,7 +2935,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2947,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2960,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -2809,7 +2980,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2992,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3005,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -2859,7 +3030,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +3042,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +3055,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -2918,7 +3089,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3101,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3114,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -2963,7 +3134,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3146,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3159,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -3007,7 +3178,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3190,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3203,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 // Request of BanUser.
@@ -3053,7 +3224,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3236,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3249,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -3130,7 +3301,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3313,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3326,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -3202,7 +3373,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3385,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3398,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -3272,7 +3443,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3455,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3468,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -3338,7 +3509,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3521,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3534,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -3384,7 +3555,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3567,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3580,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -3438,7 +3609,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3621,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3634,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -3492,7 +3663,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3675,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3688,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -3547,7 +3718,7 @@ type BatchRetractResultsRequest_Key struct {
 
 func (x *BatchRetractResultsRequest_Key) Reset() {
 	*x = BatchRetractResultsRequest_Key{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3730,7 @@ func (x *BatchRetractResultsRequest_Key) String() string {
 func (*BatchRetractResultsRequest_Key) ProtoMessage() {}
 
 func (x *BatchRetractResultsRequest_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3819,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3831,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +4013,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +4025,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4074,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3915,7 +4086,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4149,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4161,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4286,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4298,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,14 +4351,16 @@ type ListSeasonsResponse_Season struct {
 	ClosesAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
 	// The first sweep from this time on deletes the season. Before the season is
 	// sealed, this is the earliest such time. Absent if no sweep will delete it.
-	RemovedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
+	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
+	// When an administrator ended the season before its time. Absent for other seasons.
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4372,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,6 +4451,13 @@ func (x *ListSeasonsResponse_Season) GetRemovedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListSeasonsResponse_Season) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
 // The seasons.
 type ListSeasonsResponse_Seasons struct {
 	state   protoimpl.MessageState        `protogen:"open.v1"`
@@ -4291,7 +4471,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4483,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4542,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4554,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4567,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -4478,7 +4658,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4490,7 +4670,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4503,7 +4683,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -4846,13 +5026,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"\b_filling\"*\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\"\x80\x06\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\"\xb8\x06\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xbd\x03\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xf5\x03\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -4866,12 +5046,29 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tcloses_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcloses_at\x12:\n" +
 	"\n" +
 	"removed_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"removed_atB\v\n" +
+	"removed_at\x126\n" +
+	"\bended_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\bended_atB\v\n" +
 	"\t_entrants\x1a\x7f\n" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
 	"\aseasons\x18\x02 \x03(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\aseasons\x12\x18\n" +
-	"\acurrent\x18\x03 \x01(\tR\acurrent\"\xb9\x01\n" +
+	"\acurrent\x18\x03 \x01(\tR\acurrent\"\x9e\x01\n" +
+	"\x10EndSeasonRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\x05 \x01(\bR\adry_run\"\xa3\x02\n" +
+	"\x11EndSeasonResponse\x12B\n" +
+	"\x06season\x18\x01 \x01(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\x06season\x12*\n" +
+	"\x10excluded_results\x18\x02 \x01(\x03R\x10excluded_results\x12&\n" +
+	"\x0eexcluded_users\x18\x03 \x01(\x03R\x0eexcluded_users\x12 \n" +
+	"\vnext_season\x18\x04 \x01(\tR\vnext_season\x12:\n" +
+	"\n" +
+	"next_start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"next_start\x12\x18\n" +
+	"\adry_run\x18\x06 \x01(\bR\adry_run\"\xb9\x01\n" +
 	"\x12WatchScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -4959,7 +5156,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xe5\x19\n" +
+	"\a_banned2\xec\x1a\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
@@ -4977,7 +5174,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"C\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x12\x9e\x01\n" +
 	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"C\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x12o\n" +
 	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x12z\n" +
-	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x12z\n" +
+	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x12\x84\x01\n" +
+	"\tEndSeason\x12 .leaderboard.v1.EndSeasonRequest\x1a!.leaderboard.v1.EndSeasonResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/boards/{board}/seasons/{season}:end\x12z\n" +
 	"\vWatchScores\x12\".leaderboard.v1.WatchScoresRequest\x1a#.leaderboard.v1.WatchScoresResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/watch0\x01\x12g\n" +
 	"\n" +
 	"ListBoards\x12!.leaderboard.v1.ListBoardsRequest\x1a\".leaderboard.v1.ListBoardsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
@@ -5005,7 +5203,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -5036,169 +5234,177 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*GetStatsResponse)(nil),                  // 26: leaderboard.v1.GetStatsResponse
 	(*ListSeasonsRequest)(nil),                // 27: leaderboard.v1.ListSeasonsRequest
 	(*ListSeasonsResponse)(nil),               // 28: leaderboard.v1.ListSeasonsResponse
-	(*WatchScoresRequest)(nil),                // 29: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 30: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 31: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 32: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 33: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 34: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 35: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 36: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 37: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 38: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 39: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 40: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 41: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 42: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 43: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 44: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 45: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 46: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 47: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 48: leaderboard.v1.ListUserScoresResponse
-	(*BatchRetractResultsRequest_Key)(nil),    // 49: leaderboard.v1.BatchRetractResultsRequest.Key
-	nil,                                       // 50: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 51: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 52: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 53: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 54: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 55: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 56: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 57: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 58: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 59: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 60: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 61: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 62: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 63: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 64: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 65: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 66: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 67: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 68: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 69: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 70: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 71: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 72: leaderboard.v1.Entry
+	(*EndSeasonRequest)(nil),                  // 29: leaderboard.v1.EndSeasonRequest
+	(*EndSeasonResponse)(nil),                 // 30: leaderboard.v1.EndSeasonResponse
+	(*WatchScoresRequest)(nil),                // 31: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 32: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 33: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 34: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 35: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 36: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 37: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 38: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 39: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 40: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 41: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 42: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 43: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 44: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 45: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 46: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 47: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 48: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 49: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 50: leaderboard.v1.ListUserScoresResponse
+	(*BatchRetractResultsRequest_Key)(nil),    // 51: leaderboard.v1.BatchRetractResultsRequest.Key
+	nil,                                       // 52: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 53: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 54: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 55: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 56: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 57: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 58: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 59: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 60: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 61: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 62: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 63: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 64: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                    // 65: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 66: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 67: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 68: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 69: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 70: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 71: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 72: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 73: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 74: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	60, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	61, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	62, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	63, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	60, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	64, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	60, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	64, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	61, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	65, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	49, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	64, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	65, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	62, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	62, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	64, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	65, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	62, // 17: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	50, // 18: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	66, // 19: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	61, // 20: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	60, // 21: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	62, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	63, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	64, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	65, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	62, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	66, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	62, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	66, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	63, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	67, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	51, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	66, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	67, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	64, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	64, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	66, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	67, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	64, // 17: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	52, // 18: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	68, // 19: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	63, // 20: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	62, // 21: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
 	0,  // 22: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	60, // 23: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	62, // 23: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
 	16, // 24: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	67, // 25: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	51, // 26: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	67, // 27: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	54, // 28: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	57, // 29: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	67, // 30: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	68, // 31: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	68, // 32: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	68, // 33: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	68, // 34: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	68, // 35: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	69, // 36: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	68, // 37: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	62, // 38: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	70, // 39: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	71, // 40: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	70, // 41: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	71, // 42: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	59, // 43: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	62, // 44: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	72, // 45: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	62, // 46: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	62, // 47: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	66, // 48: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	62, // 49: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	52, // 50: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	53, // 51: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	62, // 52: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	62, // 53: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	62, // 54: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	62, // 55: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	55, // 56: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	62, // 57: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	62, // 58: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	56, // 59: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	62, // 60: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	62, // 61: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	58, // 62: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	70, // 63: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 64: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 65: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 66: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,  // 67: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,  // 68: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11, // 69: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13, // 70: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	15, // 71: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	17, // 72: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	19, // 73: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	21, // 74: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	23, // 75: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	25, // 76: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	27, // 77: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	29, // 78: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	31, // 79: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	33, // 80: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	35, // 81: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	37, // 82: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	39, // 83: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	41, // 84: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	43, // 85: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	45, // 86: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	47, // 87: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 88: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 89: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 90: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,  // 91: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10, // 92: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12, // 93: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14, // 94: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	16, // 95: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	18, // 96: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	20, // 97: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	22, // 98: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	24, // 99: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	26, // 100: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	28, // 101: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	30, // 102: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	32, // 103: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	34, // 104: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	36, // 105: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	38, // 106: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	40, // 107: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	42, // 108: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	44, // 109: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	46, // 110: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	48, // 111: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	88, // [88:112] is the sub-list for method output_type
-	64, // [64:88] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	69, // 25: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	53, // 26: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	69, // 27: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	56, // 28: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	59, // 29: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	64, // 30: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	58, // 31: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	64, // 32: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	69, // 33: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	70, // 34: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	70, // 35: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	70, // 36: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	70, // 37: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	70, // 38: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	71, // 39: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	70, // 40: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	64, // 41: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	72, // 42: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	73, // 43: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	72, // 44: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	73, // 45: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	61, // 46: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	64, // 47: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	74, // 48: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	64, // 49: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	64, // 50: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	68, // 51: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	64, // 52: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	54, // 53: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	55, // 54: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	64, // 55: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	64, // 56: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	64, // 57: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	64, // 58: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	57, // 59: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	64, // 60: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	64, // 61: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	64, // 62: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	58, // 63: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	64, // 64: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	64, // 65: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	60, // 66: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	72, // 67: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 68: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 69: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 70: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,  // 71: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,  // 72: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11, // 73: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13, // 74: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	15, // 75: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	17, // 76: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	19, // 77: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	21, // 78: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	23, // 79: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	25, // 80: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	27, // 81: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	29, // 82: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	31, // 83: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	33, // 84: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	35, // 85: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	37, // 86: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	39, // 87: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	41, // 88: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	43, // 89: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	45, // 90: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	47, // 91: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	49, // 92: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 93: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 94: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 95: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,  // 96: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10, // 97: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12, // 98: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14, // 99: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	16, // 100: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	18, // 101: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	20, // 102: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	22, // 103: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	24, // 104: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	26, // 105: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	28, // 106: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	30, // 107: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	32, // 108: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	34, // 109: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	36, // 110: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	38, // 111: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	40, // 112: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	42, // 113: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	44, // 114: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	46, // 115: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	48, // 116: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	50, // 117: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	93, // [93:118] is the sub-list for method output_type
+	68, // [68:93] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -5218,19 +5424,19 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[28].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[50].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[53].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[30].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[52].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[55].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[57].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[58].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[59].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[60].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	LeaderboardService_LookupScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/LookupScores"
 	LeaderboardService_GetStats_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetStats"
 	LeaderboardService_ListSeasons_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListSeasons"
+	LeaderboardService_EndSeason_FullMethodName           = "/leaderboard.v1.LeaderboardService/EndSeason"
 	LeaderboardService_WatchScores_FullMethodName         = "/leaderboard.v1.LeaderboardService/WatchScores"
 	LeaderboardService_ListBoards_FullMethodName          = "/leaderboard.v1.LeaderboardService/ListBoards"
 	LeaderboardService_GetBoard_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetBoard"
@@ -93,6 +94,11 @@ type LeaderboardServiceClient interface {
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
+	// Ends a season before its time. The season then contains only the results whose
+	// achieved_at is before the end. Others are refused, and stored ones no longer count.
+	// Results with an earlier achieved_at are accepted until the season closes. The end
+	// can move to an earlier time, but never to a later one.
+	EndSeason(ctx context.Context, in *EndSeasonRequest, opts ...grpc.CallOption) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
 	// changes, it sends the top every 15 seconds: a longer silence means that the
@@ -271,6 +277,16 @@ func (c *leaderboardServiceClient) ListSeasons(ctx context.Context, in *ListSeas
 	return out, nil
 }
 
+func (c *leaderboardServiceClient) EndSeason(ctx context.Context, in *EndSeasonRequest, opts ...grpc.CallOption) (*EndSeasonResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndSeasonResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_EndSeason_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *leaderboardServiceClient) WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &LeaderboardService_ServiceDesc.Streams[0], LeaderboardService_WatchScores_FullMethodName, cOpts...)
@@ -428,6 +444,11 @@ type LeaderboardServiceServer interface {
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
+	// Ends a season before its time. The season then contains only the results whose
+	// achieved_at is before the end. Others are refused, and stored ones no longer count.
+	// Results with an earlier achieved_at are accepted until the season closes. The end
+	// can move to an earlier time, but never to a later one.
+	EndSeason(context.Context, *EndSeasonRequest) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
 	// changes, it sends the top every 15 seconds: a longer silence means that the
@@ -507,6 +528,9 @@ func (UnimplementedLeaderboardServiceServer) GetStats(context.Context, *GetStats
 }
 func (UnimplementedLeaderboardServiceServer) ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSeasons not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) EndSeason(context.Context, *EndSeasonRequest) (*EndSeasonResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndSeason not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchScores not implemented")
@@ -811,6 +835,24 @@ func _LeaderboardService_ListSeasons_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LeaderboardService_EndSeason_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndSeasonRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).EndSeason(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_EndSeason_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).EndSeason(ctx, req.(*EndSeasonRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LeaderboardService_WatchScores_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchScoresRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1046,6 +1088,10 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSeasons",
 			Handler:    _LeaderboardService_ListSeasons_Handler,
+		},
+		{
+			MethodName: "EndSeason",
+			Handler:    _LeaderboardService_EndSeason_Handler,
 		},
 		{
 			MethodName: "ListBoards",

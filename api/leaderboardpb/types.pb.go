@@ -718,7 +718,8 @@ type Outcome struct {
 	MatchId string         `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Status  Outcome_Status `protobuf:"varint,3,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
 	// For REJECTED: FLOOR (the sum would go below the board's floor), OUT_OF_RANGE
-	// (a sum would leave ±2^53), SEASON_CLOSED, USER_ERASED, DELETED (the board or
+	// (a sum would leave ±2^53), SEASON_CLOSED, SEASON_ENDED (an administrator ended the
+	// season before the time of the result), USER_ERASED, DELETED (the board or
 	// season was deleted after the result was received) or INVALID. For other
 	// statuses: USER_BANNED if the user is banned. The result is kept and counts once
 	// the ban is lifted; until then the user has no rank.

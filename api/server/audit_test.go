@@ -33,7 +33,7 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "Verify"}
 	recorded := map[string]string{
 		"CreateBoard": "board.create", "UpdateBoard": "board.update", "DeleteBoard": "board.delete", "BanUser": "ban", "UnbanUser": "unban",
-		"EraseUser": "user.erase", "ImportBans": "ban.import", "CreateKey": "key.create", "RevokeKey": "key.revoke", "Rebuild": "rebuild", "Backup": "backup",
+		"EndSeason": "season.end", "EraseUser": "user.erase", "ImportBans": "ban.import", "CreateKey": "key.create", "RevokeKey": "key.revoke", "Rebuild": "rebuild", "Backup": "backup",
 	}
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"x"}`)
 	key := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`)

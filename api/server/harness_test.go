@@ -85,6 +85,9 @@ func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harne
 	}
 	t.Cleanup(func() {
 		h.Server.stop()
+		if h.service != nil {
+			defer h.service.Close()
+		}
 		h.conn.Close()
 		h.grpc.Stop()
 		h.http.Close()

@@ -30,6 +30,8 @@ type service interface {
 	Boards(context.Context) ([]leaderboard.Board, error)
 	AmendBoard(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (leaderboard.Board, error)
 	PreviewAmendment(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (ranking.BoardPreview, error)
+	EndSeason(context.Context, leaderboard.BoardID, leaderboard.SeasonID, time.Time) (ranking.SeasonEnding, error)
+	PreviewEnd(context.Context, leaderboard.BoardID, leaderboard.SeasonID, time.Time) (ranking.SeasonEnding, error)
 	DeleteBoard(context.Context, leaderboard.BoardID) error
 
 	Submit(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
@@ -208,7 +210,7 @@ func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) 
 
 // refusal returns the message about a rejected result.
 func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
-	if r.Repeated {
+	if r.Repeated && r.Reason != leaderboard.ReasonEnded {
 		return fmt.Sprintf("the same result was rejected before (%s), and stays rejected; to try again, submit it with a new match_id", r.Reason)
 	}
 	switch r.Reason {
@@ -218,6 +220,8 @@ func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
 		return fmt.Sprintf("the score is %d; with this result, the score or a tie-breaker would be outside ±2^53", r.Score)
 	case leaderboard.ReasonClosed:
 		return fmt.Sprintf("season %s is closed and accepts no more results", r.Season)
+	case leaderboard.ReasonEnded:
+		return refusedByEnd(b, r.Season)
 	case leaderboard.ReasonErased:
 		return "the user was erased after this result was sent"
 	case leaderboard.ReasonDeleted:
@@ -544,7 +548,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 			return err
 		}
 		next, err := protoconv.ToBoard(changed)
-		next.CreatedAt, next.Links, next.FillLease = b.CreatedAt, b.Links, b.FillLease
+		next.CreatedAt, next.Links, next.FillLease, next.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
 		*b = next
 		return err
 	}

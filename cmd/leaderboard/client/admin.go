@@ -49,40 +49,6 @@ func eraseCommand(app *cli.App) *cobra.Command {
 	})
 }
 
-func seasonCommand(app *cli.App) *cobra.Command {
-	return cli.Parent("season", "List seasons", "  leaderboard season list --board cup", seasonListCommand(app))
-}
-
-func seasonListCommand(app *cli.App) *cobra.Command {
-	var board string
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the seasons of a board, newest first", Args: cli.Exactly(),
-		Example: "  leaderboard season list --board cup",
-	}
-	AddBoardFlag(cmd, &board)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
-		res, err := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(board)})
-		if err != nil {
-			return err
-		}
-		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended", "deleted from (UTC)"}, "entries", "amended")
-			for _, s := range res.GetData().GetSeasons() {
-				status := s.GetStatus()
-				if s.GetId() == res.GetData().GetCurrent() {
-					status += ", current"
-				}
-				entries := "-"
-				if s.Entrants != nil {
-					entries = fmt.Sprint(s.GetEntrants())
-				}
-				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments()), formatTime(s.GetRemovedAt())})
-			}
-			cli.WriteTable(c.Stdout, t)
-		})
-	})
-}
-
 func keyCommand(app *cli.App) *cobra.Command {
 	return cli.Parent("key", "Create, list and revoke API keys", `  leaderboard key create --name arena-eu --scope submit
   leaderboard key list`,

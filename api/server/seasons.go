@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// EndSeason ends a season before its time. A dry run returns what would change.
+func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.EndSeasonResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	season, err := b.Season.ByID(leaderboard.SeasonID(req.GetSeason()))
+	if err != nil {
+		return nil, err
+	}
+	at, err := protoconv.ToTime("at", req.GetAt())
+	if err != nil {
+		return nil, err
+	}
+	if err := ranking.CheckReason(req.GetReason()); err != nil {
+		return nil, err
+	}
+	if req.GetReason() == "" {
+		return nil, &leaderboard.FieldError{Field: "reason", Problem: "is required; the audit log keeps it"}
+	}
+	if req.GetDryRun() {
+		ending, err := s.service.PreviewEnd(ctx, b.ID, season.ID, at)
+		if err != nil {
+			return nil, err
+		}
+		res := fromEnding(&ending)
+		res.DryRun = true
+		return res, nil
+	}
+	act := leaderboard.Act{Action: "season.end", Board: b.ID, Season: season.ID, ActDetail: leaderboard.ActDetail{Reason: req.GetReason()}}
+	if !at.IsZero() {
+		details, _ := structpb.NewStruct(map[string]any{"at": at.UTC().Format(time.RFC3339Nano)}) // fails only for unknown types
+		act.After = object(details)
+	}
+	var ending ranking.SeasonEnding
+	if err := s.audited(ctx, act, func() (err error) {
+		ending, err = s.service.EndSeason(ctx, b.ID, season.ID, at)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return fromEnding(&ending), nil
+}
+
+func fromEnding(e *ranking.SeasonEnding) *pb.EndSeasonResponse {
+	res := &pb.EndSeasonResponse{Season: fromSeason(&e.Season), ExcludedResults: e.Results, ExcludedUsers: e.Users}
+	if e.Next != nil {
+		res.NextSeason, res.NextStart = string(e.Next.ID), protoconv.Timestamp(e.Next.Start)
+	}
+	return res
+}
+
+// refusedByEnd returns the message about a result after the early end of a season of b.
+func refusedByEnd(b *leaderboard.Board, id leaderboard.SeasonID) string {
+	season, err := b.Season.ByID(id)
+	if _, early := b.Season.EarlyEnd(id); err != nil || !early {
+		return fmt.Sprintf("an administrator ended season %s before the time of this result", id) // the cached board is older than the end
+	}
+	next := "the board has no later season"
+	if after, ok := b.Season.After(season.End); ok {
+		next = fmt.Sprintf("the next season, %s, starts at %s", after.ID, after.Start.Format(time.RFC3339))
+	}
+	return fmt.Sprintf("an administrator ended season %s at %s, and the result is not before that time; %s", id, season.End.Format(time.RFC3339Nano), next)
+}

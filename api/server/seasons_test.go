@@ -1,0 +1,107 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+)
+
+const endOctober = "/v1/boards/cup/seasons/202610:end"
+
+func TestEndSeason(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember) // October is in its grace
+	for user, at := range map[string]string{"ann": "2026-10-20T08:00:00Z", "bob": "2026-10-25T08:00:00Z"} {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":10,"achieved_at":%q}`, user, at))
+	}
+	body := `{"at":"2026-10-25T08:00:00Z","reason":"aimbot","dry_run":%v}`
+	for _, dryRun := range []bool{true, false} {
+		a := h.must("admin", "POST", endOctober, fmt.Sprintf(body, dryRun))
+		if get(a, "season", "end") != "2026-10-25T08:00:00Z" || get(a, "season", "ended_at") != "2026-11-01T12:00:00Z" || get(a, "season", "closes_at") != "2026-11-04T12:00:00Z" ||
+			get(a, "season", "status") != "grace" || get(a, "next_season") != "202611" || get(a, "next_start") != "2026-11-01T00:00:00Z" ||
+			get(a, "excluded_results") != number(1) || get(a, "excluded_users") != number(1) || get(a, "dry_run") != dryRun {
+			t.Errorf("end with dry_run %v: %v; want the season with its new end, 1 excluded result of 1 user, and the next season", dryRun, a)
+		}
+		list := h.must("read", "GET", "/v1/boards/cup/scores?season=202610", nil)
+		if want := map[bool]string{true: "2", false: "1"}[dryRun]; fmt.Sprint(get(list, "data", "count")) != want {
+			t.Errorf("entries after an end with dry_run %v: %v, want %s", dryRun, list, want)
+		}
+	}
+	acts := h.acts("?action=season.end")
+	if len(acts) != 1 || acts[0]["season"] != "202610" || acts[0]["reason"] != "aimbot" || get(acts[0], "after", "at") != "2026-10-25T08:00:00Z" {
+		t.Errorf("acts: %v, want one with the season, the reason and the end", acts)
+	}
+	late := `{"user_id":"cat","match_id":"m","score":10,"achieved_at":"2026-10-26T08:00:00Z"}`
+	for range 2 {
+		a := h.do("submit", "POST", "/v1/boards/cup/scores", late)
+		want := "an administrator ended season 202610 at 2026-10-25T08:00:00Z, and the result is not before that time; the next season, 202611, starts at 2026-11-01T00:00:00Z"
+		if a.status != http.StatusConflict || a.reason() != "SEASON_ENDED" || get(a.body, "message") != want {
+			t.Errorf("submit after the end: %d %s, want 409 SEASON_ENDED with %q", a.status, a.raw, want)
+		}
+	}
+	if got := get(h.must("submit", "POST", "/v1/boards/cup/scores:batch", `{"results":[`+late+`]}`), "outcomes", 0); get(got, "status") != "REJECTED" || get(got, "reason") != "SEASON_ENDED" {
+		t.Errorf("batch after the end: %v, want REJECTED, SEASON_ENDED", got)
+	}
+	for _, user := range []string{"bob", "cat"} {
+		if a := h.must("read", "GET", "/v1/boards/cup/results/"+user+"/m?season=202610", nil); a["status"] != "REJECTED" || a["reason"] != "SEASON_ENDED" {
+			t.Errorf("state of the result of %s: %v, want REJECTED, SEASON_ENDED", user, a)
+		}
+	}
+	// Other changes of the board keep the end.
+	h.must("admin", "PATCH", "/v1/boards/cup", `{"title":"Cup","season":{"grace":"400000s"}}`)
+	got := get(h.must("read", "GET", "/v1/boards/cup/seasons", nil), "data", "seasons", 1)
+	if get(got, "end") != "2026-10-25T08:00:00Z" || get(got, "ended_at") != "2026-11-01T12:00:00Z" {
+		t.Errorf("October in the list of seasons: %v, want the early end", got)
+	}
+	res, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "test"})
+	if err != nil || !res.GetSeason().GetEnd().AsTime().Equal(firstOfNovember) || res.GetNextSeason() != "202612" {
+		t.Errorf("end over gRPC: %v, %v; want an end now and the next season 202612", res, err)
+	}
+}
+
+func TestEndSeasonRefusesBadInput(t *testing.T) {
+	h, clock := monthly(t, firstOfNovember)
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{endOctober, `{}`, 400, "reason: is required"},
+		{endOctober, `{"reason":""}`, 400, "reason: is required"},
+		{endOctober, `{"reason":"` + strings.Repeat("x", 257) + `"}`, 400, "reason: must be at most 256 bytes"},
+		{endOctober, `{"reason":"r","at":"yesterday"}`, 400, "at"},
+		{endOctober, `{"reason":"r","at":"2026-10-01T00:00:00Z"}`, 400, "at: must be after the start of season"},
+		{endOctober, `{"reason":"r","at":"2026-11-01T00:00:00Z"}`, 400, "at: must be after the start of season"},
+		{endOctober, `{"reason":"r"}`, 400, "at: must be after the start of season"},
+		{endOctober, `{"reason":"r","when":1}`, 400, "when"},
+		{"/v1/boards/cup/seasons/202611:end", `{"reason":"r","at":"2026-11-01T12:00:00.000001Z"}`, 400, "at: must not be after the server's time"},
+		{"/v1/boards/cup/seasons/202612:end", `{"reason":"r","dry_run":true}`, 400, "at: must be after the start of season"},
+		{"/v1/boards/cup/seasons/2026W01:end", `{"reason":"r"}`, 404, "season"},
+		{"/v1/boards/none/seasons/202610:end", `{"reason":"r"}`, 404, "board"},
+	} {
+		a := h.do("admin", "POST", tt.path, tt.body)
+		if a.status != tt.status || !strings.Contains(a.raw, tt.want) {
+			t.Errorf("%s %s: %d %s, want %d with %q", tt.path, tt.body, a.status, a.raw, tt.status, tt.want)
+		}
+	}
+	h.must("admin", "POST", endOctober, `{"reason":"r","at":"2026-10-20T00:00:00Z"}`)
+	if a := h.do("admin", "POST", endOctober, `{"reason":"r","at":"2026-10-21T00:00:00Z"}`); a.status != 400 || !strings.Contains(a.raw, "was ended then") {
+		t.Errorf("a later end: %d %s, want 400", a.status, a.raw)
+	}
+	later := firstOfNovember.Add(72 * time.Hour)
+	clock.Store(&later)
+	if a := h.do("admin", "POST", endOctober, `{"reason":"r","at":"2026-10-19T00:00:00Z"}`); a.status != 400 || !strings.Contains(a.raw, "closed since 2026-11-04T12:00:00Z") {
+		t.Errorf("the end of a closed season: %d %s, want 400", a.status, a.raw)
+	}
+	_, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "r", At: timestamppb.New(later.Add(time.Hour))})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a future end over gRPC: %v, want INVALID_ARGUMENT", err)
+	}
+}

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/cli"
+)
+
+func seasonCommand(app *cli.App) *cobra.Command {
+	return cli.Parent("season", "List seasons, and end one before its time", `  leaderboard season list --board cup
+  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --dry-run`, seasonListCommand(app), seasonEndCommand(app))
+}
+
+func seasonListCommand(app *cli.App) *cobra.Command {
+	var board string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the seasons of a board, newest first", Args: cli.Exactly(),
+		Example: "  leaderboard season list --board cup",
+	}
+	AddBoardFlag(cmd, &board)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		res, err := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(board)})
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() {
+			t := cli.NewTable(table.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended", "deleted from (UTC)"}, "entries", "amended")
+			for _, s := range res.GetData().GetSeasons() {
+				status := s.GetStatus()
+				if s.GetId() == res.GetData().GetCurrent() {
+					status += ", current"
+				}
+				entries := "-"
+				if s.Entrants != nil {
+					entries = fmt.Sprint(s.GetEntrants())
+				}
+				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments()), formatTime(s.GetRemovedAt())})
+			}
+			cli.WriteTable(c.Stdout, t)
+		})
+	})
+}
+
+func seasonEndCommand(app *cli.App) *cobra.Command {
+	var req pb.EndSeasonRequest
+	var at string
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "end SEASON", Short: "End a season before its time", Args: cli.Exactly("SEASON"),
+		Long: `End a season before its time. The season then contains only the results whose time is
+before the end. Later ones are rejected until the next season starts, and stored ones no
+longer count. The end can move to an earlier time, but never to a later one.`,
+		Example: `  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --dry-run
+  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --at 2026-11-20T09:00:00Z`,
+	}
+	AddBoardFlag(cmd, &req.Board)
+	f := cmd.Flags()
+	f.StringVar(&at, "at", "", "`time` of the end, not in the future, such as 2026-11-20T10:00:00Z (if omitted, now)")
+	f.StringVar(&req.Reason, "reason", "", "`reason`, which the audit log keeps (required)")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	addDryRun(f, &req.DryRun)
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		req.Board, req.Season = BoardName(req.GetBoard()), args[0]
+		if req.GetReason() == "" {
+			return cli.Usagef("--reason is missing; the audit log keeps it")
+		}
+		if at != "" {
+			t, err := parseTime(at)
+			if err != nil {
+				return cli.Usagef("--at: %v", err)
+			}
+			req.At = timestamppb.New(t)
+		}
+		if !req.GetDryRun() {
+			if err := app.Confirm(yes, fmt.Sprintf("Permanently end season %s of board %s?", req.GetSeason(), req.GetBoard()), req.GetSeason()); err != nil {
+				return err
+			}
+		}
+		res, err := c.Scores.EndSeason(ctx, &req)
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { c.printSeasonEnd(res) })
+	})
+}
+
+func (c *Client) printSeasonEnd(res *pb.EndSeasonResponse) {
+	s, n := res.GetSeason(), res.GetExcludedResults()
+	verb := "ended"
+	if res.GetDryRun() {
+		verb = "would end"
+	}
+	c.Printf("season %s %s at %s UTC", s.GetId(), verb, formatTime(s.GetEnd()))
+	if s.GetClosesAt() != nil {
+		c.Printf(", and accepts earlier results until %s UTC", formatTime(s.GetClosesAt()))
+	}
+	c.Println("")
+	if n > 0 {
+		c.Printf("excluded: %s of %s\n", cli.Plural(n, "stored result", "stored results"), cli.Plural(res.GetExcludedUsers(), "user", "users"))
+	}
+	if res.GetNextSeason() == "" {
+		c.Println("the board has no later season")
+	} else {
+		c.Printf("the next season, %s, starts at %s UTC\n", res.GetNextSeason(), formatTime(res.GetNextStart()))
+	}
+	if res.GetDryRun() {
+		c.Println("dry run: nothing changed")
+	}
+}
