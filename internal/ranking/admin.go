@@ -74,7 +74,7 @@ func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 // AmendBoard changes settings of a board. It calls change with a copy of the stored
 // board. Errors: [leaderboard.ErrBoardNotFound]; the errors of
 // [leaderboard.Board.Amend]; a [leaderboard.FieldError] if a sealed season would accept
-// results again.
+// results again, or if a season with results would close at once.
 func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	seasons, err := a.store.Seasons(ctx, id)
 	if err != nil {
@@ -88,27 +88,46 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// amendment returns a function that calls change, and fails if a sealed season of the
-// changed board would take results again. If change adds windows to a linked board, the
+// amendment returns a function that calls change, and fails if the changed board would
+// decide otherwise about results of its seasons: if a sealed season would accept results
+// again, or a season with results would close at once. If change adds windows to a linked board, the
 // board must be filled again: the source may have results in these windows.
 func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
-		before := len(b.Season.Windows)
+		before := b.Clone()
 		if err := change(b); err != nil {
 			return err
 		}
-		if b.Source != nil && len(b.Season.Windows) > before {
+		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
 			b.FillLease = leaderboard.Truncate(a.now()) // another lease than that of a fill in progress
 		}
-		for _, r := range seasons {
-			season, err := b.Season.ByID(r.Season)
-			if err == nil && !r.SealedAt.IsZero() && !b.Closed(season, a.now()) {
-				return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf(
-					"must not reopen the sealed season %q, which would accept results until %v", r.Season, b.ClosesAt(season).UTC().Format(time.RFC3339))}
+		for i := range seasons {
+			if err := checkPhase(&before, b, &seasons[i], a.now()); err != nil {
+				return err
 			}
 		}
 		return nil
 	}
+}
+
+// checkPhase returns a [leaderboard.FieldError] if the change of a board from before to
+// after would reopen a sealed season, or close an open one.
+func checkPhase(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
+	season, err := after.Season.ByID(r.Season)
+	if err != nil {
+		return nil //nolint:nilerr // Amend returns an error if the change removes a season
+	}
+	closed := after.Closed(season, now)
+	switch {
+	case !r.SealedAt.IsZero() && !closed:
+		return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf(
+			"must not reopen the sealed season %q, which would accept results until %s", r.Season, after.ClosesAt(season).UTC().Format(time.RFC3339))}
+	case r.SealedAt.IsZero() && closed && !before.Closed(season, now):
+		return &leaderboard.FieldError{Field: "season.grace", Problem: fmt.Sprintf(
+			"%v would close season %q, which has results and accepts more until %s; choose a grace that ends later, or wait until then",
+			after.Season.Grace, r.Season, before.ClosesAt(season).UTC().Format(time.RFC3339))}
+	}
+	return nil
 }
 
 // DeleteBoard deletes a board and all its data. Results that were received before now

@@ -2,6 +2,7 @@ package ranking_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,4 +93,46 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 	}
 	f.create(sumBoard)
 	f.wantList(ranking.Query{Board: "b"})
+}
+
+// A season with results must not stop accepting results at once: results on their way,
+// which were in time, would be rejected.
+func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
+	f := open(t)
+	f.clock.set(start.AddDate(0, 0, -3))
+	for _, id := range []leaderboard.BoardID{"used", "unused"} {
+		f.create(leaderboard.Board{ID: id, Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: 24 * time.Hour}})
+	}
+	f.clock.set(start)
+	f.submit("used", timed(points("ann", "m", 5), start.Add(-13*time.Hour))) // in 20261119, which ended 12 hours ago
+	grace := func(id leaderboard.BoardID, grace time.Duration, preview bool) error {
+		change := func(b *leaderboard.Board) error { b.Season.Grace = grace; return nil }
+		if preview {
+			_, err := f.PreviewAmendment(t.Context(), id, change)
+			return err
+		}
+		_, err := f.AmendBoard(t.Context(), id, change)
+		return err
+	}
+	for _, preview := range []bool{true, false} {
+		for _, short := range []time.Duration{0, 11 * time.Hour, 12 * time.Hour} {
+			var fault *leaderboard.FieldError
+			err := grace("used", short, preview)
+			if !errors.As(err, &fault) || fault.Field != "season.grace" || !strings.Contains(fault.Problem, `"20261119"`) {
+				t.Errorf("grace of %v: %v, want an error of field season.grace that names the season", short, err)
+			}
+		}
+		if err := grace("unused", 0, preview); err != nil {
+			t.Errorf("shorter grace of a board without results: %v, want nil", err)
+		}
+	}
+	if err := grace("used", 12*time.Hour+time.Minute, false); err != nil {
+		t.Errorf("grace that closes the season in a minute: %v, want nil", err)
+	}
+	f.submit("used", timed(points("bob", "m", 5), start.Add(-13*time.Hour)))
+	f.clock.set(start.Add(time.Minute))
+	if err := grace("used", 0, false); err != nil {
+		t.Errorf("shorter grace after the season closed: %v, want nil", err)
+	}
+	f.submit("used", points("bob", "m", 5)) // the current season is open
 }
