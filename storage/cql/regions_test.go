@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -142,4 +145,116 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 		}
 	}
 	return nil
+}
+
+// Two regions receive the same results of a board with a floor, in different orders, so one
+// region may refuse what the other accepts. When all writes have arrived, both regions have
+// the same results: all that one of them accepted. Their sum may be below the floor. The
+// entry is the same in both regions, but may lack results until both recount it.
+func TestModelOfAFloorInTwoRegions(t *testing.T) {
+	seed := stepsSeed(t)
+	var n floorCounts
+	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 150)) {
+		if err := twoRegionsWithAFloor(t, rand.New(rand.NewPCG(seed, i)), &n); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+	}
+	t.Logf("%+v", n)
+	if n.differed == 0 || n.below == 0 || n.lacking == 0 {
+		t.Error("one of these numbers is 0, want at least 1, because a region knows only the results that it has applied")
+	}
+}
+
+type floorCounts struct {
+	differed int // results that one region accepted and the other one refused
+	below    int // sums below the floor
+	lacking  int // entries that lacked results before they were recounted
+}
+
+func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
+	ctx := t.Context()
+	s := newSea(rng)
+	b := stepsBoard(leaderboard.Sum)
+	b.Floor = new(leaderboard.Score)
+	var regions [2]*writers
+	for i := range regions {
+		regions[i] = newWriters(t, func() conn { return s.region(i) }, b, "u")
+	}
+	var results []leaderboard.MatchResult
+	for i := range 2 + rng.IntN(5) {
+		r := regions[0].result(fmt.Sprintf("m%d", i))
+		r.Score = leaderboard.Score(rng.IntN(13) - 6)
+		results = append(results, r)
+	}
+	want, err := applyInTwoRegions(ctx, rng, regions, results, n)
+	if err != nil {
+		return err
+	}
+	for len(s.afloat) > 0 {
+		s.land()
+	}
+	if want < *b.Floor {
+		n.below++
+	}
+	key := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
+	var entries [2]leaderboard.Entry
+	for i, w := range regions {
+		tally, err := b.Count(w.third.Results(ctx, key, "u"))
+		if err != nil {
+			return err
+		}
+		if e := b.Entry(&tally, key.Season, "u"); e.Key != "" && b.ScoreOf(e.Key, stepsEpoch) != want || e.Key == "" && want != 0 {
+			return fmt.Errorf("the results of region %d follow from other results than those that a region accepted, of %v", i, results)
+		}
+		if entries[i], err = w.third.Entry(ctx, key, "u"); err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+			return err
+		}
+		if w.check(ctx) != nil {
+			n.lacking++
+		}
+	}
+	if d := cmp.Diff(entries[0], entries[1], cmpopts.EquateEmpty()); d != "" {
+		return fmt.Errorf("the regions have different entries of results %v (-first +second):\n%s", results, d)
+	}
+	for _, w := range regions {
+		if _, err := w.stores[0].Recount(ctx, &b, key.Season, "u"); err != nil {
+			return err
+		}
+	}
+	for len(s.afloat) > 0 {
+		s.land()
+	}
+	return errors.Join(regions[0].check(ctx), regions[1].check(ctx))
+}
+
+// applyInTwoRegions applies each result once in each region. It returns the sum of the
+// results that a region accepted.
+func applyInTwoRegions(ctx context.Context, rng *rand.Rand, regions [2]*writers, results []leaderboard.MatchResult, n *floorCounts) (leaderboard.Score, error) {
+	todo := [2][]int{rng.Perm(len(results)), rng.Perm(len(results))}
+	accepted := make([]int, len(results)) // by how many regions
+	for len(todo[0])+len(todo[1]) > 0 {
+		i := rng.IntN(2)
+		if len(todo[i]) == 0 {
+			i = 1 - i
+		}
+		at := todo[i][0]
+		todo[i] = todo[i][1:]
+		report, err := regions[i].stores[0].Apply(ctx, regions[i].board, results[at:at+1])
+		if err != nil {
+			return 0, err
+		}
+		if report.Outcomes[0].Status != leaderboard.Rejected {
+			accepted[at]++
+		}
+	}
+	sum := leaderboard.Score(0)
+	for i := range results {
+		if accepted[i] == 1 {
+			n.differed++
+		}
+		if accepted[i] > 0 {
+			sum += results[i].Score
+		}
+	}
+	return sum, nil
 }
