@@ -1719,6 +1719,10 @@ type ListScoresRequest struct {
 	StartRank *int64 `protobuf:"varint,7,opt,name=start_rank,proto3,oneof" json:"start_rank,omitempty"`
 	// If true, each entry has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
+	// If given, only entries with at least, or at most, this score, within ±2^53. They
+	// cannot be combined with start_rank. On DECAY boards, the scores at scored_at count.
+	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
+	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	// For a crossed division: "attribute:value" of each of its attributes, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1809,6 +1813,20 @@ func (x *ListScoresRequest) GetIncludeMetadata() bool {
 		return x.IncludeMetadata
 	}
 	return false
+}
+
+func (x *ListScoresRequest) GetMinScore() int64 {
+	if x != nil && x.MinScore != nil {
+		return *x.MinScore
+	}
+	return 0
+}
+
+func (x *ListScoresRequest) GetMaxScore() int64 {
+	if x != nil && x.MaxScore != nil {
+		return *x.MaxScore
+	}
+	return 0
 }
 
 func (x *ListScoresRequest) GetDivisions() []string {
@@ -4899,7 +4917,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06_limit\"\x80\x01\n" +
 	"\x17ListUserResultsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xb8\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x9a\x03\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -4912,10 +4930,17 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"start_rank\x18\a \x01(\x03H\x01R\n" +
 	"start_rank\x88\x01\x01\x12*\n" +
-	"\x10include_metadata\x18\b \x01(\bR\x10include_metadata\x12\x1c\n" +
+	"\x10include_metadata\x18\b \x01(\bR\x10include_metadata\x12!\n" +
+	"\tmin_score\x18\t \x01(\x03H\x02R\tmin_score\x88\x01\x01\x12!\n" +
+	"\tmax_score\x18\n" +
+	" \x01(\x03H\x03R\tmax_score\x88\x01\x01\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limitB\r\n" +
-	"\v_start_rank\"]\n" +
+	"\v_start_rankB\f\n" +
+	"\n" +
+	"_min_scoreB\f\n" +
+	"\n" +
+	"_max_score\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
 	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x8c\x02\n" +

@@ -1056,7 +1056,10 @@ type Leaderboard struct {
 	// or the end of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	// As in Board.
-	Filling       *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	Filling *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	// In a list with min_score or max_score: the number of entries in this range. Absent
+	// while it is unknown.
+	InRange       *int64 `protobuf:"varint,15,opt,name=in_range,proto3,oneof" json:"in_range,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1187,6 +1190,13 @@ func (x *Leaderboard) GetFilling() bool {
 		return *x.Filling
 	}
 	return false
+}
+
+func (x *Leaderboard) GetInRange() int64 {
+	if x != nil && x.InRange != nil {
+		return *x.InRange
+	}
+	return 0
 }
 
 // The body of a REST answer that is an error. It is a google.rpc.Status with one more
@@ -2305,7 +2315,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
 	"_list_rankB\v\n" +
-	"\t_match_id\"\xf8\x03\n" +
+	"\t_match_id\"\xa6\x04\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -2321,10 +2331,12 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06sealed\x18\v \x01(\bR\x06sealed\x12\x1e\n" +
 	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissing\x128\n" +
 	"\tscored_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1d\n" +
-	"\afilling\x18\x0e \x01(\bH\x01R\afilling\x88\x01\x01B\b\n" +
+	"\afilling\x18\x0e \x01(\bH\x01R\afilling\x88\x01\x01\x12\x1f\n" +
+	"\bin_range\x18\x0f \x01(\x03H\x02R\bin_range\x88\x01\x01B\b\n" +
 	"\x06_totalB\n" +
 	"\n" +
-	"\b_filling\"}\n" +
+	"\b_fillingB\v\n" +
+	"\t_in_range\"}\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +

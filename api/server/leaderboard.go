@@ -248,12 +248,13 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 	}
 	page, err := s.service.Page(ctx, ranking.PageQuery{
 		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
+		Scores: ranking.ScoreRange{Min: (*leaderboard.Score)(req.MinScore), Max: (*leaderboard.Score)(req.MaxScore)},
 	})
 	if err != nil {
 		return nil, err
 	}
 	list := fromPage(&page.About, page.Lines)
-	list.NextPageToken = page.Next
+	list.NextPageToken, list.InRange = page.Next, page.InRange
 	return &pb.ListScoresResponse{Status: success, Data: list}, nil
 }
 

@@ -196,6 +196,21 @@ func TestRetractManyResults(t *testing.T) {
 	s.fails(t, exitUsage, []string{"--to"}, "purge", "eve", "--to", "yesterday")
 }
 
+func TestTopInARangeOfScores(t *testing.T) {
+	s := startInsecure(t)
+	for user, n := range map[string]string{"ada": "3", "bob": "5", "cyd": "9"} {
+		s.ok(t, "submit", user, "--points", n)
+	}
+	out := s.ok(t, "top", "--min-score", "3", "--max-score", "5")
+	contains(t, out, "bob", "ada", "2 in this range")
+	if strings.Contains(out, "cyd") {
+		t.Errorf("top --max-score 5 prints cyd, who has 9 points:\n%s", out)
+	}
+	contains(t, s.ok(t, "top", "--min-score", "10"), "no entries in this range", "0 in this range")
+	s.fails(t, exitFailure, []string{"min_score"}, "top", "--min-score", "5", "--max-score", "4")
+	s.fails(t, exitUsage, []string{"whole numbers"}, "top", "--min-score", "NaN")
+}
+
 func TestSubmitBatch(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "gifts", "--policy", "SUM")

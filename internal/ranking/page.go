@@ -18,6 +18,9 @@ type Page struct {
 	Lines []Line
 	// Next is the token of the next page. It is empty on the last page.
 	Next string
+	// InRange is the number of entries in PageQuery.Scores, maybe a moment later than the
+	// page. It is nil if the query has no range or Degraded is true.
+	InRange *int64
 }
 
 // PageQuery selects up to Limit entries. If Token is set, the entries follow the page
@@ -28,6 +31,8 @@ type PageQuery struct {
 	Start   int64 // from 1; 0 means 1
 	Token   string
 	Details bool // set the Entry of each line
+	// Scores selects entries by their scores. It cannot be combined with Start.
+	Scores ScoreRange
 }
 
 func (q *PageQuery) validate() error {
@@ -37,7 +42,10 @@ func (q *PageQuery) validate() error {
 	if q.Start < 0 || q.Start > 0 && q.Token != "" {
 		return &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1 and cannot be combined with page_token"}
 	}
-	return nil
+	if q.Start > 0 && q.Scores.given() {
+		return &leaderboard.FieldError{Field: "start_rank", Problem: "cannot be combined with min_score or max_score; use page_token"}
+	}
+	return q.Scores.validate()
 }
 
 // Page returns a page of a ladder. If the rank index cannot answer, the page comes from
@@ -62,7 +70,16 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 		if err != nil {
 			return err
 		}
-		if len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < seen.Size {
+		more := len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < seen.Size
+		if q.Scores.given() {
+			if page.InRange, err = v.countIn(ctx, q.Scores); err != nil {
+				return err
+			}
+			standings = cut(standings, v.edges(q.Scores).beyond, func(st *leaderboard.Standing) leaderboard.RankKey { return st.Key })
+			more = len(standings) > q.Limit
+			standings = standings[:min(len(standings), q.Limit)]
+		}
+		if page.Next = ""; more {
 			page.Next = v.token(standings[q.Limit-1].SortKey())
 		}
 		page.About, page.Lines = v.about(seen), v.lines(standings)
@@ -77,15 +94,31 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	return page, err
 }
 
+// page returns the standings of a page. If the query has a range of scores, it returns up
+// to one standing more, and standings whose scores are worse than the range.
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
-	if q.Token == "" {
-		return v.Page(ctx, v.ladder, max(q.Start, 1), q.Limit, v.method)
-	}
-	after, err := v.parseToken(q.Token)
+	after, err := v.after(&q)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
-	return v.PageAfter(ctx, v.ladder, after, q.Limit, v.method)
+	n := q.Limit
+	if q.Scores.given() {
+		n++
+	}
+	if after == "" {
+		return v.Page(ctx, v.ladder, max(q.Start, 1), n, v.method)
+	}
+	return v.PageAfter(ctx, v.ladder, after, n, v.method)
+}
+
+// after returns the sort key after which the entries of a query begin, or "" for the top.
+func (v *view) after(q *PageQuery) (leaderboard.SortKey, error) {
+	from := v.edges(q.Scores).before
+	if q.Token == "" {
+		return from, nil
+	}
+	after, err := v.parseToken(q.Token)
+	return max(after, from), err
 }
 
 // pageFromStore returns a page without ranks.
@@ -94,17 +127,16 @@ func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q Page
 	if err != nil {
 		return Page{}, err
 	}
-	var last leaderboard.SortKey
-	if q.Token != "" {
-		if last, err = v.parseToken(q.Token); err != nil {
-			return Page{}, err
-		}
+	last, err := v.after(&q)
+	if err != nil {
+		return Page{}, err
 	}
 	page := Page{About: r.aboutStore(v)}
 	var entries []leaderboard.Entry
 	if err := r.storePages.Do(ctx, storePage{v.ladder, last, q.Limit}, &entries); err != nil {
 		return Page{}, err
 	}
+	entries = cut(entries, v.edges(q.Scores).beyond, func(e *leaderboard.Entry) leaderboard.RankKey { return e.Key })
 	if len(entries) > q.Limit {
 		entries = entries[:q.Limit]
 		page.Next = v.token(entries[q.Limit-1].SortKey())

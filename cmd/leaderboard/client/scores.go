@@ -240,7 +240,7 @@ func scoreLine(user string, score, rank *int64, u cli.Unit) string {
 func topCommand(app *cli.App) *cobra.Command {
 	var q query
 	var limit int32
-	var from int64
+	var from, least, most int64
 	var token string
 	var metadata bool
 	cmd := &cobra.Command{
@@ -248,13 +248,16 @@ func topCommand(app *cli.App) *cobra.Command {
 		Example: `  leaderboard top
   leaderboard top --board marathon --division gender:F --limit 25
   leaderboard top --board marathon --division gender:F --division age:30-34
-  leaderboard top --board cup --season 2026 --from 101 --limit 100 --json`,
+  leaderboard top --board cup --season 2026 --from 101 --limit 100 --json
+  leaderboard top --min-score 1000 --max-score 1999`,
 	}
 	q.addFlags(cmd)
 	f := cmd.Flags()
 	f.Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
 	f.Int64Var(&from, "from", 1, "first `position` to show")
 	f.StringVar(&token, "page-token", "", "`token` that the previous page printed at its end")
+	scoreFlag(f, &least, "min-score", "show only entries with at least this `score`")
+	scoreFlag(f, &most, "max-score", "show only entries with at most this `score`")
 	f.BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of each entry")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req := &pb.ListScoresRequest{
@@ -264,6 +267,12 @@ func topCommand(app *cli.App) *cobra.Command {
 		if f.Changed("from") {
 			req.StartRank = &from
 		}
+		if f.Changed("min-score") {
+			req.MinScore = &least
+		}
+		if f.Changed("max-score") {
+			req.MaxScore = &most
+		}
 		res, err := c.Scores.ListScores(ctx, req)
 		if err != nil {
 			return err
@@ -271,12 +280,18 @@ func topCommand(app *cli.App) *cobra.Command {
 		t := c.entryTable(ctx, q.board)
 		return c.print(res, func() {
 			d := res.GetData()
-			if len(d.GetLeaderboard()) == 0 {
-				c.Println("no entries yet; leaderboard submit adds a result")
-			} else {
+			switch {
+			case len(d.GetLeaderboard()) > 0:
 				cli.WriteTable(c.Stdout, t.table(d.GetLeaderboard()))
+			case req.MinScore != nil || req.MaxScore != nil:
+				c.Println("no entries in this range of scores")
+			default:
+				c.Println("no entries yet; leaderboard submit adds a result")
 			}
 			c.Println(describe(d))
+			if d.InRange != nil {
+				c.Printf("%d in this range of scores\n", d.GetInRange())
+			}
 			if d.GetNextPageToken() != "" {
 				c.Printf("next page: --page-token %s\n", d.GetNextPageToken())
 			}

@@ -1,0 +1,95 @@
+package ranking
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// ScoreRange selects the entries with scores from Min to Max, both included. A bound that
+// is nil does not limit the range. On decay boards, the range is about the scores at the
+// time of the read.
+type ScoreRange struct{ Min, Max *leaderboard.Score }
+
+func (s ScoreRange) given() bool { return s.Min != nil || s.Max != nil }
+
+func (s ScoreRange) validate() error {
+	for _, bound := range []struct {
+		field string
+		score *leaderboard.Score
+	}{{"min_score", s.Min}, {"max_score", s.Max}} {
+		if bound.score != nil && (*bound.score < -leaderboard.MaxScore || *bound.score > leaderboard.MaxScore) {
+			return &leaderboard.FieldError{Field: bound.field, Problem: "must be within ±2^53"}
+		}
+	}
+	if s.Min != nil && s.Max != nil && *s.Min > *s.Max {
+		return &leaderboard.FieldError{Field: "min_score", Problem: fmt.Sprintf("%d is above max_score %d", *s.Min, *s.Max)}
+	}
+	return nil
+}
+
+// edges are the ends of a range of scores in a ladder. An end that is empty is that of the
+// ladder.
+type edges struct {
+	first  leaderboard.RankKey // the smallest rank key that may be in the range
+	before leaderboard.SortKey // precedes all sort keys of the range, and follows all better ones
+	beyond leaderboard.RankKey // the smallest rank key that may be worse than the range
+}
+
+// edges returns the ends of a range of scores.
+func (v *view) edges(s ScoreRange) edges {
+	best, worst, step := s.Max, s.Min, leaderboard.Score(-1)
+	if v.board.Order == leaderboard.LowerFirst {
+		best, worst, step = s.Min, s.Max, 1
+	}
+	var e edges
+	if best != nil {
+		e.first = v.board.ScorePrefix(*best, v.scoredAt)
+		// No result has so early a time, so the user id does not matter.
+		padding := strings.Repeat("\x00", v.board.RankKeyBytes()-len(e.first))
+		e.before = leaderboard.MakeSortKey(e.first+leaderboard.RankKey(padding), time.UnixMicro(math.MinInt64), "0")
+	}
+	if worst != nil {
+		e.beyond = v.board.ScorePrefix(*worst+step, v.scoredAt)
+	}
+	return e
+}
+
+// countIn returns the number of entries in a range of scores.
+func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
+	e := v.edges(s)
+	var keys []leaderboard.RankKey
+	for _, k := range []leaderboard.RankKey{e.first, e.beyond} {
+		if k != "" {
+			keys = append(keys, k)
+		}
+	}
+	counts, seen, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
+	if err != nil {
+		return nil, err
+	}
+	from, to := int64(0), seen.Size
+	if e.first != "" {
+		from = counts[0].Standings
+	}
+	if e.beyond != "" {
+		to = counts[len(counts)-1].Standings
+	}
+	n := max(to-from, 0)
+	return &n, nil
+}
+
+// cut returns the first elements of a list in standing order, up to the first one whose
+// rank key is not better than beyond. An empty beyond cuts nothing.
+func cut[T any](list []T, beyond leaderboard.RankKey, key func(*T) leaderboard.RankKey) []T {
+	for i := range list {
+		if beyond != "" && key(&list[i]) >= beyond {
+			return list[:i]
+		}
+	}
+	return list
+}
