@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -184,4 +185,50 @@ func TestManySmallSeasonsStaySmall(t *testing.T) {
 		t.Errorf("a season of %d users takes %d bytes, want at most %d", users, held, 8<<10)
 	}
 	runtime.KeepAlive(x)
+}
+
+// checked is a context that calls check whenever its error is read.
+type checked struct {
+	context.Context
+	check func()
+}
+
+func (c checked) Err() error {
+	c.check()
+	return c.Context.Err()
+}
+
+// A look-up of many users lets updates pass between its pieces, and then answers with them.
+func TestUpdatesPassALongLookUp(t *testing.T) {
+	const n = 5000
+	x := New()
+	if err := x.Rebuild(t.Context(), testBoard, testSeason, time.Unix(1e9, 0), entries(n)); err != nil {
+		t.Fatal(err)
+	}
+	var users []leaderboard.UserID
+	for i := range n {
+		users = append(users, leaderboard.UserID(fmt.Sprint("user ", i)))
+	}
+	updates := 0
+	ctx := checked{t.Context(), func() {
+		updates++
+		e := entry(string(users[n-1]), 0, 0, uint64(1+updates))
+		if err := x.Update(t.Context(), testSeason, time.Unix(2e9, 0), []leaderboard.Entry{e}); err != nil {
+			t.Error(err)
+		}
+	}}
+	got, v, err := x.Standings(ctx, testLadder, users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if updates < n/standingsPiece {
+		t.Errorf("%d updates passed, want one for each %d users", updates, standingsPiece)
+	}
+	if !v.AsOf.Equal(time.Unix(1e9, 0)) {
+		t.Errorf("the answer is as of %v, want the time before the updates, which it includes in part", v.AsOf)
+	}
+	want, _, err := x.Standings(t.Context(), testLadder, users[n-1:])
+	if err != nil || got[n-1] != want[0] {
+		t.Errorf("the last user's standing is %+v, error %v; want the updated one, %+v", got[n-1], err, want[0])
+	}
 }

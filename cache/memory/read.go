@@ -35,9 +35,32 @@ func notLoaded(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("memory: season %q of board %q is not loaded: %w", s.Season, s.Board, leaderboard.ErrRankUnavailable)
 }
 
-// Standings implements [leaderboard.Ranker].
+// standingsPiece is the largest number of users that Standings looks up under one lock.
+const standingsPiece = 8 * updateChunk
+
+// Standings implements [leaderboard.Ranker]. It looks up many users in pieces, so that
+// updates do not wait for the whole look-up. The view is that of the first piece.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
+	var first leaderboard.View
+	for from := 0; from == 0 || from < len(users); from += standingsPiece {
+		to := min(from+standingsPiece, len(users))
+		v, err := x.standings(l, users[from:to], out[from:to])
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, leaderboard.View{}, err
+		}
+		if from == 0 {
+			first = v
+		}
+	}
+	return out, first, nil
+}
+
+// standings sets out to the standings of users at one moment.
+func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out []leaderboard.Standing) (leaderboard.View, error) {
 	for i, user := range users {
 		out[i].User = user
 	}
@@ -69,16 +92,13 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, leaderboard.View{}, err
-	}
 	rest := leaderboard.RankKey(keys.String())
 	for i := range out {
 		if out[i].Ranks.Ordinal != 0 {
 			out[i].Key, rest = rest[:keyBytes], rest[keyBytes:]
 		}
 	}
-	return out, v, nil
+	return v, err
 }
 
 // whereIs returns the place of a user's standing in tr. The place's leaf is 0 if
