@@ -5,6 +5,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -118,6 +119,9 @@ func (si *seasonIndex) update(at time.Time, entries []leaderboard.Entry) error {
 		return nil
 	}
 	if err := si.table.applySome(entries); err != nil {
+		if errors.Is(err, errFull) {
+			si.table = nil // without the entries, the ranks would be wrong
+		}
 		return err
 	}
 	si.table.asOf = later(si.table.asOf, at)

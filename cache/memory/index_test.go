@@ -232,3 +232,29 @@ func TestUpdatesPassALongLookUp(t *testing.T) {
 		t.Errorf("the last user's standing is %+v, error %v; want the updated one, %+v", got[n-1], err, want[0])
 	}
 }
+
+// A season that is too large for the index has no ranks. It gets them back if it shrinks.
+func TestASeasonThatIsTooLargeIsUnavailable(t *testing.T) {
+	x := New()
+	at := time.Unix(1e9, 0)
+	if err := x.Rebuild(t.Context(), testBoard, testSeason, at, entries(100)); err != nil {
+		t.Fatal(err)
+	}
+	users := &x.season(testSeason).table.users
+	users.max = users.next
+	if err := x.Update(t.Context(), testSeason, at, []leaderboard.Entry{entry("user 7", 1, 1, 2)}); err != nil {
+		t.Errorf("Update of a known user: %v, want nil", err)
+	}
+	if err := x.Update(t.Context(), testSeason, at, []leaderboard.Entry{entry("one more", 1, 0, 1)}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("Update of one user too many: %v, want ErrRankUnavailable", err)
+	}
+	if _, _, err := x.Page(t.Context(), testLadder, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Errorf("Page of the season: %v, want ErrRankUnavailable", err)
+	}
+	if err := x.Rebuild(t.Context(), testBoard, testSeason, at, entries(101)); err != nil {
+		t.Fatal(err)
+	}
+	if _, v, err := x.Page(t.Context(), testLadder, 1, 10); err != nil || v.Size != 101 {
+		t.Errorf("Page after a rebuild: size %d, error %v; want 101", v.Size, err)
+	}
+}

@@ -2,7 +2,9 @@ package memory
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
+
+	"github.com/open-leaderboard/leaderboard"
 )
 
 // users holds a record for each user in the table. A ref, from 1, is the location of a
@@ -23,6 +25,7 @@ type users struct {
 	free   [(maxRecord + refUnit - 1) / refUnit]uint32
 	count  int
 	alloc  *allocator
+	max    int // the largest value of next
 }
 
 const (
@@ -34,10 +37,10 @@ const (
 	maxRecord   = fixedHeader + 8*maxAttributes + 1 + maxID + refUnit
 )
 
-var errFull = errors.New("the season has 16 GiB of user records, the most that the in-process index can hold")
+var errFull = fmt.Errorf("the season has 16 GiB of user records, the most that the in-process index can hold: %w", leaderboard.ErrRankUnavailable)
 
 func newUsers(attributes int, alloc *allocator) users {
-	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc}
+	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
 // ladderField returns the offset in a record of the user's ladder for attribute a,
@@ -82,7 +85,7 @@ func (u *users) add(id string) (uint32, error) {
 		if u.next&(recordChunk-1)+size > recordChunk { // records do not span chunks
 			u.next = (u.next | (recordChunk - 1)) + 1
 		}
-		if u.next+size > maxRef*refUnit {
+		if u.next+size > u.max {
 			return 0, errFull
 		}
 		u.grow(u.next>>recordShift, u.next&(recordChunk-1)+size)
