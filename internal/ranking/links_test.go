@@ -271,7 +271,7 @@ func TestLinkedBoardsEqualARecount(t *testing.T) {
 
 func linkedHistory(t *testing.T, rng *rand.Rand) {
 	inner, index := embedded.Open(t)
-	store := &faultyStore{Store: inner, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), most: []int{0, 300, 3000}[rng.IntN(3)]}
+	store := &faultyStore{Store: inner, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), most: []int{0, 1000, 5000}[rng.IntN(3)]}
 	c := &clock{t: start}
 	service := ranking.New(store, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 2 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
