@@ -2457,6 +2457,123 @@ func (x *ListSeasonsResponse) GetData() *ListSeasonsResponse_Seasons {
 	return nil
 }
 
+// Request of GetSeason.
+type GetSeasonRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	// A season's id, or "latest".
+	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// If true, the answer has the season's checksum. The season must be sealed.
+	Checksum      bool `protobuf:"varint,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSeasonRequest) Reset() {
+	*x = GetSeasonRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSeasonRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSeasonRequest) ProtoMessage() {}
+
+func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSeasonRequest.ProtoReflect.Descriptor instead.
+func (*GetSeasonRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *GetSeasonRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *GetSeasonRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *GetSeasonRequest) GetChecksum() bool {
+	if x != nil {
+		return x.Checksum
+	}
+	return false
+}
+
+// Response of GetSeason.
+type GetSeasonResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "success".
+	Status        string                      `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	Data          *ListSeasonsResponse_Season `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSeasonResponse) Reset() {
+	*x = GetSeasonResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSeasonResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSeasonResponse) ProtoMessage() {}
+
+func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSeasonResponse.ProtoReflect.Descriptor instead.
+func (*GetSeasonResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *GetSeasonResponse) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *GetSeasonResponse) GetData() *ListSeasonsResponse_Season {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Request of EndSeason.
 type EndSeasonRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2474,7 +2591,7 @@ type EndSeasonRequest struct {
 
 func (x *EndSeasonRequest) Reset() {
 	*x = EndSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2603,7 @@ func (x *EndSeasonRequest) String() string {
 func (*EndSeasonRequest) ProtoMessage() {}
 
 func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2616,7 @@ func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonRequest.ProtoReflect.Descriptor instead.
 func (*EndSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EndSeasonRequest) GetBoard() string {
@@ -2557,7 +2674,7 @@ type EndSeasonResponse struct {
 
 func (x *EndSeasonResponse) Reset() {
 	*x = EndSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2686,7 @@ func (x *EndSeasonResponse) String() string {
 func (*EndSeasonResponse) ProtoMessage() {}
 
 func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2699,7 @@ func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonResponse.ProtoReflect.Descriptor instead.
 func (*EndSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EndSeasonResponse) GetSeason() *ListSeasonsResponse_Season {
@@ -2647,7 +2764,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2776,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2789,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -2729,7 +2846,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2858,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2871,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -2780,7 +2897,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +2909,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +2922,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 // Response of ListBoards.
@@ -2818,7 +2935,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2947,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2960,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -2863,7 +2980,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +2992,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +3005,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -2908,7 +3025,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3037,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3050,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -2953,7 +3070,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3082,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3095,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -2998,7 +3115,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3127,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3140,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -3048,7 +3165,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3177,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3190,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -3107,7 +3224,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3236,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3249,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -3152,7 +3269,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3281,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3294,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -3196,7 +3313,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3325,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3338,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
 }
 
 // Request of BanUser.
@@ -3242,7 +3359,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3371,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3384,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -3319,7 +3436,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3448,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3461,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -3391,7 +3508,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3520,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3533,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -3461,7 +3578,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3590,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3603,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -3527,7 +3644,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3656,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3669,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -3573,7 +3690,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3702,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3715,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -3627,7 +3744,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3756,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3769,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -3681,7 +3798,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3810,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3823,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -3736,7 +3853,7 @@ type BatchRetractResultsRequest_Key struct {
 
 func (x *BatchRetractResultsRequest_Key) Reset() {
 	*x = BatchRetractResultsRequest_Key{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3865,7 @@ func (x *BatchRetractResultsRequest_Key) String() string {
 func (*BatchRetractResultsRequest_Key) ProtoMessage() {}
 
 func (x *BatchRetractResultsRequest_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3837,7 +3954,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3966,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +4148,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +4160,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4209,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4104,7 +4221,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4167,7 +4284,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4296,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +4421,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4433,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,14 +4488,17 @@ type ListSeasonsResponse_Season struct {
 	// sealed, this is the earliest such time. Absent if no sweep will delete it.
 	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
 	// When an administrator ended the season before its time. Absent for other seasons.
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`
+	EndedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`
+	// On request, for sealed seasons: the SHA-256 of the final standings, in 64
+	// hexadecimal digits.
+	Checksum      *string `protobuf:"bytes,11,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4510,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4476,6 +4596,13 @@ func (x *ListSeasonsResponse_Season) GetEndedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListSeasonsResponse_Season) GetChecksum() string {
+	if x != nil && x.Checksum != nil {
+		return *x.Checksum
+	}
+	return ""
+}
+
 // The seasons.
 type ListSeasonsResponse_Seasons struct {
 	state   protoimpl.MessageState        `protogen:"open.v1"`
@@ -4489,7 +4616,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4628,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4560,7 +4687,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4699,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4712,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -4676,7 +4803,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4815,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4828,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -5051,13 +5178,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"\b_filling\"*\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\"\xb8\x06\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\"\xe6\x06\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xf5\x03\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xa3\x04\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -5073,12 +5200,21 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"removed_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"removed_at\x126\n" +
 	"\bended_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\bended_atB\v\n" +
-	"\t_entrants\x1a\x7f\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\bended_at\x12\x1f\n" +
+	"\bchecksum\x18\v \x01(\tH\x01R\bchecksum\x88\x01\x01B\v\n" +
+	"\t_entrantsB\v\n" +
+	"\t_checksum\x1a\x7f\n" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
 	"\aseasons\x18\x02 \x03(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\aseasons\x12\x18\n" +
-	"\acurrent\x18\x03 \x01(\tR\acurrent\"\x9e\x01\n" +
+	"\acurrent\x18\x03 \x01(\tR\acurrent\"\\\n" +
+	"\x10GetSeasonRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
+	"\bchecksum\x18\x03 \x01(\bR\bchecksum\"k\n" +
+	"\x11GetSeasonResponse\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\tR\x06status\x12>\n" +
+	"\x04data\x18\x02 \x01(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\x04data\"\x9e\x01\n" +
 	"\x10EndSeasonRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12*\n" +
@@ -5181,7 +5317,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xec\x1a\n" +
+	"\a_banned2\xeb\x1b\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
@@ -5199,7 +5335,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"C\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x12\x9e\x01\n" +
 	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"C\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x12o\n" +
 	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x12z\n" +
-	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x12\x84\x01\n" +
+	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x12}\n" +
+	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\"+\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x12\x84\x01\n" +
 	"\tEndSeason\x12 .leaderboard.v1.EndSeasonRequest\x1a!.leaderboard.v1.EndSeasonResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/boards/{board}/seasons/{season}:end\x12z\n" +
 	"\vWatchScores\x12\".leaderboard.v1.WatchScoresRequest\x1a#.leaderboard.v1.WatchScoresResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/watch0\x01\x12g\n" +
 	"\n" +
@@ -5228,7 +5365,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -5259,177 +5396,182 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*GetStatsResponse)(nil),                  // 26: leaderboard.v1.GetStatsResponse
 	(*ListSeasonsRequest)(nil),                // 27: leaderboard.v1.ListSeasonsRequest
 	(*ListSeasonsResponse)(nil),               // 28: leaderboard.v1.ListSeasonsResponse
-	(*EndSeasonRequest)(nil),                  // 29: leaderboard.v1.EndSeasonRequest
-	(*EndSeasonResponse)(nil),                 // 30: leaderboard.v1.EndSeasonResponse
-	(*WatchScoresRequest)(nil),                // 31: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 32: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 33: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 34: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 35: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 36: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 37: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 38: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 39: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 40: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 41: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 42: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 43: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 44: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 45: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 46: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 47: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 48: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 49: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 50: leaderboard.v1.ListUserScoresResponse
-	(*BatchRetractResultsRequest_Key)(nil),    // 51: leaderboard.v1.BatchRetractResultsRequest.Key
-	nil,                                       // 52: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 53: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 54: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 55: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 56: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 57: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 58: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 59: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 60: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 61: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 62: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 63: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 64: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 65: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 66: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 67: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 68: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 69: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 70: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 71: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 72: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 73: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 74: leaderboard.v1.Entry
+	(*GetSeasonRequest)(nil),                  // 29: leaderboard.v1.GetSeasonRequest
+	(*GetSeasonResponse)(nil),                 // 30: leaderboard.v1.GetSeasonResponse
+	(*EndSeasonRequest)(nil),                  // 31: leaderboard.v1.EndSeasonRequest
+	(*EndSeasonResponse)(nil),                 // 32: leaderboard.v1.EndSeasonResponse
+	(*WatchScoresRequest)(nil),                // 33: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 34: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 35: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 36: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 37: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 38: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 39: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 40: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 41: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 42: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 43: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 44: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 45: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 46: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 47: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 48: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 49: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 50: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 51: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 52: leaderboard.v1.ListUserScoresResponse
+	(*BatchRetractResultsRequest_Key)(nil),    // 53: leaderboard.v1.BatchRetractResultsRequest.Key
+	nil,                                       // 54: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 55: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 56: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 57: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 58: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 59: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 60: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 61: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 62: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 63: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 64: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 65: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 66: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                    // 67: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 68: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 69: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 70: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 71: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 72: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 73: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 74: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 75: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 76: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	62, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	63, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	64, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	65, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	62, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	66, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	62, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	66, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	63, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	67, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	51, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	66, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	67, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	64, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	64, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	66, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	67, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	64, // 17: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	52, // 18: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	68, // 19: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	63, // 20: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	62, // 21: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	64, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	65, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	66, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	67, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	64, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	68, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	64, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	68, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	65, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	69, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	53, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	68, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	69, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	66, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	66, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	68, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	69, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	66, // 17: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	54, // 18: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	70, // 19: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	65, // 20: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	64, // 21: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
 	0,  // 22: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	62, // 23: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	64, // 23: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
 	16, // 24: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	69, // 25: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	53, // 26: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	69, // 27: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	56, // 28: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	59, // 29: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	64, // 30: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	58, // 31: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	64, // 32: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	69, // 33: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	70, // 34: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	70, // 35: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	70, // 36: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	70, // 37: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	70, // 38: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	71, // 39: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	70, // 40: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	64, // 41: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	72, // 42: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	73, // 43: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	72, // 44: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	73, // 45: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	61, // 46: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	64, // 47: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	74, // 48: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	64, // 49: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	64, // 50: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	68, // 51: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	64, // 52: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	54, // 53: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	55, // 54: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	64, // 55: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	64, // 56: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	64, // 57: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	64, // 58: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	57, // 59: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	64, // 60: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	64, // 61: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	64, // 62: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	58, // 63: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	64, // 64: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	64, // 65: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	60, // 66: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	72, // 67: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 68: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 69: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 70: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,  // 71: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,  // 72: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11, // 73: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13, // 74: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	15, // 75: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	17, // 76: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	19, // 77: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	21, // 78: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	23, // 79: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	25, // 80: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	27, // 81: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	29, // 82: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	31, // 83: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	33, // 84: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	35, // 85: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	37, // 86: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	39, // 87: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	41, // 88: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	43, // 89: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	45, // 90: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	47, // 91: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	49, // 92: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 93: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 94: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 95: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,  // 96: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10, // 97: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12, // 98: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14, // 99: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	16, // 100: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	18, // 101: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	20, // 102: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	22, // 103: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	24, // 104: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	26, // 105: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	28, // 106: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	30, // 107: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	32, // 108: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	34, // 109: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	36, // 110: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	38, // 111: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	40, // 112: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	42, // 113: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	44, // 114: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	46, // 115: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	48, // 116: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	50, // 117: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	93, // [93:118] is the sub-list for method output_type
-	68, // [68:93] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	71, // 25: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	55, // 26: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	71, // 27: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	58, // 28: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	61, // 29: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	60, // 30: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	66, // 31: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	60, // 32: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	66, // 33: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	71, // 34: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	72, // 35: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	72, // 36: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	72, // 37: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	72, // 38: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	72, // 39: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	73, // 40: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	72, // 41: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	66, // 42: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	74, // 43: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	75, // 44: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	74, // 45: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	75, // 46: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	63, // 47: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	66, // 48: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	76, // 49: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	66, // 50: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	66, // 51: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	70, // 52: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	66, // 53: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	56, // 54: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	57, // 55: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	66, // 56: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	66, // 57: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	66, // 58: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	66, // 59: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	59, // 60: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	66, // 61: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	66, // 62: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	66, // 63: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	60, // 64: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	66, // 65: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	66, // 66: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	62, // 67: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	74, // 68: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 69: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 70: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 71: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,  // 72: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,  // 73: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11, // 74: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13, // 75: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	15, // 76: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	17, // 77: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	19, // 78: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	21, // 79: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	23, // 80: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	25, // 81: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	27, // 82: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	29, // 83: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	31, // 84: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	33, // 85: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	35, // 86: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	37, // 87: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	39, // 88: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	41, // 89: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	43, // 90: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	45, // 91: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	47, // 92: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	49, // 93: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	51, // 94: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 95: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 96: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 97: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,  // 98: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10, // 99: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12, // 100: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14, // 101: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	16, // 102: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	18, // 103: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	20, // 104: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	22, // 105: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	24, // 106: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	26, // 107: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	28, // 108: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	30, // 109: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	32, // 110: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	34, // 111: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	36, // 112: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	38, // 113: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	40, // 114: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	42, // 115: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	44, // 116: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	46, // 117: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	48, // 118: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	50, // 119: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	52, // 120: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	95, // [95:121] is the sub-list for method output_type
+	69, // [69:95] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -5449,19 +5591,19 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[30].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[52].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[55].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[32].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[54].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[57].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[59].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[60].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[61].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[62].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   61,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	LeaderboardService_LookupScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/LookupScores"
 	LeaderboardService_GetStats_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetStats"
 	LeaderboardService_ListSeasons_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListSeasons"
+	LeaderboardService_GetSeason_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetSeason"
 	LeaderboardService_EndSeason_FullMethodName           = "/leaderboard.v1.LeaderboardService/EndSeason"
 	LeaderboardService_WatchScores_FullMethodName         = "/leaderboard.v1.LeaderboardService/WatchScores"
 	LeaderboardService_ListBoards_FullMethodName          = "/leaderboard.v1.LeaderboardService/ListBoards"
@@ -94,6 +95,8 @@ type LeaderboardServiceClient interface {
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
+	// Returns a season of a board.
+	GetSeason(ctx context.Context, in *GetSeasonRequest, opts ...grpc.CallOption) (*GetSeasonResponse, error)
 	// Ends a season before its time. The season then contains only the results whose
 	// achieved_at is before the end. Others are refused, and stored ones no longer count.
 	// Results with an earlier achieved_at are accepted until the season closes. The end
@@ -277,6 +280,16 @@ func (c *leaderboardServiceClient) ListSeasons(ctx context.Context, in *ListSeas
 	return out, nil
 }
 
+func (c *leaderboardServiceClient) GetSeason(ctx context.Context, in *GetSeasonRequest, opts ...grpc.CallOption) (*GetSeasonResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSeasonResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_GetSeason_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *leaderboardServiceClient) EndSeason(ctx context.Context, in *EndSeasonRequest, opts ...grpc.CallOption) (*EndSeasonResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EndSeasonResponse)
@@ -444,6 +457,8 @@ type LeaderboardServiceServer interface {
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
+	// Returns a season of a board.
+	GetSeason(context.Context, *GetSeasonRequest) (*GetSeasonResponse, error)
 	// Ends a season before its time. The season then contains only the results whose
 	// achieved_at is before the end. Others are refused, and stored ones no longer count.
 	// Results with an earlier achieved_at are accepted until the season closes. The end
@@ -528,6 +543,9 @@ func (UnimplementedLeaderboardServiceServer) GetStats(context.Context, *GetStats
 }
 func (UnimplementedLeaderboardServiceServer) ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSeasons not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) GetSeason(context.Context, *GetSeasonRequest) (*GetSeasonResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSeason not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) EndSeason(context.Context, *EndSeasonRequest) (*EndSeasonResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EndSeason not implemented")
@@ -835,6 +853,24 @@ func _LeaderboardService_ListSeasons_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LeaderboardService_GetSeason_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSeasonRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).GetSeason(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_GetSeason_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).GetSeason(ctx, req.(*GetSeasonRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LeaderboardService_EndSeason_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EndSeasonRequest)
 	if err := dec(in); err != nil {
@@ -1088,6 +1124,10 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSeasons",
 			Handler:    _LeaderboardService_ListSeasons_Handler,
+		},
+		{
+			MethodName: "GetSeason",
+			Handler:    _LeaderboardService_GetSeason_Handler,
 		},
 		{
 			MethodName: "EndSeason",

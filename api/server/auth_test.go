@@ -82,6 +82,7 @@ var calls = map[string][3]string{
 	"ListBans":            {"GET", "/v1/bans", ``},
 	"ListActs":            {"GET", "/v1/audit", ``},
 	"ImportBans":          {"POST", "/v1/bans:import", `{"bans":[{"user_id":"z","revision":1}]}`},
+	"GetSeason":           {"GET", "/v1/boards/default/seasons/latest", ``},
 	"EndSeason":           {"POST", "/v1/boards/x/seasons/all:end", `{"reason":"test"}`},
 }
 

@@ -54,6 +54,7 @@ var reaches = map[string]reach{
 	pb.LeaderboardService_UpdateBoard_FullMethodName:         oneBoard,
 	pb.LeaderboardService_DeleteBoard_FullMethodName:         oneBoard,
 	pb.LeaderboardService_ListUserScores_FullMethodName:      seenBoards,
+	pb.LeaderboardService_GetSeason_FullMethodName:           oneBoard,
 	pb.LeaderboardService_EndSeason_FullMethodName:           oneBoard,
 
 	pb.LeaderboardService_BanUser_FullMethodName:   givenBoard,

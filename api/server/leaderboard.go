@@ -30,6 +30,8 @@ type service interface {
 	Boards(context.Context) ([]leaderboard.Board, error)
 	AmendBoard(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (leaderboard.Board, error)
 	PreviewAmendment(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (ranking.BoardPreview, error)
+	SeasonInfo(context.Context, *leaderboard.Board, leaderboard.SeasonID) (ranking.SeasonInfo, error)
+	Checksum(context.Context, *leaderboard.Board, leaderboard.SeasonID) (string, error)
 	EndSeason(context.Context, leaderboard.BoardID, leaderboard.SeasonID, time.Time) (ranking.SeasonEnding, error)
 	PreviewEnd(context.Context, leaderboard.BoardID, leaderboard.SeasonID, time.Time) (ranking.SeasonEnding, error)
 	DeleteBoard(context.Context, leaderboard.BoardID) error

@@ -40,6 +40,7 @@ var needs = map[string]auth.Scope{
 	pb.LeaderboardService_UnbanUser_FullMethodName:           auth.Admin,
 	pb.LeaderboardService_EraseUser_FullMethodName:           auth.Admin,
 	pb.LeaderboardService_ListUserScores_FullMethodName:      auth.Read,
+	pb.LeaderboardService_GetSeason_FullMethodName:           auth.Read,
 	pb.LeaderboardService_EndSeason_FullMethodName:           auth.Admin,
 
 	pb.AdminService_CreateKey_FullMethodName:     auth.Admin,

@@ -13,6 +13,27 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
+// GetSeason returns a season, on request with its checksum.
+func (s *Server) GetSeason(ctx context.Context, req *pb.GetSeasonRequest) (*pb.GetSeasonResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.service.SeasonInfo(ctx, &b, leaderboard.SeasonID(req.GetSeason()))
+	if err != nil {
+		return nil, err
+	}
+	season := fromSeason(&info)
+	if req.GetChecksum() {
+		sum, err := s.service.Checksum(ctx, &b, info.ID)
+		if err != nil {
+			return nil, err
+		}
+		season.Checksum = &sum
+	}
+	return &pb.GetSeasonResponse{Status: success, Data: season}, nil
+}
+
 // EndSeason ends a season before its time. A dry run returns what would change.
 func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.EndSeasonResponse, error) {
 	b, err := s.service.Board(ctx, boardID(req.GetBoard()))

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"strings"
@@ -103,5 +104,72 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	_, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "r", At: timestamppb.New(later.Add(time.Hour))})
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a future end over gRPC: %v, want INVALID_ARGUMENT", err)
+	}
+}
+
+// Anyone can compute the checksum of a sealed season from the API: this test uses the pages
+// of GET /scores, and no code of the service.
+func TestChecksumFollowsFromTheAPI(t *testing.T) {
+	h, clock := monthly(t, firstOfNovember)
+	var results []string
+	for i := range 25 {
+		results = append(results, fmt.Sprintf(`{"user_id":"user %d é","match_id":"m","score":%d,"tie_breakers":[%d],"achieved_at":"2026-10-20T08:00:00.%03dZ"}`, i, i%4, i%2, i*40))
+	}
+	h.must("submit", "POST", "/v1/boards/cup/scores:batch", `{"results":[`+strings.Join(results, ",")+`]}`)
+	if a := h.do("read", "GET", "/v1/boards/cup/seasons/202610?checksum=true", nil); a.status != http.StatusConflict || a.reason() != "NOT_SEALED" {
+		t.Errorf("checksum of an open season: %d %s, want 409 NOT_SEALED", a.status, a.raw)
+	}
+	later := firstOfNovember.Add(100 * time.Hour)
+	clock.Store(&later)
+	if err := h.service.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fromAPI := func() string {
+		hash := sha256.New()
+		path := "/v1/boards/cup/scores?season=202610&limit=10"
+		for token := ""; ; {
+			data := get(h.must("read", "GET", path+token, nil), "data")
+			for _, e := range get(data, "leaderboard").([]any) {
+				var ties []string
+				for _, tie := range get(e, "tie_breakers").([]any) {
+					ties = append(ties, fmt.Sprint(tie))
+				}
+				fmt.Fprintf(hash, "%s\t%s\t%s\t%s\n", get(e, "user_id"), get(e, "score"), strings.Join(ties, ","), get(e, "achieved_at"))
+			}
+			next, _ := get(data, "next_page_token").(string)
+			if next == "" {
+				return fmt.Sprintf("%x", hash.Sum(nil))
+			}
+			token = "&page_token=" + next
+		}
+	}
+	var last any
+	for _, change := range []func(){
+		func() {},
+		func() {
+			h.must("admin", "PATCH", "/v1/boards/cup/results/user%203%20%C3%A9/m", `{"score":900,"season":"202610","reason":"late video"}`)
+		},
+		func() { h.must("admin", "POST", "/v1/users/user%207%20%C3%A9:ban", `{}`) },
+	} {
+		later = later.Add(time.Minute)
+		clock.Store(&later)
+		change()
+		got := get(h.must("read", "GET", "/v1/boards/cup/seasons/202610?checksum=true", nil), "data", "checksum")
+		if got != fromAPI() || got == last {
+			t.Errorf("checksum: %v, want %s, and another one than %v", got, fromAPI(), last)
+		}
+		last = got
+	}
+	if a := h.must("read", "GET", "/v1/boards/cup/seasons/202610", nil); get(a, "data", "checksum") != nil || get(a, "data", "status") != "sealed" || get(a, "data", "entrants") != number(24) {
+		t.Errorf("season without checksum=true: %v, want it sealed, with 24 entrants and no checksum", a)
+	}
+	res, err := h.client().GetSeason(h.as("read"), &pb.GetSeasonRequest{Board: "cup", Season: "latest", Checksum: true})
+	if err != nil || res.GetData().GetChecksum() != last || res.GetData().GetId() != "202610" {
+		t.Errorf("over gRPC: %v, %v; want season 202610 with the checksum %v", res, err, last)
+	}
+	for path, want := range map[string]int{"202610?checksum=maybe": 400, "202610?sum=true": 400, "2026": 404, "202612?checksum=true": 409} {
+		if a := h.do("read", "GET", "/v1/boards/cup/seasons/"+path, nil); a.status != want {
+			t.Errorf("GET %s: %d %s, want %d", path, a.status, a.raw, want)
+		}
 	}
 }

@@ -1,8 +1,22 @@
 package main
 
 import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	apiserver "github.com/open-leaderboard/leaderboard/api/server"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 func TestSeasonEnd(t *testing.T) {
@@ -19,4 +33,107 @@ func TestSeasonEnd(t *testing.T) {
 	contains(t, s.ok(t, append(end, "--yes")...), "season "+season+" ended at", "accepts earlier results until", "excluded: 1 stored result of 1 user", "the next season, ")
 	s.fails(t, exitFailure, []string{"an administrator ended season", "the next season, "}, "submit", "bob", "--points", "3", "--board", "cup")
 	contains(t, s.ok(t, "season", "list", "--board", "cup"), "grace")
+}
+
+// clocked is a server with an embedded service whose clock the test sets.
+type clocked struct {
+	*testServer
+	*ranking.Service
+	clock atomic.Pointer[time.Time]
+}
+
+func startClocked(t *testing.T, now time.Time) *clocked {
+	t.Helper()
+	s := &clocked{}
+	s.clock.Store(&now)
+	clock := func() time.Time { return *s.clock.Load() }
+	store, index := embedded.Open(t)
+	s.Service = ranking.New(store, index, ranking.Options{Now: clock})
+	t.Cleanup(s.Service.Close)
+	api, err := apiserver.New(t.Context(), s.Service, store, apiserver.Options{Now: clock, Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	pb.RegisterLeaderboardServiceServer(g, api)
+	pb.RegisterAdminServiceServer(g, api)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	s.testServer = &testServer{grpc: l.Addr().String()}
+	return s
+}
+
+// pass lets time pass, and then seals the seasons that are closed.
+func (s *clocked) pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	next := s.clock.Load().Add(d)
+	s.clock.Store(&next)
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The export and import of a sealed season that was amended give the same checksum.
+// Anyone can compute it by the recipe of docs/api.md.
+func TestChecksumAfterExportAndImport(t *testing.T) {
+	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	create := []string{"board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--season", "yearly", "--grace", "24h"}
+	from := startClocked(t, now)
+	from.ok(t, create...)
+	var rows strings.Builder
+	rows.WriteString("user_id,match_id,points,tie_breakers,achieved_at\n")
+	for i := range 60 {
+		fmt.Fprintf(&rows, "é' %d,m%d,%d,[%d],%s\n", i%20, i, i%7, i%2, now.Add(-time.Duration(i+12)*time.Hour-time.Duration(i)*time.Microsecond).Format(time.RFC3339Nano))
+	}
+	from.ok(t, "import", writeFile(t, "rows.csv", rows.String()), "--board", "cup")
+	from.pass(t, 48*time.Hour)
+	checksum := func(s *clocked) string {
+		t.Helper()
+		sum := parsed(t, s.ok(t, "season", "show", "2025", "--board", "cup", "--checksum", "--json"))["data"].(map[string]any)["checksum"].(string)
+		contains(t, s.ok(t, "season", "show", "2025", "--board", "cup", "--checksum"), "season 2025 is sealed", "checksum: "+sum)
+		return sum
+	}
+	sealed := checksum(from)
+	b, err := from.Board(t.Context(), "cup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range []leaderboard.MatchID{"m3", "m4"} {
+		user := leaderboard.UserID("")
+		for _, r := range strings.Split(from.ok(t, "export", "results", "--board", "cup", "--format", "csv"), "\n") {
+			if fields := strings.Split(r, ","); len(fields) > 1 && fields[1] == string(match) {
+				user = leaderboard.UserID(fields[0])
+			}
+		}
+		if _, err := from.Retract(t.Context(), &b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "2025"}, User: user, Match: match}, nil); err != nil {
+			t.Fatal(err)
+		}
+		from.pass(t, time.Minute)
+	}
+	amended := checksum(from)
+	if amended == sealed {
+		t.Errorf("the checksum after the amendments is still %s, want another one", sealed)
+	}
+	file := filepath.Join(t.TempDir(), "results.ndjson.gz")
+	exported := from.do(t, "export", "results", "--board", "cup", "-o", file)
+	contains(t, exported.stderr, "season 2025 is sealed, checksum "+amended)
+	to := startClocked(t, *from.clock.Load())
+	to.ok(t, create...)
+	to.ok(t, "import", file, "--board", "cup")
+	to.pass(t, 48*time.Hour)
+	if got := checksum(to); got != amended {
+		t.Errorf("checksum after the import: %s, want %s", got, amended)
+	}
+	if _, err := exec.LookPath("jq"); err == nil {
+		recipe := `jq -r '[.user_id, .score, ((.tie_breakers // []) | map(tostring) | join(",")), .achieved_at] | join("\t")' | sha256sum`
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", recipe)
+		cmd.Stdin = strings.NewReader(to.ok(t, "export", "entries", "--board", "cup", "--season", "2025"))
+		if out, err := cmd.Output(); err != nil || !strings.HasPrefix(string(out), amended) {
+			t.Errorf("%s prints %s, %v; want %s", recipe, out, err, amended)
+		}
+	}
 }

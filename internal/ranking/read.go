@@ -33,10 +33,11 @@ type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
 	feeds      feeds
+	checksums  *checksums
 }
 
 func newReader(common *shared) *Reader {
-	r := &Reader{shared: common, feeds: feeds{all: map[PageQuery]*feed{}}}
+	r := &Reader{shared: common, feeds: feeds{all: map[PageQuery]*feed{}}, checksums: newChecksums()}
 	r.storePages.Call = r.readStorePage
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ func exportCommand(app *cli.App) *cobra.Command {
 "export entries" writes the entries in the order of their ranks. "export results" writes
 the current revision of every match result, and every retraction. As NDJSON, it also
 writes the bans that concern the board. The command import can fill a new board from the
-results: the two boards are then equal.
+results: the two boards are then equal. After the export, the command notes the checksum
+of each exported season that is sealed.
 
 A spreadsheet runs a field that begins with = + - or @ as a formula, and players can
 choose such ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: the
@@ -132,7 +134,7 @@ func (t jsonTable) flush() error { return t.Flush() }
 
 // export opens the output, and calls write to write the rows. An output file has a
 // temporary name until it is complete.
-func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (int64, error)) error {
+func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (rows int64, seasons []string, err error)) error {
 	got, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
 	if err != nil {
 		return err
@@ -146,7 +148,7 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 		t = csvTable{Writer: csv.NewWriter(out), formulas: o.defuse, terminal: o.output == "-" && cli.IsTerminal(c.Stdout)}
 	}
 	begun := time.Now()
-	n, err := write(ctx, o, got.GetBoard(), t)
+	n, seasons, err := write(ctx, o, got.GetBoard(), t)
 	if err == nil {
 		err = t.flush()
 	}
@@ -154,6 +156,9 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 		return err
 	}
 	c.Notef("exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(begun)))
+	if err := c.noteChecksums(ctx, o.board, seasons); err != nil {
+		c.Notef("no checksums of sealed seasons: %s\n", Explain(c.WrapError(err)))
+	}
 	return nil
 }
 
@@ -189,7 +194,7 @@ func (c *Client) create(path string) (out io.Writer, finish func(error) error, e
 	}, nil
 }
 
-func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (int64, error) {
+func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {
 	limit := int32(1000)
 	req := &pb.ListScoresRequest{Board: o.board, Season: o.season, Division: o.division, Method: o.method, Limit: &limit, IncludeMetadata: true}
 	p := c.NewProgress("exporting")
@@ -201,28 +206,30 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 	header = append(header, "achieved_at", "match_id", "divisions")
 	if _, ok := t.(csvTable); ok {
 		if err := t.row(func() []string { return header }, nil); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
-	n := int64(0)
 	for {
 		res, err := c.Scores.ListScores(ctx, req)
 		if err != nil {
-			return n, err
+			return n, nil, err
 		}
 		d := res.GetData()
 		if d.GetDegraded() {
-			return n, errors.New("ranks are unavailable now; try again once the server has filled its index")
+			return n, nil, errors.New("ranks are unavailable now; try again once the server has filled its index")
 		}
 		for _, e := range d.GetLeaderboard() {
 			if err := t.row(func() []string { return entryFields(e, len(b.GetTieBreakers())) }, func() ([]byte, error) { return restjson.Append(nil, e) }); err != nil {
-				return n, err
+				return n, nil, err
 			}
 			n++
 		}
 		p.Show(d.GetBoard(), d.GetSeason(), n)
 		if req.PageToken = d.GetNextPageToken(); req.PageToken == "" {
-			return n, nil
+			if o.division != "" {
+				return n, nil, nil // checksums are of the overall standings
+			}
+			return n, []string{d.GetSeason()}, nil
 		}
 		req.Season = d.GetSeason() // export the same season on all pages, even if the next season begins meanwhile
 	}
@@ -261,10 +268,10 @@ func jsonText[V []string | []int64 | map[string]string](v V) string {
 
 var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "revision", "achieved_at", "attributes", "metadata", "season", "retracted"}
 
-func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (int64, error) {
+func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {
 	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson"})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	p := c.NewProgress("exporting")
 	defer p.End()
@@ -274,19 +281,22 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 			header[2] = "points"
 		}
 		if err := t.row(func() []string { return header }, nil); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
-	for n := int64(0); ; n++ {
+	for ; ; n++ {
 		res, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return n, nil
+			return n, seasons, nil
 		}
 		if err != nil {
-			return n, err
+			return n, nil, err
 		}
 		if err := t.row(func() []string { return resultFields(res) }, func() ([]byte, error) { return resultObject(res) }); err != nil {
-			return n, err
+			return n, nil, err
+		}
+		if id := res.GetSeason(); id != "" && !slices.Contains(seasons, id) {
+			seasons = append(seasons, id)
 		}
 		if n%1000 == 0 {
 			p.Show(BoardName(o.board), res.GetSeason(), n)

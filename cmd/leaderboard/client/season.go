@@ -6,6 +6,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -13,8 +15,9 @@ import (
 )
 
 func seasonCommand(app *cli.App) *cobra.Command {
-	return cli.Parent("season", "List seasons, and end one before its time", `  leaderboard season list --board cup
-  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --dry-run`, seasonListCommand(app), seasonEndCommand(app))
+	return cli.Parent("season", "List and show seasons, and end one before its time", `  leaderboard season list --board cup
+  leaderboard season show 2025 --board cup --checksum
+  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --dry-run`, seasonListCommand(app), seasonShowCommand(app), seasonEndCommand(app))
 }
 
 func seasonListCommand(app *cli.App) *cobra.Command {
@@ -45,6 +48,70 @@ func seasonListCommand(app *cli.App) *cobra.Command {
 			cli.WriteTable(c.Stdout, t)
 		})
 	})
+}
+
+func seasonShowCommand(app *cli.App) *cobra.Command {
+	var req pb.GetSeasonRequest
+	cmd := &cobra.Command{
+		Use: "show SEASON", Short: "Show a season of a board", Args: cli.Exactly("SEASON"),
+		Long: `Show a season of a board. With --checksum, also show the SHA-256 of the standings of a
+sealed season. Two servers with the same final standings show the same checksum.`,
+		Example: "  leaderboard season show 2025 --board cup --checksum",
+	}
+	AddBoardFlag(cmd, &req.Board)
+	cmd.Flags().BoolVar(&req.Checksum, "checksum", false, "show the checksum of a sealed season")
+	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		req.Board, req.Season = BoardName(req.GetBoard()), args[0]
+		res, err := c.Scores.GetSeason(ctx, &req)
+		if err != nil {
+			return err
+		}
+		return c.print(res, func() { c.printSeason(res.GetData()) })
+	})
+}
+
+func (c *Client) printSeason(s *pb.ListSeasonsResponse_Season) {
+	entries := "unknown"
+	if s.Entrants != nil {
+		entries = fmt.Sprint(s.GetEntrants())
+	}
+	c.Printf("season %s is %s, entries: %s\n", s.GetId(), s.GetStatus(), entries)
+	for _, line := range []struct {
+		what string
+		at   *timestamppb.Timestamp
+	}{
+		{"start", s.GetStart()}, {"end", s.GetEnd()}, {"ended by an administrator", s.GetEndedAt()}, {"closes", s.GetClosesAt()},
+		{"sealed", s.GetSealedAt()}, {"deleted from", s.GetRemovedAt()},
+	} {
+		if line.at != nil {
+			c.Printf("%s: %s UTC\n", line.what, formatTime(line.at))
+		}
+	}
+	for _, a := range s.GetAmendments() {
+		c.Printf("amended: %s UTC, %s\n", formatTime(a.GetAt()), a.GetReason())
+	}
+	if s.Checksum != nil {
+		c.Printf("checksum: %s\n", s.GetChecksum())
+	}
+}
+
+// noteChecksums prints the checksums of the given seasons that are sealed.
+func (c *Client) noteChecksums(ctx context.Context, board string, seasons []string) error {
+	for _, id := range seasons {
+		res, err := c.Scores.GetSeason(ctx, &pb.GetSeasonRequest{Board: BoardName(board), Season: id})
+		if err == nil && res.GetData().GetStatus() == "sealed" {
+			res, err = c.Scores.GetSeason(ctx, &pb.GetSeasonRequest{Board: BoardName(board), Season: id, Checksum: true})
+		}
+		switch {
+		case status.Code(err) == codes.Unimplemented:
+			return nil // the server is of an older version
+		case err != nil:
+			return err
+		case res.GetData().Checksum != nil:
+			c.Notef("season %s is sealed, checksum %s\n", id, res.GetData().GetChecksum())
+		}
+	}
+	return nil
 }
 
 func seasonEndCommand(app *cli.App) *cobra.Command {

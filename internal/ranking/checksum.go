@@ -1,0 +1,159 @@
+package ranking
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strconv"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// checksumPage is the number of final standings that a checksum reads at a time.
+	checksumPage = 1000
+	// maxChecksums bounds the number of checksums that a process keeps.
+	maxChecksums = 10_000
+)
+
+// checksums computes and keeps the checksums of sealed seasons.
+type checksums struct {
+	kept    *lru.Cache[checksumKey, string]
+	running singleflight.Group
+}
+
+// checksumKey identifies the final standings of a season. Each amendment changes it, and
+// so does each erasure.
+type checksumKey struct {
+	leaderboard.SeasonKey
+	createdAt, sealedAt, amendedAt int64 // microseconds
+	amendments                     int
+	total                          int64
+}
+
+func newChecksums() *checksums {
+	kept, _ := lru.New[checksumKey, string](maxChecksums) // fails only for a size below 1
+	return &checksums{kept: kept}
+}
+
+// Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's
+// overall ladder. The hash is over one line for each standing, in standing order. A line
+// has the user id, the score, the tie-breakers joined by commas, and the AchievedAt as in
+// the REST API: RFC 3339 without trailing zeros. A tab separates these, and a line feed
+// ends the line.
+// Checksum computes the hash once for each seal and amendment. Errors:
+// [leaderboard.ErrNotSealed].
+func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (sum string, err error) {
+	err = readConsistently(func() (bool, error) {
+		key, err := r.checksumKey(ctx, b, season)
+		if err != nil {
+			return false, err
+		}
+		var ok bool
+		if sum, ok = r.checksums.kept.Get(key); ok {
+			return true, nil
+		}
+		done := make(chan error, 1)
+		// Callers share one computation, so it does not end with the context of one of them.
+		r.tasks.running.Go(func() {
+			_, err, _ := r.checksums.running.Do(fmt.Sprintf("%+v", key), func() (any, error) { return nil, r.keepChecksum(r.tasks.ctx, b, key) })
+			done <- err
+		})
+		select {
+		case err := <-done:
+			sum, ok = r.checksums.kept.Get(key)
+			return ok, err
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	})
+	return sum, err
+}
+
+// keepChecksum computes a checksum, and keeps it unless the season was amended meanwhile.
+func (r *Reader) keepChecksum(ctx context.Context, b *leaderboard.Board, key checksumKey) error {
+	sum, err := r.hashStandings(ctx, b, key.SeasonKey)
+	if err != nil {
+		return err
+	}
+	after, err := r.checksumKey(ctx, b, key.Season)
+	if err == nil && after == key {
+		r.checksums.kept.Add(key, sum)
+	}
+	return err
+}
+
+// checksumKey reads the key of the current final standings of a season.
+func (r *Reader) checksumKey(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (checksumKey, error) {
+	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
+	record, err := r.store.Season(ctx, key)
+	if err != nil {
+		return checksumKey{}, err
+	}
+	_, total, err := r.store.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1)
+	if err != nil {
+		return checksumKey{}, err
+	}
+	k := checksumKey{SeasonKey: key, createdAt: b.CreatedAt.UnixMicro(), sealedAt: record.SealedAt.UnixMicro(), amendments: len(record.Amendments), total: total}
+	if k.amendments > 0 {
+		k.amendedAt = record.Amendments[k.amendments-1].At.UnixMicro()
+	}
+	return k, nil
+}
+
+// hashStandings computes the checksum of the final standings of a season.
+func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) (string, error) {
+	h := sha256.New()
+	at := scoreTime(b, key.Season, r.now())
+	for position := int64(1); ; {
+		page, _, err := r.store.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: key}, position, checksumPage)
+		if err != nil {
+			return "", err
+		}
+		if len(page) == 0 {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		for i := range page {
+			writeStanding(h, b, &page[i], at)
+		}
+		position = page[len(page)-1].Ranks.Ordinal + 1
+	}
+}
+
+// writeStanding writes the line of a standing for a checksum. The user id contains neither
+// tabs nor line feeds, because ids are printable.
+func writeStanding(h hash.Hash, b *leaderboard.Board, st *leaderboard.Standing, at time.Time) {
+	line := append([]byte(st.User), '\t')
+	line = append(strconv.AppendInt(line, int64(b.ScoreOf(st.Key, at)), 10), '\t')
+	for i, tie := range b.TieBreakersOf(st.Key) {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = strconv.AppendInt(line, tie, 10)
+	}
+	line = append(line, '\t')
+	line = append(st.AchievedAt.UTC().AppendFormat(line, time.RFC3339Nano), '\n')
+	h.Write(line)
+}
+
+// SeasonInfo returns a season of a board, with its total. The id may be
+// [leaderboard.SeasonLatest].
+func (r *Reader) SeasonInfo(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) (SeasonInfo, error) {
+	season, err := r.season(ctx, b, id)
+	if err != nil {
+		return SeasonInfo{}, err
+	}
+	record, err := r.store.Season(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season.ID})
+	if err != nil {
+		return SeasonInfo{}, err
+	}
+	info := seasonInfo(b, season, &record, r.now())
+	info.Total, err = r.total(ctx, b, season.ID)
+	return info, err
+}
