@@ -268,7 +268,8 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 	return append(pending, items[n:]...), err
 }
 
-// apply applies items. It returns the items to retry and, if a call failed, an error.
+// apply applies items, those of each board in one call, and several boards concurrently.
+// It returns the items to retry and, if a call failed, an error.
 func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
 	var notifications []*item
@@ -280,12 +281,8 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 		}
 	}
 	pending, err = c.refresh(ctx, notifications)
-	for _, items := range byBoard {
-		unapplied, aerr := c.applyResults(ctx, items)
-		pending = append(pending, unapplied...)
-		err = cmp.Or(aerr, err)
-	}
-	return pending, err
+	unapplied, aerr := c.applyEach(ctx, slices.Collect(maps.Values(byBoard)))
+	return append(pending, unapplied...), cmp.Or(aerr, err)
 }
 
 // applyResults applies items that are results of one board. It returns the items to retry
@@ -358,8 +355,9 @@ func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 	return groups
 }
 
-// applyEach applies groups of one board, each group in a separate call. It returns the
-// items to retry and, if a call failed, an error.
+// applyEach applies groups of items, each group in a separate call, and several groups
+// concurrently. The items of a group must be of one board. It returns the items to retry
+// and, if a call failed, an error.
 func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(groups, func(items []*item) error {

@@ -18,7 +18,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// blocking is a service whose calls of Refresh and Complete wait until release is
+// blocking is a service whose calls of Refresh, Complete and Apply wait until release is
 // closed. So a test can count the calls that are made concurrently.
 type blocking struct {
 	service
@@ -68,6 +68,14 @@ func (s *blocking) Complete(_ context.Context, b *leaderboard.Board, r leaderboa
 	s.wait("complete " + string(b.ID) + " " + string(r.Match))
 	r.Board = b.ID
 	return r, nil
+}
+
+func (s *blocking) Apply(_ context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	s.wait(fmt.Sprintf("apply %d on %s", len(results), b.ID))
+	if b.ID == "down" {
+		return leaderboard.ApplyReport{}, leaderboard.ErrUnavailable
+	}
+	return leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}, nil
 }
 
 // concurrentCalls calls f, and returns how often f made each call before any blocked
@@ -133,6 +141,37 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 		want := "u0 false ; u1 false ; u2 false ; gone false ; down false ; u0 true ; u1 true ; u2 true ; gone false ; down false ; "
 		if got != want {
 			t.Errorf("user, covered and cause of each item:\ngot  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// The boards of a batch are applied side by side, each in one call. A board that cannot be
+// written leaves its own results pending, in their order.
+func TestBoardsAreAppliedSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocking()
+		c := &Consumer{service: s}
+		var items []*item
+		for n := range 3 {
+			for _, board := range []leaderboard.BoardID{"a", "b", "c", "down"} {
+				i := recordItem(t, &pb.MatchResultRecord{Result: &pb.Result{UserId: "u"}})
+				i.board, i.result.Match = &leaderboard.Board{ID: board}, leaderboard.MatchID(fmt.Sprint(board, n))
+				items = append(items, i)
+			}
+		}
+		var pending []*item
+		var err error
+		calls := s.concurrentCalls(func() { pending, err = c.apply(t.Context(), items) })
+		want := map[string]int{"apply 3 on a": 1, "apply 3 on b": 1, "apply 3 on c": 1, "apply 3 on down": 1}
+		if diff := cmp.Diff(want, calls); diff != "" {
+			t.Errorf("concurrent calls (-want +got):\n%s", diff)
+		}
+		var left []leaderboard.MatchID
+		for _, i := range pending {
+			left = append(left, i.result.Match)
+		}
+		if diff := cmp.Diff([]leaderboard.MatchID{"down0", "down1", "down2"}, left); diff != "" || !errors.Is(err, leaderboard.ErrUnavailable) {
+			t.Errorf("pending results, with error %v (-want +got):\n%s", err, diff)
 		}
 	})
 }
