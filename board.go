@@ -178,6 +178,9 @@ type Board struct {
 	// received before the board, or one of its windows, was created. It is then the time until which one process
 	// adds these results, without help from others. The service sets and clears it.
 	FillLease time.Time `json:"fill_lease,omitzero"`
+	// Rolling is the state of the windows of a board with a rolling schedule. The service
+	// sets it.
+	Rolling RollingWindows `json:"rolling,omitzero"`
 }
 
 // Filling reports whether b is linked and may still lack results of its source.
@@ -214,6 +217,9 @@ func (b *Board) Validate() error {
 	}
 	if b.Retention < 0 {
 		errs = append(errs, fieldErrorf("retention", "%v is negative", b.Retention))
+	}
+	if b.Season.Kind == Rolling && b.Retention == 0 {
+		errs = append(errs, fieldErrorf("retention", "is required on a board with a ROLLING schedule, which gets a new season every day"))
 	}
 	return errors.Join(append(errs, b.validateSource()...)...)
 }
@@ -275,12 +281,13 @@ func (b *Board) bounds() (lo, hi Score) {
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt, Links, FillLease and the early ends of seasons.
+// CreatedAt, Links, FillLease, Rolling and the early ends of seasons.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := *b, *o
 	x.CreatedAt, y.CreatedAt, x.FillLease, y.FillLease = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	x.Links, y.Links = nil, nil
 	x.Season.Ends, y.Season.Ends = nil, nil
+	x.Rolling, y.Rolling = RollingWindows{}, RollingWindows{}
 	return reflect.DeepEqual(x.normalForm(), y.normalForm())
 }
 
@@ -343,6 +350,9 @@ func (b *Board) fields() map[string]string {
 		if d != 0 {
 			fields[name] = d.String()
 		}
+	}
+	if b.Season.Days != 0 {
+		fields["season.days"] = strconv.Itoa(b.Season.Days)
 	}
 	if b.Private {
 		fields["private"] = "true"
@@ -413,16 +423,16 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 }
 
 // Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
-// MinScore, MaxScore, Season.Grace, Retention, Private, Links and FillLease may change,
-// explicit windows and early ends may be added, and early ends may move to an earlier
-// time. If next changes another rule, Amend returns a
-// [FieldError], because existing standings depend on the other rules.
+// MinScore, MaxScore, Season.Grace, Retention, Private, Links, FillLease and Rolling may
+// change, explicit windows and early ends may be added, and early ends may move to an
+// earlier time. If next changes another rule, Amend returns a [FieldError], because existing
+// standings depend on the other rules.
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals
 	amended.MinScore, amended.MaxScore = next.MinScore, next.MaxScore
 	amended.Season.Grace, amended.Retention, amended.Private = next.Season.Grace, next.Retention, next.Private
-	amended.Links, amended.FillLease = next.Links, next.FillLease
+	amended.Links, amended.FillLease, amended.Rolling = next.Links, next.FillLease, next.Rolling
 	for _, w := range b.Season.Windows {
 		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
 			return n.ID == w.ID && n.Start.Equal(w.Start) && n.End.Equal(w.End)
@@ -436,7 +446,7 @@ func (b *Board) Amend(next Board) (Board, error) {
 	amended.Season.Windows, amended.Season.Ends = next.Season.Windows, next.Season.Ends
 	next.CreatedAt = b.CreatedAt
 	if !amended.SameAs(&next) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule and time_zone, divisions, floor and source are fixed; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, divisions, floor and source are fixed; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

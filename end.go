@@ -32,12 +32,15 @@ func (s *Schedule) findEnd(id SeasonID) (int, bool) {
 }
 
 // EndEarly adds an early end to s, or replaces the season's early end. It returns a
-// [FieldError] if the season does not contain e.At, or if the season already ends early
-// at e.At or before.
+// [FieldError] if s is rolling, if the season does not contain e.At, or if the season
+// already ends early at e.At or before.
 func (s *Schedule) EndEarly(e EarlyEnd) error {
 	season, err := s.ByID(e.ID)
 	if err != nil {
 		return err
+	}
+	if s.Kind == Rolling {
+		return fieldErrorf("season", "%q is a window of a ROLLING schedule, which cannot be ended", e.ID)
 	}
 	e.At, e.DecidedAt = Truncate(e.At), Truncate(e.DecidedAt)
 	i, found := s.findEnd(e.ID)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
+	"time"
 )
 
 // MaxLinks is the largest number of boards that are linked to one source.
@@ -35,6 +37,9 @@ func (s *Source) matches(r *MatchResult) bool {
 // validateSource checks the rules of a linked board that do not depend on the source.
 func (b *Board) validateSource() []error {
 	s := b.Source
+	if s == nil && b.Season.Kind == Rolling {
+		return []error{fieldErrorf("source", "is required on a board with a ROLLING schedule")}
+	}
 	if s == nil {
 		return nil
 	}
@@ -111,21 +116,90 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	if r.Retracted || b.Source == nil {
 		return !r.Retracted
 	}
-	if !b.Source.matches(r) {
-		return false
-	}
-	season, err := b.Season.At(r.AchievedAt)
-	return err == nil && season.ID == r.Season
+	season, err := b.Season.scheduledByID(r.Season)
+	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeason returns the season of the linked board b in which b counts r, a result of b
-// or of b's source. It returns false if b does not count r in any season.
-func (b *Board) LinkedSeason(r *MatchResult) (SeasonID, bool) {
+// LinkedSeasons returns the open seasons of the linked board b in which b counts r, a result
+// of b or of b's source, in the order of their ends. There is at most one, except on a
+// board with rolling windows.
+func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
-		return "", false
+		return nil
 	}
 	season, err := b.Season.At(r.AchievedAt)
-	return season.ID, err == nil && season.Contains(r.AchievedAt)
+	if err != nil {
+		return nil
+	}
+	if b.Season.Kind != Rolling {
+		if !season.Contains(r.AchievedAt) {
+			return nil // the season ended early
+		}
+		return []SeasonID{season.ID}
+	}
+	var open []SeasonID
+	for err == nil && season.ID <= b.Rolling.Opened && season.Contains(r.AchievedAt) {
+		if season.ID >= b.Rolling.First {
+			open = append(open, season.ID)
+		}
+		season, err = b.Season.At(season.End)
+	}
+	return open
+}
+
+// RollingWindows is the state of the windows of a rolling board. Ids of windows compare as
+// their last days.
+type RollingWindows struct {
+	// First and Opened are the first and the last open window: the service copies results
+	// to no other window. First never changes.
+	First  SeasonID `json:"first,omitempty"`
+	Opened SeasonID `json:"opened,omitempty"`
+	// Filled is the last window that has all results of the source, as have all open windows
+	// before it. It is empty until the board was filled for the first time.
+	Filled SeasonID `json:"filled,omitempty"`
+	// Lease is the time until which one process fills the windows after Filled without help
+	// from others. It is zero if no process does.
+	Lease time.Time `json:"lease,omitzero"`
+}
+
+// OpenWindows sets the open windows of the rolling board b, which is created at b.CreatedAt.
+// Windows that would be past their retention by then stay closed. Thus a source with a long
+// history does not give the board one window for each day of it.
+func (b *Board) OpenWindows() error {
+	last, err := b.Season.At(b.CreatedAt.Add(MaxAhead))
+	b.Rolling = RollingWindows{Opened: last.ID}
+	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil { // else before the year 1
+		b.Rolling.First = first.ID
+	}
+	return err
+}
+
+// NeedsWindow returns the last window of the rolling board b that must be open before r, a
+// result of b's source, is copied to b: the window that ends on the day of r, or the one that
+// ends on the day of its receipt. It returns "" if b does not count r.
+func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
+	if r.Retracted || !b.Source.matches(r) {
+		return ""
+	}
+	achieved, err1 := b.Season.At(r.AchievedAt)
+	received, err2 := b.Season.At(r.ReceivedAt)
+	if err1 != nil || err2 != nil {
+		return ""
+	}
+	return max(achieved.ID, received.ID)
+}
+
+// FillingSeason reports whether the season of the linked board b may still lack results of
+// the source. Parameter now is the current time.
+func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
+	if b.Season.Kind != Rolling || b.Filling() {
+		return b.Filling()
+	}
+	last := b.Rolling.Opened
+	if current, err := b.Season.At(now); err == nil {
+		last = max(last, current.ID) // no process may have opened it yet
+	}
+	return season > b.Rolling.Filled && season <= last
 }
 
 // FromSource returns r, a result of the board source, as the linked board b keeps it in a
@@ -147,6 +221,23 @@ func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) Match
 	out.Amends = err == nil && source.Closed(from, r.ReceivedAt)
 	out.ResultKey = ResultKey{SeasonKey: SeasonKey{b.ID, season}, User: r.User, Match: source.linkedMatch(r.Season, r.Match)}
 	return out
+}
+
+// ToSource is the inverse of [Board.FromSource]: it returns the result of the board source
+// that r, a result of a board linked to source, copies.
+func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
+	season, match := string(SeasonAll), string(r.Match)
+	if source.Season.Kind != None {
+		escaped, rest, ok := strings.Cut(match, "/")
+		id, err := url.PathUnescape(escaped)
+		if !ok || err != nil {
+			return MatchResult{}, fmt.Errorf("leaderboard: match %q of linked board %q does not begin with a season of its source", match, b.ID)
+		}
+		season, match = id, rest
+	}
+	out := *r
+	out.ResultKey = ResultKey{SeasonKey: SeasonKey{source.ID, SeasonID(season)}, User: r.User, Match: MatchID(match)}
+	return out, nil
 }
 
 // linkedMatch returns the id that a match of b has on the boards linked to b. Different

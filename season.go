@@ -24,6 +24,7 @@ var ErrSeasonNotFound = errors.New("season not found")
 //	Monthly   202611    year, month
 //	Yearly    2026      year
 //	Explicit            the window's own id
+//	Rolling   20261120  year, month, day: the window's last day
 //
 // Years are 1 to 9999.
 type SeasonID string
@@ -74,9 +75,10 @@ const (
 	Monthly                      // from the first day of a month to the first day of the next month
 	Explicit                     // the seasons listed in Schedule.Windows
 	Yearly                       // from January 1 to the next January 1
+	Rolling                      // for each day, the Schedule.Days days that end with it
 )
 
-var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY"}
+var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"}
 
 func (k ScheduleKind) String() string { return enumString(scheduleNames, int(k)) }
 
@@ -88,10 +90,17 @@ func (k *ScheduleKind) UnmarshalText(text []byte) error {
 	return parseEnum("season.schedule", scheduleNames, text, k)
 }
 
-// Schedule divides time into a board's seasons. Seasons never overlap. Daily, weekly,
-// monthly and yearly seasons follow one another without a gap.
+// The bounds of [Schedule].Days.
+const (
+	MinDays = 2
+	MaxDays = 31
+)
+
+// Schedule divides time into a board's seasons. Daily, weekly, monthly and yearly seasons
+// follow one another without a gap. Only the seasons of a rolling schedule overlap; they
+// are called windows.
 //
-// Such a season begins at the first instant at which the calendar in TimeZone shows the
+// A calendar season begins at the first instant at which the calendar in TimeZone shows the
 // season's first day or a later day. It ends where the next season begins. This has
 // three consequences:
 //   - If clocks skip midnight, the season begins at the instant after the skipped time.
@@ -102,6 +111,9 @@ type Schedule struct {
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season still accepts late results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
+	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays. A day
+	// that the time zone skipped counts. Other schedules have no Days.
+	Days int `json:"days,omitempty"`
 	// Windows are the seasons of an explicit schedule, in order of time. There may be
 	// gaps between them.
 	Windows []Season `json:"windows,omitempty"`
@@ -114,7 +126,7 @@ type Schedule struct {
 // [errors.Join], each a [FieldError].
 func (s Schedule) Validate() error {
 	var errs []error
-	if s.Kind < None || s.Kind > Yearly {
+	if s.Kind < None || s.Kind > Rolling {
 		errs = append(errs, fieldErrorf("season.schedule", "must be one of %s", strings.Join(scheduleNames, ", ")))
 	}
 	if _, err := location(s.TimeZone); err != nil {
@@ -122,6 +134,12 @@ func (s Schedule) Validate() error {
 	}
 	if s.Grace < 0 {
 		errs = append(errs, fieldErrorf("season.grace", "%v is negative", s.Grace))
+	}
+	if s.Kind != Rolling && s.Days != 0 {
+		errs = append(errs, fieldErrorf("season.days", "is allowed in ROLLING schedules only"))
+	}
+	if s.Kind == Rolling && (s.Days < MinDays || s.Days > MaxDays) {
+		errs = append(errs, fieldErrorf("season.days", "must be %d to %d in a ROLLING schedule, not %d", MinDays, MaxDays, s.Days))
 	}
 	if s.Kind != Explicit && len(s.Windows) > 0 {
 		errs = append(errs, fieldErrorf("season.windows", "are allowed in EXPLICIT schedules only"))
@@ -152,10 +170,10 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// At returns the season that contains t. If that season ended early, t may be at its end
-// or later, because no other season takes its place. Errors: [ErrSeasonNotFound] if no
-// explicit window contains t, or if t is outside the years 1 to 9999; a [FieldError] if
-// the time zone is unknown.
+// At returns the season that contains t. In a rolling schedule, it returns the window whose
+// last day contains t. If the season ended early, t may be at its end or later, because no
+// other season takes its place. Errors: [ErrSeasonNotFound] if no explicit window contains
+// t, or if t is outside the years 1 to 9999; a [FieldError] if the time zone is unknown.
 func (s Schedule) At(t time.Time) (Season, error) {
 	season, err := s.scheduled(t)
 	return s.endingEarly(season), err
@@ -192,7 +210,20 @@ func (s Schedule) scheduled(t time.Time) (Season, error) {
 	if year := s.Kind.year(first); year < 1 || year > 9999 {
 		return Season{}, outsideYears(t)
 	}
-	return season, nil
+	return s.widen(season, first, loc), nil
+}
+
+// widen returns the window that ends with a day, which is a season of one day, if s is
+// rolling. Otherwise it returns the season unchanged. No window begins before the year 1.
+func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season {
+	if s.Kind == Rolling {
+		first := day.AddDate(0, 0, 1-s.Days)
+		if first.Year() < 1 {
+			first = time.Time{}
+		}
+		season.Start = dayStart(first, loc)
+	}
+	return season
 }
 
 func outsideYears(t time.Time) error {
@@ -252,11 +283,23 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	if !season.Start.Before(season.End) {
 		return Season{}, fmt.Errorf("season %q is a day that does not exist in time zone %s: %w", id, s.TimeZone, ErrSeasonNotFound)
 	}
-	return season, nil
+	return s.widen(season, first, loc), nil
 }
 
-// Previous returns the season before the given season. It returns false if there is no
-// earlier season, or if s does not have the given season.
+// Begins returns the time from which a season of s is the current one. This is its start,
+// except in a rolling schedule: a window is the current one on its last day.
+func (s Schedule) Begins(season Season) time.Time {
+	day, ok := s.Kind.parse(season.ID)
+	loc, err := location(s.TimeZone)
+	if s.Kind != Rolling || !ok || err != nil {
+		return season.Start
+	}
+	return dayStart(day, loc)
+}
+
+// Previous returns the season before the given season. In a rolling schedule, it is the
+// window that ends a day earlier. Previous returns false if there is no earlier season, or if
+// s does not have the given season.
 func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
@@ -270,7 +313,7 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 	if err != nil || s.Kind == None {
 		return Season{}, false
 	}
-	season, err = s.At(season.Start.Add(-1))
+	season, err = s.At(s.Begins(season).Add(-1))
 	return season, err == nil
 }
 
@@ -302,7 +345,7 @@ func notFound(id SeasonID, want string) error {
 }
 
 // In the functions below, a day is a calendar day in no particular time zone. It is
-// represented by its midnight in UTC.
+// represented by its midnight in UTC. A rolling window is the season of its last day only.
 
 // firstDay returns the first day of the season that contains day.
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
@@ -351,6 +394,7 @@ var seasonForms = map[ScheduleKind]string{
 	Weekly:  "an ISO week as YYYYWnn",
 	Monthly: "a month as YYYYMM",
 	Yearly:  "a year as YYYY",
+	Rolling: "the last day of a window as YYYYMMDD",
 }
 
 // The ids of years, months and days, as layouts of package time.
@@ -391,7 +435,7 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 		}
 		// The fourth of January is always in week 1.
 		first = k.firstDay(time.Date(year, time.January, 4+7*(week-1), 0, 0, 0, 0, time.UTC))
-	case Daily:
+	case Daily, Rolling:
 		first, _ = time.Parse(dayLayout, string(id))
 	}
 	// A season has exactly one id. Reject other texts that parse to the same season.

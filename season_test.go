@@ -268,8 +268,11 @@ func TestSeasonInvariants(t *testing.T) {
 	from, to := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
 	modern, now := time.Date(1840, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	for _, zone := range oddZones {
-		for _, kind := range calendarKinds {
+		for _, kind := range append([]ScheduleKind{Rolling}, calendarKinds...) {
 			s := Schedule{Kind: kind, TimeZone: zone}
+			if kind == Rolling {
+				s.Days = MinDays + rng.IntN(MaxDays-MinDays+1)
+			}
 			for i := range 200 {
 				at := time.Unix(modern+rng.Int64N(now-modern), rng.Int64N(1e9))
 				if i%4 == 0 {
@@ -282,7 +285,7 @@ func TestSeasonInvariants(t *testing.T) {
 				if !season.Contains(at) {
 					t.Fatalf("%v in %q: At(%v) = %v, want a season that contains it", kind, zone, at, season)
 				}
-				for _, edge := range []time.Time{season.Start, season.End.Add(-1)} {
+				for _, edge := range []time.Time{s.Begins(season), season.End.Add(-1)} {
 					if got, err := s.At(edge); err != nil || got != season {
 						t.Fatalf("%v in %q: At(%v) = %v, %v, want %v", kind, zone, edge, got, err, season)
 					}
@@ -291,13 +294,56 @@ func TestSeasonInvariants(t *testing.T) {
 					t.Fatalf("%v in %q: ByID(%q) = %v, %v, want %v", kind, zone, season.ID, got, err, season)
 				}
 				next, err := s.At(season.End)
-				if err != nil || !next.Start.Equal(season.End) || next.ID <= season.ID || !next.Start.Before(next.End) {
+				if err != nil || !s.Begins(next).Equal(season.End) || next.ID <= season.ID || !next.Start.Before(next.End) {
 					t.Fatalf("%v in %q: the season at the end of %v is %v, %v, want the next season", kind, zone, season, next, err)
 				}
 				if back, ok := s.Previous(next); !ok || back != season {
 					t.Fatalf("%v in %q: Previous(%v) = %v, %v, want %v", kind, zone, next, back, ok, season)
 				}
 			}
+		}
+	}
+}
+
+// A rolling window consists of the days that end with its last day, and begins with the first
+// of them.
+func TestRollingWindows(t *testing.T) {
+	for _, tt := range []struct {
+		name, zone string
+		days       int
+		at         string
+		id         SeasonID
+		start, end string
+		previous   SeasonID
+	}{
+		{"seven days", "", 7, "2026-11-21T10:00:00Z", "20261121", "2026-11-15T00:00:00Z", "2026-11-22T00:00:00Z", "20261120"},
+		{"two days across a year", "", 2, "2027-01-01T00:00:00Z", "20270101", "2026-12-31T00:00:00Z", "2027-01-02T00:00:00Z", "20261231"},
+		{"31 days with a leap day", "", 31, "2024-03-01T23:59:59Z", "20240301", "2024-01-31T00:00:00Z", "2024-03-02T00:00:00Z", "20240229"},
+		{"the end of summer time", "America/New_York", 3, "2026-11-02T12:00:00Z", "20261102", "2026-10-31T04:00:00Z", "2026-11-03T05:00:00Z", "20261101"},
+		// In Samoa, Saturday, December 31 followed Thursday, December 29.
+		{"a skipped day", "Pacific/Apia", 3, "2011-12-30T10:00:00Z", "20111231", "2011-12-29T10:00:00Z", "2011-12-31T10:00:00Z", "20111229"},
+		{"the first days of the year 1", "", 7, "0001-01-03T00:00:00Z", "00010103", "0001-01-01T00:00:00Z", "0001-01-04T00:00:00Z", "00010102"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Schedule{Kind: Rolling, Days: tt.days, TimeZone: tt.zone}
+			want := Season{tt.id, utc(t, tt.start), utc(t, tt.end)}
+			if got, err := s.At(utc(t, tt.at)); err != nil || got != want {
+				t.Errorf("At(%s) = %v, %v, want %v", tt.at, got, err, want)
+			}
+			if got, err := s.ByID(tt.id); err != nil || got != want {
+				t.Errorf("ByID(%s) = %v, %v, want %v", tt.id, got, err, want)
+			}
+			if got, ok := s.Previous(want); !ok || got.ID != tt.previous {
+				t.Errorf("Previous(%v) = %v, %v, want %s", want, got, ok, tt.previous)
+			}
+			if got := s.Begins(want); got.After(utc(t, tt.at)) || want.End.Sub(got) > 25*time.Hour {
+				t.Errorf("Begins(%v) = %v, want the start of its last day", want, got)
+			}
+		})
+	}
+	for _, id := range []SeasonID{"20111230", "202611", "2026", "all"} {
+		if got, err := (Schedule{Kind: Rolling, Days: 7, TimeZone: "Pacific/Apia"}).ByID(id); !errors.Is(err, ErrSeasonNotFound) {
+			t.Errorf("ByID(%s) = %v, %v, want ErrSeasonNotFound", id, got, err)
 		}
 	}
 }
@@ -379,7 +425,7 @@ func TestScheduleValidate(t *testing.T) {
 		{"none", Schedule{}, nil},
 		{"monthly with a zone and grace", Schedule{Kind: Monthly, TimeZone: "America/Sao_Paulo", Grace: time.Hour}, nil},
 		{"windows", Schedule{Kind: Explicit, Windows: []Season{a, b}}, nil},
-		{"an unknown kind", Schedule{Kind: 7}, []string{"season.schedule"}},
+		{"an unknown kind", Schedule{Kind: 8}, []string{"season.schedule"}},
 		{"an unknown zone", Schedule{Kind: Daily, TimeZone: "Europe/Atlantis"}, []string{"season.time_zone"}},
 		{"the machine's zone", Schedule{Kind: Daily, TimeZone: "Local"}, []string{"season.time_zone"}},
 		{"the machine's zone by the name of its file", Schedule{Kind: Daily, TimeZone: "localtime"}, []string{"season.time_zone"}},
@@ -387,6 +433,14 @@ func TestScheduleValidate(t *testing.T) {
 		{"a path in place of a zone", Schedule{Kind: Daily, TimeZone: "../../etc/passwd"}, []string{"season.time_zone"}},
 		{"negative grace", Schedule{Kind: Daily, Grace: -1}, []string{"season.grace"}},
 		{"windows on a monthly schedule", Schedule{Kind: Monthly, Windows: []Season{a}}, []string{"season.windows"}},
+		{"windows of two days", Schedule{Kind: Rolling, Days: 2}, nil},
+		{"windows of 31 days", Schedule{Kind: Rolling, Days: 31}, nil},
+		{"no days", Schedule{Kind: Rolling}, []string{"season.days"}},
+		{"one day", Schedule{Kind: Rolling, Days: 1}, []string{"season.days"}},
+		{"32 days", Schedule{Kind: Rolling, Days: 32}, []string{"season.days"}},
+		{"negative days", Schedule{Kind: Rolling, Days: -7}, []string{"season.days"}},
+		{"days on a daily schedule", Schedule{Kind: Daily, Days: 7}, []string{"season.days"}},
+		{"days on a schedule of windows", Schedule{Kind: Explicit, Days: 7, Windows: []Season{a}}, []string{"season.days"}},
 		{"no windows", Schedule{Kind: Explicit}, []string{"season.windows"}},
 		{"overlap", Schedule{Kind: Explicit, Windows: []Season{a, {"b", b.Start.Add(-1), b.End}}}, []string{"season.windows[1].start"}},
 		{"out of order", Schedule{Kind: Explicit, Windows: []Season{b, a}}, []string{"season.windows[1].start"}},

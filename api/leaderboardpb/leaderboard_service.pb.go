@@ -4471,7 +4471,7 @@ type ListSeasonsResponse_Season struct {
 	// [start, end); absent for a season without bounds.
 	Start *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
 	End   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	// upcoming: the season has not begun.
+	// upcoming: the season has not begun. A ROLLING season begins on its last day.
 	// open: the season accepts results.
 	// grace: the season is over, but still accepts late results.
 	// closed: the season accepts no more results, and will be sealed.
@@ -4491,7 +4491,9 @@ type ListSeasonsResponse_Season struct {
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`
 	// On request, for sealed seasons: the SHA-256 of the final standings, in 64
 	// hexadecimal digits.
-	Checksum      *string `protobuf:"bytes,11,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
+	Checksum *string `protobuf:"bytes,11,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
+	// As in Board.
+	Filling       *bool `protobuf:"varint,12,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4601,6 +4603,13 @@ func (x *ListSeasonsResponse_Season) GetChecksum() string {
 		return *x.Checksum
 	}
 	return ""
+}
+
+func (x *ListSeasonsResponse_Season) GetFilling() bool {
+	if x != nil && x.Filling != nil {
+		return *x.Filling
+	}
+	return false
 }
 
 // The seasons.
@@ -5178,13 +5187,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"\b_filling\"*\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\"\xe6\x06\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\"\x91\a\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xa3\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xce\x04\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -5201,9 +5210,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"removed_at\x126\n" +
 	"\bended_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\bended_at\x12\x1f\n" +
-	"\bchecksum\x18\v \x01(\tH\x01R\bchecksum\x88\x01\x01B\v\n" +
+	"\bchecksum\x18\v \x01(\tH\x01R\bchecksum\x88\x01\x01\x12\x1d\n" +
+	"\afilling\x18\f \x01(\bH\x02R\afilling\x88\x01\x01B\v\n" +
 	"\t_entrantsB\v\n" +
-	"\t_checksum\x1a\x7f\n" +
+	"\t_checksumB\n" +
+	"\n" +
+	"\b_filling\x1a\x7f\n" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
 	"\aseasons\x18\x02 \x03(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\aseasons\x12\x18\n" +

@@ -157,6 +157,9 @@ const (
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
 	// From January 1 to the next; seasons are named 2026.
 	Board_Schedule_YEARLY Board_Schedule_Kind = 6
+	// On linked boards: the days that end with each day; seasons are named by their last
+	// day, 20261120. The board needs days and a retention.
+	Board_Schedule_ROLLING Board_Schedule_Kind = 7
 )
 
 // Enum value maps for Board_Schedule_Kind.
@@ -169,6 +172,7 @@ var (
 		4: "MONTHLY",
 		5: "EXPLICIT",
 		6: "YEARLY",
+		7: "ROLLING",
 	}
 	Board_Schedule_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -178,6 +182,7 @@ var (
 		"MONTHLY":          4,
 		"EXPLICIT":         5,
 		"YEARLY":           6,
+		"ROLLING":          7,
 	}
 )
 
@@ -1601,7 +1606,9 @@ type Board_Schedule struct {
 	// How long a season accepts late results after its end; "86400s" if absent.
 	Grace *durationpb.Duration `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
 	// The seasons of an EXPLICIT schedule, in order of time, without overlap.
-	Windows       []*Board_Schedule_Window `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`
+	Windows []*Board_Schedule_Window `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`
+	// The number of days in a season of a ROLLING schedule, 2 to 31.
+	Days          *int32 `protobuf:"varint,5,opt,name=days,proto3,oneof" json:"days,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1662,6 +1669,13 @@ func (x *Board_Schedule) GetWindows() []*Board_Schedule_Window {
 		return x.Windows
 	}
 	return nil
+}
+
+func (x *Board_Schedule) GetDays() int32 {
+	if x != nil && x.Days != nil {
+		return *x.Days
+	}
+	return 0
 }
 
 // The results of a linked board are those of another board.
@@ -2143,7 +2157,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xc7\r\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xf6\r\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -2171,16 +2185,17 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
-	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xc1\x03\n" +
+	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xf0\x03\n" +
 	"\bSchedule\x12?\n" +
 	"\bschedule\x18\x01 \x01(\x0e2#.leaderboard.v1.Board.Schedule.KindR\bschedule\x12\x1c\n" +
 	"\ttime_zone\x18\x02 \x01(\tR\ttime_zone\x12/\n" +
 	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12E\n" +
-	"\awindows\x18\x04 \x03(\v2%.leaderboard.v1.Board.Schedule.WindowB\x04\x88\xb5\x18\x01R\awindows\x1ax\n" +
+	"\awindows\x18\x04 \x03(\v2%.leaderboard.v1.Board.Schedule.WindowB\x04\x88\xb5\x18\x01R\awindows\x12\x17\n" +
+	"\x04days\x18\x05 \x01(\x05H\x00R\x04days\x88\x01\x01\x1ax\n" +
 	"\x06Window\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"d\n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"q\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04NONE\x10\x01\x12\t\n" +
@@ -2190,7 +2205,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\aMONTHLY\x10\x04\x12\f\n" +
 	"\bEXPLICIT\x10\x05\x12\n" +
 	"\n" +
-	"\x06YEARLY\x10\x06\x1a\x9d\x01\n" +
+	"\x06YEARLY\x10\x06\x12\v\n" +
+	"\aROLLING\x10\aB\a\n" +
+	"\x05_days\x1a\x9d\x01\n" +
 	"\x06Source\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12=\n" +
 	"\x05match\x18\x02 \x03(\v2'.leaderboard.v1.Board.Source.MatchEntryR\x05match\x1a8\n" +
@@ -2487,6 +2504,7 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[18].OneofWrappers = []any{}

@@ -35,7 +35,7 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 		Order: leaderboard.Order(order), Policy: leaderboard.Policy(policy), HalfLife: halfLife,
 		Unit: b.GetUnit(), Decimals: int(b.GetDecimals()), Divisions: b.GetDivisions(),
 		Season: leaderboard.Schedule{
-			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace,
+			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace, Days: int(b.GetSeason().GetDays()),
 		},
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
 		Retention: retention, Private: b.GetPrivate(),
@@ -81,6 +81,9 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 		},
 		MinScore: (*int64)(b.MinScore), MaxScore: (*int64)(b.MaxScore), Floor: (*int64)(b.Floor),
 		Retention: duration(b.Retention), Private: b.Private, CreatedAt: Timestamp(b.CreatedAt),
+	}
+	if b.Season.Days != 0 {
+		board.Season.Days = new(int32(b.Season.Days))
 	}
 	if b.Source != nil {
 		board.Source = &pb.Board_Source{BoardId: string(b.Source.Board), Match: b.Source.Match}

@@ -204,7 +204,7 @@ func TestBoards(t *testing.T) {
 			t.Errorf("policy %v has the name %v in the API, want the same name", p, got)
 		}
 	}
-	for k := leaderboard.None; k <= leaderboard.Yearly; k++ {
+	for k := leaderboard.None; k <= leaderboard.Rolling; k++ {
 		if got := (pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(k)).String(); got != k.String() {
 			t.Errorf("schedule %v has the name %v in the API, want the same name", k, got)
 		}

@@ -99,19 +99,19 @@ func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	return protoconv.Timestamp(a.ScoredAt)
 }
 
-// filling returns true if results may be missing on a linked board, and otherwise nil.
-func filling(a *ranking.About) *bool {
-	if !a.Board.Filling() {
+// ifTrue returns nil if v is false, so that the answer omits the field.
+func ifTrue(v bool) *bool {
+	if !v {
 		return nil
 	}
-	return new(true)
+	return &v
 }
 
 func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
 		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: total(a),
 		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
-		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: filling(a),
+		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: ifTrue(a.Filling),
 	}
 	for i := range lines {
 		list.Leaderboard[i] = fromLine(&lines[i])
@@ -127,7 +127,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Total: total(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
-		Filling: filling(&p.About),
+		Filling: ifTrue(p.Filling),
 	}
 	if !p.Degraded {
 		u.Percentile = &p.Percentile
@@ -143,7 +143,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 	stats := &pb.GetStatsResponse_Stats{
 		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
-		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: filling(&s.About),
+		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: ifTrue(s.Filling),
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
 		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: known(s.RankOfScore),
 	}
@@ -160,7 +160,7 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 	season := &pb.ListSeasonsResponse_Season{
 		Id: string(s.ID), Start: protoconv.Timestamp(s.Start), End: protoconv.Timestamp(s.End), Status: string(s.Phase), Entrants: s.Total,
 		SealedAt: protoconv.Timestamp(s.SealedAt), ClosesAt: protoconv.Timestamp(s.ClosesAt), RemovedAt: protoconv.Timestamp(s.RemovedAt),
-		EndedAt: protoconv.Timestamp(s.EndedAt),
+		EndedAt: protoconv.Timestamp(s.EndedAt), Filling: ifTrue(s.Filling),
 	}
 	for _, a := range s.Amendments {
 		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: protoconv.Timestamp(a.At), Reason: a.Reason})

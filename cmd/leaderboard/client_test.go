@@ -119,6 +119,23 @@ func TestBoards(t *testing.T) {
 		"DECAY", "24h0m0s", "Europe/Berlin")
 	contains(t, s.ok(t, "board", "create", "women", "--policy", "best", "--source", "marathon", "--match", "gender=F"), "marathon", "gender=F", "filling")
 	contains(t, s.ok(t, "board", "show", "marathon"), "linked boards", "women")
+	contains(t, s.ok(t, "board", "create", "week", "--season", "rolling", "--days", "7", "--retention", "720h", "--order", "lower-first", "--source", "marathon"), "ROLLING", "days", "7", "720h0m0s")
+	s.fails(t, exitFailure, []string{"season.days", "2 to 31"}, "board", "create", "bad", "--season", "rolling", "--retention", "720h", "--source", "marathon")
+	// The JSON of a linked board that board show prints makes an equal board.
+	linked := parsed(t, s.ok(t, "board", "show", "week", "--json"))
+	for _, name := range []string{"created_at", "filling"} {
+		delete(linked, name)
+	}
+	linked["board_id"] = "week2"
+	text, err := json.Marshal(linked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "week2.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.ok(t, "board", "create", "-f", file), "ROLLING", "days", "720h0m0s")
 	contains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
 
 	// board create reads YAML, and the JSON that board show prints.

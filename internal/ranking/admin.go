@@ -20,12 +20,18 @@ type Admin struct {
 // example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
 // [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
-	b.CreatedAt, b.Links, b.FillLease, b.Season.Ends = leaderboard.Truncate(a.now()), nil, time.Time{}, nil
+	b.CreatedAt, b.Links, b.FillLease = leaderboard.Truncate(a.now()), nil, time.Time{}
+	b.Season.Ends, b.Rolling = nil, leaderboard.RollingWindows{}
 	if err := b.Validate(); err != nil {
 		return leaderboard.Board{}, err
 	}
 	if b.Source != nil {
 		b.FillLease = b.CreatedAt // has ended, so that any process may fill the board
+		if b.Season.Kind == leaderboard.Rolling {
+			if err := b.OpenWindows(); err != nil {
+				return leaderboard.Board{}, err
+			}
+		}
 		if err := a.link(ctx, &b); err != nil {
 			return leaderboard.Board{}, err
 		}

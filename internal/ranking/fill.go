@@ -150,8 +150,12 @@ func (s *shared) FillLinked(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range boards {
-		if b := &boards[i]; b.Filling() && !b.FillLease.After(s.now()) {
+		b := &boards[i]
+		if b.Filling() && !b.FillLease.After(s.now()) {
 			errs = append(errs, s.fillLinked(ctx, b))
+		}
+		if b.Season.Kind == leaderboard.Rolling {
+			errs = append(errs, s.advanceWindows(ctx, b))
 		}
 	}
 	return errors.Join(errs...)
@@ -164,13 +168,24 @@ var errFilled = errors.New("another process fills the board")
 // lease sets the fill lease of a linked board, which is expected to be b.FillLease. It
 // sets b to the stored board.
 func (s *shared) lease(ctx context.Context, b *leaderboard.Board, until time.Time) error {
-	defer s.forgetBoard(b.ID)
-	amended, err := s.store.AmendBoard(ctx, b.ID, func(have *leaderboard.Board) error {
-		if !have.CreatedAt.Equal(b.CreatedAt) || !have.FillLease.Equal(b.FillLease) {
+	return s.amendFill(ctx, b, func(have *leaderboard.Board) error {
+		if !have.FillLease.Equal(b.FillLease) {
 			return errFilled
 		}
 		have.FillLease = until
 		return nil
+	})
+}
+
+// amendFill amends the stored board with the function edit, and sets b to the amended
+// board. Errors: errFilled if b was deleted.
+func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(*leaderboard.Board) error) error {
+	defer s.forgetBoard(b.ID)
+	amended, err := s.store.AmendBoard(ctx, b.ID, func(have *leaderboard.Board) error {
+		if !have.CreatedAt.Equal(b.CreatedAt) {
+			return errFilled
+		}
+		return edit(have)
 	})
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return errFilled
@@ -227,17 +242,23 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(2 * s.linkTTL):
-	case <-ctx.Done():
-		return ctx.Err()
+	through := b.Rolling.Opened // if b is rolling; windows that open later are filled afterwards
+	if err := wait(ctx, 2*s.linkTTL); err != nil {
+		return err
 	}
 	source, err := s.store.Board(ctx, b.Source.Board)
 	if err == nil {
 		err = s.fillFrom(ctx, &source, b)
 	}
 	if err == nil {
-		err = s.lease(ctx, b, time.Time{})
+		lease := b.FillLease
+		err = s.amendFill(ctx, b, func(have *leaderboard.Board) error {
+			if !have.FillLease.Equal(lease) {
+				return errFilled
+			}
+			have.FillLease, have.Rolling.Filled = time.Time{}, max(have.Rolling.Filled, through)
+			return nil
+		})
 	}
 	if errors.Is(err, errFilled) || errors.Is(err, errLinkGone) {
 		return nil
@@ -251,6 +272,22 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 // fillFrom offers every result that stands on the source to a linked board.
 func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, whole: true}
+	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return *r, nil }
+	renew := func() error {
+		if b.FillLease.Sub(s.now()) >= fillLease/2 {
+			return nil
+		}
+		return s.lease(ctx, b, s.nextLease())
+	}
+	return Selection{Board: source.ID}.eachSeason(ctx, s.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
+		return l.offerSeason(ctx, key, original, renew)
+	})
+}
+
+// offerSeason offers the results that stand in a season to the linked boards, fillChunk of
+// them at a time. The function original returns the result of the source that a result of the
+// season is. After each chunk, offerSeason calls renew.
+func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var matches []*linkedMatch
 	flush := func() error {
 		err := l.offerStanding(ctx, matches)
@@ -258,32 +295,29 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 			err = l.converge(ctx, matches)
 		}
 		matches = nil
-		if err == nil && b.FillLease.Sub(s.now()) < fillLease/2 {
-			err = s.lease(ctx, b, s.nextLease())
+		if err == nil {
+			err = renew()
 		}
 		return err
 	}
-	err := Selection{Board: source.ID}.eachSeason(ctx, s.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
-		for user, err := range s.store.Users(ctx, key) {
+	for user, err := range l.store.Users(ctx, key) {
+		if err != nil {
+			return err
+		}
+		for r, err := range l.store.Results(ctx, key, user) {
+			if err == nil {
+				r, err = original(&r)
+			}
 			if err != nil {
 				return err
 			}
-			for r, err := range s.store.Results(ctx, key, user) {
-				if err != nil {
+			matches = append(matches, &linkedMatch{key: r.ResultKey, stands: &r})
+			if len(matches) == fillChunk {
+				if err := flush(); err != nil {
 					return err
-				}
-				matches = append(matches, &linkedMatch{key: r.ResultKey, stands: &r})
-				if len(matches) == fillChunk {
-					if err := flush(); err != nil {
-						return err
-					}
 				}
 			}
 		}
-		return nil
-	})
-	if err == nil {
-		err = flush()
 	}
-	return err
+	return flush()
 }

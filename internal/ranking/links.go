@@ -14,23 +14,23 @@ import (
 // # Linked boards
 //
 // The Applier applies each result of a source to the boards linked to it, before it
-// acknowledges the result. A linked board keeps its own copy of a result, in the season
-// that contains the event time. This is the result's place. A revision may have another
-// place than the revision that it replaces, or none. The older revision's place must then
-// get the newer revision, which does not count there (see
-// [leaderboard.Board.FromSource]).
+// acknowledges the result. A linked board keeps its own copy of a result in the season that
+// contains the event time, and a rolling board in each open window that contains it. These
+// are the result's places. A revision may have other places than the revision that it
+// replaces, or none. The older revision's places must then get the newer revision, which
+// does not count there (see [leaderboard.Board.FromSource]).
 //
 // For each match, a writer therefore repeats these steps until step 1 reads the result
 // that the writer offered last:
 //
 //  1. Read the result that stands on the source.
 //  2. Offer it to every other place in which the linked board has the match.
-//  3. Offer it to its own place.
+//  3. Offer it to its own places.
 //
 // Let S be the result that stands on the source in the end. In the end, no place counts
 // another revision X:
 //
-//   - The writer W that offered X to its place read the source afterwards. If it read
+//   - The writer W that offered X to the place read the source afterwards. If it read
 //     another result than X, it offered that result to the place too.
 //   - Otherwise, S was written to the source after this read. The writer of S, or the
 //     writer that repeats the work of a dead writer, does step 2 after that, and finds X.
@@ -41,13 +41,18 @@ import (
 //
 //   - If a match had no result before, and the new result has revision 0, its writer begins
 //     with step 3.
-//   - If the writer itself applied S to the source, and the place of S has S, the writer
-//     omits step 2. Whoever offered S there had done step 2. And if the writer repeats the
+//   - If the writer itself applied S to the source, and the first place of S has S, the
+//     writer omits step 2. Whoever offered S there had done step 2: the fill of a window, which
+//     omits step 2, offers no result to its first place (see fillWindow). And if the writer repeats the
 //     work of a dead writer, that writer offered nothing but S, because it had applied S
 //     before it read the source.
 //
 // A linked board refuses a result that comes too late for its season there. An older
 // revision that came in time then still counts.
+//
+// Before a writer offers a result to a rolling board, it opens the windows that the result
+// needs (see [leaderboard.Board.NeedsWindow]). Afterwards it checks that no window has been
+// opened meanwhile, or begins again: see windows.go.
 
 // errLinkGone means that a linked board was deleted.
 var errLinkGone = errors.New("a linked board was deleted")
@@ -57,7 +62,8 @@ type linking struct {
 	*shared
 	source *leaderboard.Board
 	boards []*leaderboard.Board
-	whole  bool // the matches are all or most matches of their users
+	whole  bool                 // the matches are all or most matches of their users
+	window leaderboard.SeasonID // if not empty, the only place that gets results: see fillWindow
 	// entries are the users' entries on the linked boards before and after the offers so
 	// far. It is nil if nobody reads them.
 	entries map[leaderboard.EntryKey]*leaderboard.Change
@@ -115,7 +121,8 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 		if err = l.offerFirst(ctx, single); err == nil {
 			err = l.converge(ctx, matches)
 		}
-		if errors.Is(err, errLinkGone) {
+		again, err := l.again(ctx, err)
+		if again {
 			continue
 		}
 		for i := range results {
@@ -125,6 +132,18 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 		}
 		return err
 	}
+}
+
+// again reports whether the writer must begin again, because a linked board was deleted or
+// opened a window. Otherwise it returns err, the error of the writer's work.
+func (l *linking) again(ctx context.Context, err error) (bool, error) {
+	if errors.Is(err, errLinkGone) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return l.windowsOpened(ctx)
 }
 
 // effects returns the effects of a match on linked boards, ordered by board and season.
@@ -171,10 +190,13 @@ func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking,
 
 // offerFirst offers results that are the first of their matches.
 func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error {
+	if err := l.openWindows(ctx, matches); err != nil {
+		return err
+	}
 	for _, b := range l.boards {
 		var offers []offer
 		for _, m := range matches {
-			if season, ok := b.LinkedSeason(m.stands); ok {
+			for _, season := range b.LinkedSeasons(m.stands) {
 				offers = append(offers, offer{m, b.FromSource(l.source, m.stands, season)})
 			}
 		}
@@ -218,20 +240,31 @@ func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) erro
 
 // offerStanding does steps 2 and 3.
 func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) error {
+	if err := l.openWindows(ctx, matches); err != nil {
+		return err
+	}
 	known := &knownPlaces{linking: l, seasons: map[leaderboard.UserID][]leaderboard.SeasonKey{}}
 	if l.whole {
 		known.matches = map[leaderboard.ResultKey][]leaderboard.SeasonID{}
 	}
 	for _, b := range l.boards {
-		away, own := make([][]offer, len(matches)), make([][]offer, len(matches))
+		found := make([]matchOffers, len(matches))
 		if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
-			away[i], own[i], err = l.offers(ctx, b, matches[i], known)
-			return err
+			o := &found[i]
+			o.linking, o.b, o.m = l, b, matches[i]
+			if l.window != "" {
+				return o.findForWindow(ctx)
+			}
+			return o.find(ctx, known)
 		}); err != nil {
 			return err
 		}
-		for _, offers := range [][][]offer{away, own} {
-			if err := l.offer(ctx, b, slices.Concat(offers...)); err != nil {
+		var older, away, own []offer
+		for i := range found {
+			older, away, own = append(older, found[i].older...), append(away, found[i].away...), append(own, found[i].own...)
+		}
+		for _, offers := range [][]offer{older, away, own} {
+			if err := l.offer(ctx, b, offers); err != nil {
 				return err
 			}
 		}
@@ -242,58 +275,120 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 	return nil
 }
 
-// offers returns what step 2 must offer, away, and what step 3 must offer, own.
-func (l *linking) offers(ctx context.Context, b *leaderboard.Board, m *linkedMatch, known *knownPlaces) (away, own []offer, err error) {
-	place, counts := b.LinkedSeason(m.stands)
+// matchOffers are the results about a match that must be offered to a linked board, in this
+// order.
+type matchOffers struct {
+	*linking
+	b *leaderboard.Board
+	m *linkedMatch
+
+	older []offer // results that step 2 replaces, for other places: see keep
+	away  []offer // step 2
+	own   []offer // step 3
+}
+
+// find finds the offers of steps 2 and 3.
+func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
+	ownPlaces := o.b.LinkedSeasons(o.m.stands)
 	done := false
-	if counts {
-		r := b.FromSource(l.source, m.stands, place)
-		record, err := l.record(ctx, r.ResultKey)
-		if err != nil {
-			return nil, nil, err
-		}
-		own = append(own, offer{m, r})
-		done = record.Result != nil && sameResult(record.Result, &r) &&
-			slices.ContainsFunc(m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, m.stands) })
-	}
-	places := map[leaderboard.SeasonID]bool{}
-	if !done {
-		found, err := known.of(ctx, b, m.key.User, b.FromSource(l.source, m.stands, "").Match)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, p := range found {
-			places[p] = true
-		}
-	}
-	for i := range m.arrived {
-		r := &m.arrived[i]
-		if p, ok := b.LinkedSeason(r); ok {
-			places[p] = true
-			if counts && p == place && !sameResult(r, m.stands) {
-				own = append(own, offer{m, b.FromSource(l.source, r, p)}) // counts if the place refuses the later revision
-			}
-		}
-	}
-	if m.offered != nil {
-		if p, ok := b.LinkedSeason(m.offered); ok {
-			places[p] = true
-		}
-	}
-	for p := range places {
-		if counts && p == place {
+	for i, place := range ownPlaces {
+		r := o.b.FromSource(o.source, o.m.stands, place)
+		o.own = append(o.own, offer{o.m, r})
+		if i > 0 {
 			continue
 		}
-		r := b.FromSource(l.source, m.stands, p)
-		record, err := l.record(ctx, r.ResultKey)
+		record, err := o.record(ctx, r.ResultKey)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		if record.Result != nil {
-			away = append(away, offer{m, r})
+		done = record.Result != nil && sameResult(record.Result, &r) &&
+			slices.ContainsFunc(o.m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, o.m.stands) })
+	}
+	var places []leaderboard.SeasonID
+	if !done {
+		found, err := known.of(ctx, o.b, o.m.key.User, o.b.FromSource(o.source, o.m.stands, "").Match)
+		if err != nil {
+			return err
+		}
+		places = append(places, found...)
+	}
+	for i := range o.m.arrived {
+		r := &o.m.arrived[i]
+		places = append(places, o.b.LinkedSeasons(r)...)
+		if err := o.addOlder(ctx, r, ownPlaces); err != nil {
+			return err
 		}
 	}
-	return away, own, nil
+	if o.m.offered != nil {
+		places = append(places, o.b.LinkedSeasons(o.m.offered)...)
+	}
+	slices.Sort(places)
+	for _, p := range slices.Compact(places) {
+		if slices.Contains(ownPlaces, p) {
+			continue
+		}
+		replaced, err := o.addAway(ctx, p)
+		if err == nil && replaced != nil {
+			err = o.keep(replaced, ownPlaces)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addOlder adds r, which arrived and is older than the standing result, to the offers to the
+// places of the standing result. A place may refuse the standing result as late. Then r
+// stands there, or, if it does not count there, replaces an even older one.
+func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
+	if sameResult(r, o.m.stands) {
+		return nil
+	}
+	for _, p := range places {
+		older := o.b.FromSource(o.source, r, p)
+		if !o.b.Counts(&older) {
+			record, err := o.record(ctx, older.ResultKey)
+			if err != nil {
+				return err
+			}
+			if record.Result == nil {
+				continue
+			}
+		}
+		o.own = append(o.own, offer{o.m, older})
+	}
+	return nil
+}
+
+// addAway adds an offer of the standing result to the place p, if the place has the match.
+// It returns the result that p has, or nil.
+func (o *matchOffers) addAway(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
+	r := o.b.FromSource(o.source, o.m.stands, p)
+	record, err := o.record(ctx, r.ResultKey)
+	if err == nil && record.Result != nil {
+		o.away = append(o.away, offer{o.m, r})
+	}
+	return record.Result, err
+}
+
+// keep adds offers of a result that step 2 replaces to those places that are windows and not
+// filled yet. If no process was up for days, such a window may refuse the standing result as
+// late. The replaced result then counts there, and its fill would not find it.
+func (o *matchOffers) keep(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
+	for _, p := range places {
+		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
+			continue
+		}
+		original, err := o.b.ToSource(o.source, replaced)
+		if err != nil {
+			return err
+		}
+		if r := o.b.FromSource(o.source, &original, p); o.b.Counts(&r) {
+			o.older = append(o.older, offer{o.m, r})
+		}
+	}
+	return nil
 }
 
 // knownPlaces finds the places in which linked boards have matches. It reads each user's
@@ -439,7 +534,7 @@ func (s *shared) refreshLinked(ctx context.Context, key leaderboard.EntryKey) er
 		if err = l.offerStanding(ctx, matches); err == nil {
 			err = l.converge(ctx, matches)
 		}
-		if !errors.Is(err, errLinkGone) {
+		if again, err := l.again(ctx, err); !again {
 			return err
 		}
 	}

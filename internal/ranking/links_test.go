@@ -498,6 +498,8 @@ func TestRulesOfLinkedBoards(t *testing.T) {
 		{leaderboard.Board{ID: "x", Source: from("nothing")}, "source.board_id"},
 		{leaderboard.Board{ID: "x", Source: from("x")}, "source.board_id"},
 		{leaderboard.Board{ID: "x", Source: from("laps"), MinScore: &low}, "min_score"},
+		{leaderboard.Board{ID: "x", Retention: time.Hour, Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}}, "source"},
+		{leaderboard.Board{ID: "x", Source: from("laps"), Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}}, "retention"},
 		{leaderboard.Board{ID: "x", Policy: leaderboard.Sum, Source: from("laps"), Floor: &low}, "floor"},
 		{leaderboard.Board{ID: "x", Source: from("laps"), TieBreakers: []leaderboard.TieBreaker{{Name: "goals"}}}, "tie_breakers[0].name"},
 		{leaderboard.Board{ID: "x", Source: &leaderboard.Source{Board: "laps", Match: map[string]string{"": "y"}}}, "source.match"},

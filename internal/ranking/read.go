@@ -71,6 +71,8 @@ type About struct {
 	ScoredAt time.Time
 	// Sealed is true if the season's standings are final.
 	Sealed bool
+	// Filling is true if the season of a linked board may lack results of the source.
+	Filling bool
 	// Degraded is true if the rank index could not answer. The entries then come
 	// from the store, and the users' ranks are unknown.
 	Degraded bool
@@ -122,6 +124,7 @@ type view struct {
 	method   leaderboard.Method
 	scoredAt time.Time
 	sealed   bool
+	filling  bool
 }
 
 // view returns the ladder of a query on board b.
@@ -138,7 +141,7 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 		return nil, err
 	}
 	v := &view{
-		board: b, season: season, method: q.Method, sealed: sealed, Ranker: r.index,
+		board: b, season: season, method: q.Method, sealed: sealed, filling: b.FillingSeason(season.ID, r.now()), Ranker: r.index,
 		ladder:   leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season.ID}, Division: q.Division},
 		scoredAt: scoreTime(b, season.ID, r.now()),
 	}
@@ -201,7 +204,7 @@ func (r *Reader) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool,
 func (v *view) about(seen leaderboard.View) About {
 	return About{
 		Board: *v.board, Season: v.season, Division: v.ladder.Division, Method: v.method,
-		Total: seen.Size, AsOf: seen.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
+		Total: seen.Size, AsOf: seen.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed, Filling: v.filling,
 	}
 }
 

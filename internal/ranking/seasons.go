@@ -15,7 +15,7 @@ type SeasonPhase string
 
 // The phases of a season, in order of time.
 const (
-	Upcoming SeasonPhase = "upcoming" // the season has not started
+	Upcoming SeasonPhase = "upcoming" // the season has not begun: see [leaderboard.Schedule.Begins]
 	Open     SeasonPhase = "open"     // the season accepts results
 	Grace    SeasonPhase = "grace"    // the season has ended and still accepts late results
 	Closed   SeasonPhase = "closed"   // the season accepts no more results
@@ -33,6 +33,7 @@ type SeasonInfo struct {
 	// RemovedAt is the time from which a sweep deletes the season, or the earliest such
 	// time if the season is not sealed yet. The zero time means never.
 	RemovedAt  time.Time
+	Filling    bool // the season of a linked board may lack results of the source
 	Amendments []leaderboard.Amendment
 	Total      *int64 // the number of users in the overall ladder; nil if unknown
 }
@@ -98,7 +99,7 @@ func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderb
 	if early, ok := b.Season.EarlyEnd(season.ID); ok {
 		info.EndedAt = early.DecidedAt
 	}
-	info.Phase = phase(b, &info, now)
+	info.Phase, info.Filling = phase(b, &info, now), b.FillingSeason(season.ID, now)
 	return info
 }
 
@@ -112,7 +113,7 @@ func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboar
 	return season, err
 }
 
-// latestSeason returns the newest season that has entries. If no season has entries, it
+// latestSeason returns the newest season that has begun and has entries. If no season has entries, it
 // returns the current season. If there is no current season, it returns the last season
 // that has started. If no season has started, it returns the first season.
 func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
@@ -128,6 +129,9 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 	}
 	slices.SortFunc(seasons, newestFirst)
 	for _, season := range seasons {
+		if r.now().Before(b.Season.Begins(season)) {
+			continue
+		}
 		total, err := r.total(ctx, b, season.ID)
 		if err != nil {
 			return leaderboard.Season{}, err
@@ -147,7 +151,8 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 	return current, err
 }
 
-func newestFirst(x, y leaderboard.Season) int { return y.Start.Compare(x.Start) }
+// newestFirst compares the ends of seasons, because rolling windows may have equal starts.
+func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 
 // total returns the number of users in the overall ladder of a season. It returns nil
 // if the rank index cannot answer.
@@ -170,7 +175,7 @@ func phase(b *leaderboard.Board, info *SeasonInfo, now time.Time) SeasonPhase {
 		return Sealed
 	case b.Closed(info.Season, now):
 		return Closed
-	case !info.Start.IsZero() && now.Before(info.Start):
+	case now.Before(b.Season.Begins(info.Season)):
 		return Upcoming
 	case !info.End.IsZero() && !now.Before(info.End):
 		return Grace

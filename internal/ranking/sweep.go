@@ -45,6 +45,9 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 		if err != nil {
 			return err
 		}
+		if b.FillingSeason(r.Season, now) {
+			continue // a window that is opened only now, after its close
+		}
 		switch {
 		case r.SealedAt.IsZero():
 			if !b.Closed(season, now.Add(-sealDelay)) {
@@ -64,7 +67,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 				return err
 			}
 			a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
-		case due(removedAt(b, season, r.SealedAt, now), now):
+		case due(removedAt(b, season, r.SealedAt, now), now) && r.Season != b.Rolling.Filled: // the next window is filled from it
 			act := dueAct("season.delete", r.SeasonKey, removedAt(b, season, r.SealedAt, now), fmt.Sprintf("the retention of the board is %v", b.Retention))
 			if err := a.store.AppendAct(ctx, act); err != nil {
 				return err

@@ -79,6 +79,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	row("unit", b.GetUnit())
 	row("decimals", b.GetDecimals())
 	row("season", b.GetSeason().GetSchedule())
+	if b.GetSeason().GetDays() != 0 {
+		row("days", b.GetSeason().GetDays())
+	}
 	row("time zone", b.GetSeason().GetTimeZone())
 	row("grace", b.GetSeason().GetGrace().AsDuration())
 	for _, win := range b.GetSeason().GetWindows() {
@@ -117,7 +120,7 @@ type boardFlags struct {
 	file                                         string
 	title, order, policy, unit, season, timeZone string
 	tieBreakers, divisions, windows              []string
-	decimals                                     int32
+	decimals, days                               int32
 	halfLife, grace, retention                   time.Duration
 	min, max, floor                              int64
 	private                                      bool
@@ -132,7 +135,8 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
 	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks; gender+age crosses two attributes")
-	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, yearly, or explicit with --window")
+	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, yearly, rolling with --days, or explicit with --window")
+	fs.Int32Var(&f.days, "days", 0, "with --season rolling: `number` of days in each season, 2 to 31; needs --source and --retention")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
 	annotate(fs, "source", boardValues)
@@ -179,6 +183,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("retention", "retention", func() { b.Retention = durationpb.New(f.retention) })
 	set("private", "private", func() { b.Private = f.private })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
+	set("days", "season.days", func() { b.Season.Days = &f.days })
 	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
 	set("division", "divisions", func() { b.Divisions = f.divisions })
 	set("source", "source", func() { b.Source = &pb.Board_Source{BoardId: f.source, Match: f.match} })

@@ -147,6 +147,9 @@ func describe(d *pb.Leaderboard) string {
 	if d.GetSealed() {
 		parts = append(parts, "final")
 	}
+	if d.GetFilling() {
+		parts = append(parts, "older results may be missing")
+	}
 	if d.GetDegraded() {
 		parts = append(parts, "ranks unavailable now")
 	}

@@ -333,7 +333,7 @@ func rankCommand(app *cli.App) *cobra.Command {
 			c.Println(line)
 			c.Println(describe(&pb.Leaderboard{
 				Board: d.GetBoard(), Season: d.GetSeason(), Division: d.GetDivision(), Method: d.GetMethod(),
-				AsOf: d.GetAsOf(), Sealed: d.GetSealed(), Degraded: d.GetDegraded(),
+				AsOf: d.GetAsOf(), Sealed: d.GetSealed(), Degraded: d.GetDegraded(), Filling: d.Filling,
 			}))
 		})
 	})

@@ -1,0 +1,320 @@
+package ranking_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+const (
+	windowDays      = 3
+	windowGrace     = 6 * time.Hour
+	windowRetention = 4 * 24 * time.Hour
+	windowZone      = "America/New_York"
+	dateLayout      = "20060102"
+)
+
+// windowsOf returns the ids of the windows that contain t, by the calendar of windowZone.
+func windowsOf(t time.Time, loc *time.Location) (ids []leaderboard.SeasonID) {
+	year, month, day := t.In(loc).Date()
+	for i := range windowDays {
+		ids = append(ids, leaderboard.SeasonID(time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Format(dateLayout)))
+	}
+	return ids
+}
+
+// ends returns the end of a window.
+func (f *rollingFixture) ends(id leaderboard.SeasonID) time.Time {
+	f.t.Helper()
+	day, err := time.Parse(dateLayout, string(id))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return time.Date(day.Year(), day.Month(), day.Day()+1, 0, 0, 0, 0, f.loc)
+}
+
+// closes returns the time when a window stops accepting results.
+func (f *rollingFixture) closes(id leaderboard.SeasonID) time.Time {
+	f.t.Helper()
+	if end := f.ends(id); end.After(f.created) {
+		return end.Add(windowGrace)
+	}
+	return f.created.Add(windowGrace)
+}
+
+// rollingFixture has a source with a rolling board, and two processes over one store.
+type rollingFixture struct {
+	*linkedFixture
+	processes []*ranking.Service
+	created   time.Time
+	loc       *time.Location
+	sent      map[leaderboard.ResultKey]map[int64]leaderboard.MatchResult // by revision
+}
+
+func openRolling(t *testing.T, rng *rand.Rand, at time.Time) (*rollingFixture, *faultyStore) {
+	t.Helper()
+	inner, index := embedded.Open(t)
+	store := &faultyStore{Store: inner, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+	c := &clock{t: at}
+	f := &rollingFixture{created: at, sent: map[leaderboard.ResultKey]map[int64]leaderboard.MatchResult{}}
+	for range 2 {
+		s := ranking.New(store, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 2 * time.Millisecond})
+		f.processes = append(f.processes, s)
+	}
+	f.linkedFixture = &linkedFixture{&fixture{f.processes[0], t, store, index, c}, nil, map[leaderboard.BanKey]bool{}}
+	var err error
+	if f.loc, err = time.LoadLocation(windowZone); err != nil {
+		t.Fatal(err)
+	}
+	kind := []leaderboard.ScheduleKind{leaderboard.None, leaderboard.Daily, leaderboard.Yearly}[rng.IntN(3)]
+	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: kind, Grace: century}})
+	f.source = &source
+	return f, store
+}
+
+func (f *rollingFixture) createRolling() {
+	f.t.Helper()
+	f.created = f.clock.now()
+	f.create(leaderboard.Board{ID: "days", Policy: leaderboard.Sum, Retention: windowRetention,
+		Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: windowDays, TimeZone: windowZone, Grace: windowGrace},
+		Source: &leaderboard.Source{Board: "laps", Match: map[string]string{"mode": "ranked"}}})
+}
+
+// closedSince reports whether a window closed after t.
+func (f *rollingFixture) closedSince(t time.Time) bool {
+	day := func(t time.Time) string { return t.Add(-windowGrace).In(f.loc).Format(dateLayout) }
+	now, first := f.clock.now(), f.created.Add(windowGrace)
+	return day(t) != day(now) || t.Before(first) && !now.Before(first)
+}
+
+// send returns a random result: new, about a match that has others, or a repetition.
+func (f *rollingFixture) send(rng *rand.Rand) leaderboard.MatchResult {
+	f.t.Helper()
+	now := f.clock.now()
+	r := points(fmt.Sprintf("u%d", rng.IntN(4)), fmt.Sprintf("m%d", rng.IntN(12)), int64(rng.IntN(20)-4))
+	r.Revision = max(0, int64(rng.IntN(7)-3))
+	r.AchievedAt = now.Add(-time.Duration(rng.IntN(24*(windowDays+2))) * time.Hour)
+	if rng.IntN(5) == 0 {
+		r.AchievedAt = now.Add(time.Duration(rng.IntN(23)) * time.Hour)
+	}
+	r.Retracted = rng.IntN(6) == 0
+	r.Attributes = map[string]string{"mode": []string{"ranked", "ranked", "ranked", "casual"}[rng.IntN(4)]}
+	r.ReceivedAt = now
+	r, err := f.Complete(f.t.Context(), f.source, r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if f.sent[r.ResultKey] == nil {
+		f.sent[r.ResultKey] = map[int64]leaderboard.MatchResult{}
+	}
+	if first, ok := f.sent[r.ResultKey][r.Revision]; ok {
+		if f.closedSince(first.ReceivedAt) {
+			// An old revision that is repeated may count in a window that refused a later one.
+			// Other revisions between the two are then unknown to the service.
+			first = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
+		}
+		return first
+	}
+	f.sent[r.ResultKey][r.Revision] = r
+	return r
+}
+
+// want computes the ladder of a window from all results that were sent. Its lines have the
+// form of fixture.list. They are sorted.
+func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
+	closes := f.closes(window)
+	sums := map[leaderboard.UserID]int64{}
+	for key, revisions := range f.sent {
+		hidden := f.banned[leaderboard.BanKey{User: key.User}] || f.banned[leaderboard.BanKey{User: key.User, Board: "laps"}] || f.banned[leaderboard.BanKey{User: key.User, Board: "days"}]
+		for _, revision := range slices.Backward(slices.Sorted(maps.Keys(revisions))) {
+			r := revisions[revision]
+			counts := !r.Retracted && r.Attributes["mode"] == "ranked" && slices.Contains(windowsOf(r.AchievedAt, f.loc), window)
+			if counts && !r.ReceivedAt.Before(closes) {
+				continue // late: an older revision that came in time may count
+			}
+			if counts && !hidden {
+				sums[key.User] += int64(r.Score)
+			}
+			break
+		}
+	}
+	lines := []string{}
+	for user, sum := range sums {
+		rank := 1
+		for _, other := range sums {
+			if other > sum {
+				rank++
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s %d %d", user, sum, rank))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// checkWindows compares every window that is readable and not filling with a recount. It
+// returns the number of windows that are filling.
+func (f *rollingFixture) checkWindows() (filling int) {
+	f.t.Helper()
+	now := f.clock.now()
+	b, err := f.store.Board(f.t.Context(), "days")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for day := f.created.AddDate(0, 0, -10); day.Before(now.AddDate(0, 0, 3)); day = day.AddDate(0, 0, 1) {
+		window := leaderboard.SeasonID(day.Format(dateLayout))
+		switch {
+		case !f.ends(window).Add(windowGrace + windowRetention).After(f.created), !f.closes(window).Add(windowRetention).After(now), window > b.Rolling.Opened && !b.FillingSeason(window, now):
+			continue // past its retention, or not open yet
+		case b.FillingSeason(window, now):
+			filling++
+			continue
+		}
+		got := f.list(ranking.Query{Board: "days", Season: window}, 3)
+		slices.Sort(got)
+		if diff := gocmp.Diff(f.want(window), got); diff != "" {
+			f.t.Errorf("at %v, window %s, filled %s, opened %s (-recount +service):\n%s", now, window, b.Rolling.Filled, b.Rolling.Opened, diff)
+		}
+	}
+	return filling
+}
+
+// In random histories, every window of a rolling board that is not filling equals a recount
+// from the event times: with late results, corrections that move a result into and out of a
+// window, retractions, bans, erasures, two processes that write and fill at a time, store
+// calls that fail, days without any process, sweeps, and a change of the clocks.
+func TestRollingBoardEqualsARecount(t *testing.T) {
+	first := seed.New(t)
+	for n := range uint64(25) {
+		rng := rand.New(rand.NewPCG(first, n))
+		rollingHistory(t, rng)
+		if t.Failed() {
+			t.Fatalf("history %d failed", n)
+		}
+	}
+}
+
+func rollingHistory(t *testing.T, rng *rand.Rand) {
+	// Clocks in New York go back on 2026-11-01, and forward on 2026-03-08.
+	day := []time.Time{time.Date(2026, 10, 28, 7, 0, 0, 0, time.UTC), time.Date(2026, 3, 5, 7, 0, 0, 0, time.UTC)}[rng.IntN(2)]
+	f, store := openRolling(t, rng, day)
+	defer func() {
+		for _, s := range f.processes {
+			s.Close()
+		}
+	}()
+	created := rng.IntN(4)
+	for step := range 14 {
+		if step == created {
+			f.createRolling()
+		}
+		store.start([]int{0, 300, 2000}[rng.IntN(3)])
+		var running sync.WaitGroup
+		if rng.IntN(4) > 0 { // else no process fills windows
+			for _, s := range f.processes[:1+rng.IntN(2)] {
+				running.Go(func() {
+					if err := s.FillLinked(t.Context()); err != nil && !errors.Is(err, errDied) {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		for range 1 + rng.IntN(3) {
+			s := f.processes[rng.IntN(2)]
+			var batch []leaderboard.MatchResult
+			for range 1 + rng.IntN(8) {
+				batch = append(batch, f.send(rng))
+			}
+			running.Go(func() {
+				if err := applyUntilDone(t.Context(), s, f.source, batch); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		running.Wait()
+		store.stop()
+		if step < created {
+			f.clock.set(f.clock.now().Add(time.Duration(rng.IntN(20)) * time.Hour))
+			continue
+		}
+		if step == created { // fill the board in its first grace: a late correction leaves no trace of the older revision
+			for f.board("days").Filling() {
+				f.clock.set(f.clock.now().Add(2 * time.Minute)) // ends the lease of a fill that failed
+				if err := f.FillLinked(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		f.administerRolling(rng)
+		f.checkWindows()
+		f.clock.set(f.clock.now().Add(time.Duration([]int{0, 1, 5, 20, 30, 30, 80}[rng.IntN(7)]) * time.Hour))
+		if rng.IntN(2) == 0 {
+			if err := f.Sweep(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for range 3 { // a fill whose lease was left behind goes on after the lease
+		f.clock.set(f.clock.now().Add(2 * time.Minute))
+		if err := errors.Join(f.FillLinked(t.Context()), f.Sweep(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := f.checkWindows(); n > 0 {
+		t.Errorf("%d windows are filling in the end, want none", n)
+	}
+}
+
+func (s *faultyStore) start(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = most
+}
+
+func applyUntilDone(ctx context.Context, s *ranking.Service, source *leaderboard.Board, results []leaderboard.MatchResult) error {
+	for range 1000 {
+		report, err := s.Apply(ctx, source, results)
+		if err == nil && !slices.ContainsFunc(report.Outcomes, func(o leaderboard.Outcome) bool { return o.Err != nil }) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errDied) {
+			return err
+		}
+	}
+	return errors.New("every repetition failed")
+}
+
+// administerRolling bans or erases a user sometimes.
+func (f *rollingFixture) administerRolling(rng *rand.Rand) {
+	f.t.Helper()
+	user := leaderboard.UserID(fmt.Sprintf("u%d", rng.IntN(4)))
+	switch rng.IntN(6) {
+	case 0:
+		key := leaderboard.BanKey{User: user, Board: []leaderboard.BoardID{"", "laps", "days"}[rng.IntN(3)]}
+		f.banned[key] = !f.banned[key]
+		if _, err := f.SetBan(f.t.Context(), leaderboard.Ban{User: user, Board: key.Board, Banned: f.banned[key]}); err != nil {
+			f.t.Error(err)
+		}
+	case 1:
+		f.clock.set(f.clock.now().Add(time.Second))
+		if err := f.Erase(f.t.Context(), user); err != nil {
+			f.t.Error(err)
+		}
+		maps.DeleteFunc(f.sent, func(key leaderboard.ResultKey, _ map[int64]leaderboard.MatchResult) bool { return key.User == user })
+		maps.DeleteFunc(f.banned, func(key leaderboard.BanKey, _ bool) bool { return key.User == user })
+		f.clock.set(f.clock.now().Add(time.Second))
+	}
+}
