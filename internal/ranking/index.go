@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -19,6 +19,9 @@ const (
 	indexTimeout = 5 * time.Second
 	// indexCooldown is how long the circuit breaker stays open after a timeout.
 	indexCooldown = 5 * time.Second
+	// probeTimeout is the longest time for the read that tests whether an index that did
+	// not answer in time answers again.
+	probeTimeout = 250 * time.Millisecond
 	// loadTimeout is how long readers wait while a season is loaded into the index,
 	// counted from the start of the load. After that, readers get answers without
 	// ranks. Small seasons load within loadTimeout.
@@ -26,7 +29,8 @@ const (
 )
 
 // rankIndex is the index with a timeout and a circuit breaker for reads. It also loads
-// seasons into the index. After a timeout, reads fail immediately for indexCooldown.
+// seasons into the index. After a timeout, reads fail immediately for indexCooldown. Then
+// one read at a time, with the short probeTimeout, tests whether the index answers again.
 // Otherwise an index that does not answer would delay every answer, although the store
 // can answer without ranks.
 type rankIndex struct {
@@ -36,40 +40,53 @@ type rankIndex struct {
 	now   func() time.Time
 	log   *slog.Logger
 
-	breaker    circuitBreaker
+	breaker    *gobreaker.CircuitBreaker[struct{}]
 	loads      singleflight.Group
 	loadStarts sync.Map // SeasonKey to time.Time
 }
 
 var _ leaderboard.Index = (*rankIndex)(nil)
 
-// circuitBreaker is open for a limited time. The zero value is closed.
-type circuitBreaker struct{ until atomic.Pointer[time.Time] }
+// errSilent means that the index did not answer in time.
+var errSilent = errors.New("no answer in time")
 
-func (c *circuitBreaker) open(d time.Duration) {
-	until := time.Now().Add(d)
-	c.until.Store(&until)
-}
-
-func (c *circuitBreaker) isOpen() bool {
-	until := c.until.Load()
-	return until != nil && time.Now().Before(*until)
+// newBreaker returns a circuit breaker that counts errSilent as a failure, and the errors
+// of a context as neither failure nor success.
+func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
+	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  1,
+		Timeout:      indexCooldown,
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.TotalFailures > 0 },
+		IsSuccessful: func(err error) bool { return !errors.Is(err, errSilent) },
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+		},
+	})
 }
 
 var errBreakerOpen = fmt.Errorf("ranking: an earlier read of the index timed out: %w", leaderboard.ErrRankUnavailable)
 
-// readIndex calls read with a timeout, unless the circuit breaker is open.
-func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (T, leaderboard.View, error) {
-	var none T
-	if x.breaker.isOpen() {
-		return none, leaderboard.View{}, errBreakerOpen
+// readIndex calls read with a timeout, unless the circuit breaker refuses the call.
+func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (answer T, seen leaderboard.View, err error) {
+	timeout := indexTimeout
+	if x.breaker.State() == gobreaker.StateHalfOpen {
+		timeout = probeTimeout
 	}
-	limited, cancel := context.WithTimeout(ctx, indexTimeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, seen, err := read(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		x.breaker.open(indexCooldown)
-		err = fmt.Errorf("ranking: no answer of the index within %v: %w: %w", indexTimeout, leaderboard.ErrRankUnavailable, err)
+	_, refused := x.breaker.Execute(func() (struct{}, error) {
+		answer, seen, err = read(limited)
+		switch {
+		case err == nil || limited.Err() == nil:
+			return struct{}{}, nil
+		case ctx.Err() != nil:
+			return struct{}{}, ctx.Err()
+		}
+		err = fmt.Errorf("ranking: no answer of the index within %v: %w: %w", timeout, leaderboard.ErrRankUnavailable, err)
+		return struct{}{}, errSilent
+	})
+	if errors.Is(refused, gobreaker.ErrOpenState) || errors.Is(refused, gobreaker.ErrTooManyRequests) {
+		return answer, seen, errBreakerOpen
 	}
 	return answer, seen, err
 }
@@ -114,8 +131,13 @@ func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderbo
 // share one fill, which continues after the callers stop waiting. If the fill takes
 // longer than loadTimeout, load returns [leaderboard.ErrRankUnavailable].
 func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
-	if x.breaker.isOpen() {
-		return errBreakerOpen
+	if x.breaker.State() != gobreaker.StateClosed {
+		if _, _, err := readIndex(ctx, x, func(ctx context.Context) (bool, leaderboard.View, error) {
+			loaded, err := x.Index.Loaded(ctx, key)
+			return loaded, leaderboard.View{}, err
+		}); err != nil {
+			return err
+		}
 	}
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
 	timeout := loadTimeout

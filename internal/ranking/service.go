@@ -93,7 +93,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	}
 	boards := &BoardCache{store: store, now: o.Now, ttl: cmp.Or(o.BoardTTL, time.Second)}
 	tasks := newTasks()
-	ranked := &rankIndex{Index: index, store: store, tasks: tasks, now: o.Now, log: o.Log}
+	ranked := &rankIndex{Index: index, store: store, tasks: tasks, now: o.Now, log: o.Log, breaker: newBreaker()}
 	hub := newHub()
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),

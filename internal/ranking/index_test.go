@@ -1,0 +1,105 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// silentIndex is an index that does not answer while silent is true.
+type silentIndex struct {
+	leaderboard.Index
+	silent atomic.Bool
+	calls  atomic.Int64
+}
+
+func (x *silentIndex) wait(ctx context.Context) error {
+	x.calls.Add(1)
+	if !x.silent.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (x *silentIndex) Standings(ctx context.Context, _ leaderboard.Ladder, _ []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	return nil, leaderboard.View{}, x.wait(ctx)
+}
+
+func (x *silentIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool, error) {
+	return true, x.wait(ctx)
+}
+
+// If the index does not answer, one reader at a time waits for it, and for at most
+// probeTimeout. The other readers fail at once. When the index answers again, all readers
+// use it.
+func TestOneReaderTestsASilentIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := &silentIndex{}
+		x := &rankIndex{Index: index, tasks: newTasks(), breaker: newBreaker()}
+		read := func(ctx context.Context) error {
+			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
+			return err
+		}
+		// readers returns how many of ten concurrent readers failed, and the time that the
+		// slowest one took. It checks the number of calls of the index.
+		readers := func(calls int64) (failed int64, took time.Duration) {
+			t.Helper()
+			before, start := index.calls.Load(), time.Now()
+			var all sync.WaitGroup
+			var n atomic.Int64
+			for range 10 {
+				all.Go(func() {
+					err := read(t.Context())
+					if err != nil {
+						n.Add(1)
+					}
+					if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
+						t.Errorf("read: %v, want ErrRankUnavailable", err)
+					}
+				})
+			}
+			all.Wait()
+			if got := index.calls.Load() - before; got != calls {
+				t.Errorf("%d calls of the index, want %d", got, calls)
+			}
+			return n.Load(), time.Since(start)
+		}
+		expect := func(what string, calls, failed int64, took time.Duration) {
+			t.Helper()
+			if f, d := readers(calls); f != failed || d != took {
+				t.Errorf("%s: %d readers failed, the slowest after %v; want %d after %v", what, f, d, failed, took)
+			}
+		}
+		expect("the index answers", 10, 0, 0)
+		index.silent.Store(true)
+		expect("the index does not answer", 10, 10, indexTimeout)
+		expect("directly afterwards", 0, 10, 0)
+		for range 2 {
+			time.Sleep(indexCooldown + time.Millisecond)
+			expect("after the cooldown", 1, 10, probeTimeout)
+		}
+
+		time.Sleep(indexCooldown + time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), probeTimeout/2)
+		defer cancel()
+		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("read whose caller leaves: %v, want DeadlineExceeded", err)
+		}
+		expect("after a caller left", 1, 10, probeTimeout)
+
+		index.silent.Store(false)
+		time.Sleep(indexCooldown + time.Millisecond)
+		if err := x.load(t.Context(), &leaderboard.Board{}, leaderboard.SeasonKey{}); err != nil {
+			t.Errorf("load: %v, want that it tests the index, which answers", err)
+		}
+		expect("the index answers again", 10, 0, 0)
+		x.tasks.running.Wait()
+	})
+}
