@@ -266,6 +266,10 @@ type SeasonStore interface {
 	// Season returns the state of a season. If the store has no data of the season,
 	// only the SeasonKey is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
+	// ChangedAt returns the time of the last change of a season's entries: the greatest
+	// ReceivedAt of a result that Apply stored, At of a ban that SetBan stored, or time of
+	// an Erase that removed an entry. It returns the zero time if there was no change.
+	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
 	// Seal computes the final standings of each of a season's ladders from the current
 	// entries. It sets SealedAt to the amendment's time.
 	//

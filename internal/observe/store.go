@@ -169,6 +169,12 @@ func (o *store) Season(ctx context.Context, s leaderboard.SeasonKey) (_ leaderbo
 	return o.inner.Season(ctx, s)
 }
 
+func (o *store) ChangedAt(ctx context.Context, s leaderboard.SeasonKey) (_ time.Time, err error) {
+	ctx, call := o.calls.begin(ctx, "ChangedAt", s.Board)
+	defer call.end(&err)
+	return o.inner.ChangedAt(ctx, s)
+}
+
 func (o *store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment) (_ leaderboard.SeasonRecord, err error) {
 	ctx, call := o.calls.begin(ctx, "Seal", b.ID)
 	defer call.end(&err)

@@ -186,7 +186,16 @@ func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderbo
 			}
 		}
 	}
-	if err := x.Index.Rebuild(ctx, b, key, leaderboard.Truncate(x.now()), entries); err != nil {
+	// The index must not state the time of its load as that of the last change. Changes
+	// after this read reach the index as Updates, with their own times.
+	at, err := x.store.ChangedAt(ctx, key)
+	if err != nil {
+		return err
+	}
+	if at.IsZero() {
+		at = leaderboard.Truncate(x.now())
+	}
+	if err := x.Index.Rebuild(ctx, b, key, at, entries); err != nil {
 		return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
 	}
 	if progress != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -103,6 +104,7 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 		return err
 	}
 	batch := s.db.NewBatch()
+	changedAt := map[leaderboard.SeasonID]time.Time{}
 	for _, user := range c.users {
 		changes, err := s.applyUser(ctx, batch, bd, user, byUser[user], results, outcomes)
 		if err != nil {
@@ -111,6 +113,17 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 			}
 		}
 		c.changes = append(c.changes, changes...)
+		for _, i := range byUser[user] {
+			if r := &results[i]; outcomes[i].Changed() && r.ReceivedAt.After(changedAt[r.Season]) {
+				changedAt[r.Season] = r.ReceivedAt
+			}
+		}
+	}
+	for season, at := range changedAt {
+		if err := s.noteChange(batch, makeSeasonRowKey(bd.number, season), leaderboard.Truncate(at)); err != nil {
+			unlock()
+			return err
+		}
 	}
 	if batch.Empty() {
 		unlock()

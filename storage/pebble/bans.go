@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -170,12 +171,12 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, next leaderboar
 	if err := batch.Set(banKey(next.User), value, nil); err != nil {
 		return nil, err
 	}
-	return s.setHidden(ctx, batch, next.User, bans)
+	return s.setHidden(ctx, batch, next.User, bans, next.At)
 }
 
 // setHidden hides or shows the user's entries, as the bans require. It adds the writes to
-// the batch and returns the changes.
-func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban) ([]leaderboard.Change, error) {
+// the batch and returns the changes, which are made at the given time.
+func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban, at time.Time) ([]leaderboard.Change, error) {
 	states, dangling, err := s.userStates(ctx, user)
 	if err != nil {
 		return nil, err
@@ -194,7 +195,7 @@ func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderb
 		st.row.hidden = hidden
 		st.row.version++
 		st.after = st.entry()
-		if err := st.writeEntry(batch); err != nil {
+		if err := errors.Join(st.writeEntry(batch), s.noteChange(batch, st.rowKey, at)); err != nil {
 			return nil, err
 		}
 		changes = append(changes, leaderboard.Change{Before: st.before, After: st.after})

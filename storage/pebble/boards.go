@@ -221,7 +221,8 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	}
 	before := s.db.NewSnapshot()
 	defer before.Close()
-	if err := batch.DeleteRange(prefix, keyAfter(prefix), nil); err != nil {
+	changes := changeKey(prefix)
+	if err := errors.Join(batch.DeleteRange(prefix, keyAfter(prefix), nil), batch.DeleteRange(changes, keyAfter(changes), nil)); err != nil {
 		unlock()
 		onDone()
 		return unavailable("write", err)
@@ -230,6 +231,7 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 		s.orphanMu.Lock()
 		clear(s.orphans)
 		s.orphanMu.Unlock()
+		s.forgetChanges(prefix)
 		onVisible()
 		onDone()
 		unlock()

@@ -24,6 +24,7 @@ import (
 //	a  complement of the time of an act, 8 bytes; act id, raw    the act as JSON
 //	w  SHA-256 of a user id; the rest of an act's key    nothing; the row means that the act concerns the user
 //	x  board id with length; season, raw       time of the deletion of the season, in Unix microseconds, 8 bytes; if the season is empty, of the deletion of the board
+//	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	e  SHA-256 of a user id                    time of the erasure, and the version from which later entries of the user continue
 //	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
 //	d  season; s                                the seal as JSON
@@ -59,6 +60,7 @@ const (
 	kindUserAct  = 'w'
 	kindErased   = 'e'
 	kindDeleted  = 'x'
+	kindChange   = 'c'
 	kindSeasons  = 'u'
 	kindData     = 'd'
 	dataSeal     = 's'

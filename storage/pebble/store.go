@@ -74,6 +74,9 @@ type Store struct {
 	// with an empty season maps to the time of the board's last deletion.
 	deleted sync.Map
 
+	changesMu sync.Mutex
+	changes   map[string]time.Time // the time of the last change of each season, by changeKey
+
 	reservedMu sync.Mutex
 	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
 	purgedAt   time.Time // when Reserve last removed the reservations that had ended
@@ -221,7 +224,7 @@ func (s *Store) load(readOnly bool) error {
 			return err
 		}
 	}
-	return errors.Join(s.loadBoards(), s.loadDeletions())
+	return errors.Join(s.loadBoards(), s.loadDeletions(), s.loadChanges())
 }
 
 // Close closes the store and unlocks the directory. If the store has failed, the

@@ -117,6 +117,9 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 		if err := s.eraseFinal(ctx, batch, st); err != nil {
 			return nil, err
 		}
+		if err := s.noteChange(batch, st.rowKey, at); err != nil {
+			return nil, err
+		}
 		seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 		changes = append(changes, leaderboard.Change{
 			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})

@@ -76,6 +76,36 @@ var seasonTests = []test{
 			f.equal("standing", want[len(want)/12], st)
 		}
 	}},
+	{"ChangedAt is the time of the last result, ban or erasure that changed an entry of the season", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		s := firstSeason(b)
+		want := func(what string, at time.Time) {
+			f.Helper()
+			if f.limits.NoChangedAt != "" {
+				at = time.Time{}
+			}
+			got, err := f.ChangedAt(f.ctx, s)
+			f.ok("ChangedAt", err)
+			f.equal(what, at, got)
+		}
+		want("without results", time.Time{})
+		first, last := f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 5)
+		f.apply(b, last, first, inSeason("s2", inSecond(f.result(b, "u", "m", 0, 5))))
+		want("after results", last.ReceivedAt)
+		again := last
+		again.ReceivedAt = f.clock.Add(time.Hour)
+		f.apply(b, again)
+		want("after a duplicate", last.ReceivedAt)
+		f.apply(b, f.retraction(b, "u", "m", 1))
+		want("after a retraction", f.clock)
+		banned := f.clock.Add(time.Minute)
+		f.setBan(leaderboard.Ban{User: "v", Banned: true, At: banned})
+		want("after a ban", banned)
+		f.erase("v", banned.Add(time.Minute))
+		want("after an erasure", banned.Add(time.Minute))
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
+		want("after the deletion of the season", time.Time{})
+	}},
 	{"Seal of a sealed season replaces its final standings and appends the amendment", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 5), withAttributes(f.result(b, "v", "m", 0, 4), "gender", "F"))

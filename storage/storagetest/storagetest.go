@@ -23,6 +23,8 @@ type Limits struct {
 	// visible together. It must also make an entry and its row in the overall ladder
 	// visible together.
 	EntriesFollow string
+	// NoChangedAt is the reason why ChangedAt always returns the zero time.
+	NoChangedAt string
 }
 
 // Sizes contains the sizes of the tests. Tests of a slow store can use smaller ones. If a

@@ -241,6 +241,14 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return s.Store.Amend(ctx, b, season, a)
 }
 
+// ChangedAt implements [leaderboard.Store].
+func (s *Store) ChangedAt(ctx context.Context, key leaderboard.SeasonKey) (at time.Time, err error) {
+	if err = s.check(ctx, "ChangedAt", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.ChangedAt(ctx, key)
+}
+
 // FinalStandings implements [leaderboard.Store].
 func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (list []leaderboard.Standing, total int64, err error) {
 	if err = s.check(ctx, "FinalStandings", leaderboard.ErrUnavailable); err != nil {

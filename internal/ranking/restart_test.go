@@ -1,0 +1,43 @@
+package ranking_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+)
+
+// After a restart, the index is loaded from the store. The time of the last change must
+// not become the time of the restart.
+func TestAsOfSurvivesARestart(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.create(leaderboard.Board{ID: "unused", Policy: leaderboard.Sum})
+	f.submit("b", points("ann", "m", 5))
+	f.clock.set(start.Add(time.Minute))
+	f.submit("b", points("bob", "m", 6))
+	asOf := func(f *fixture, board leaderboard.BoardID) time.Time {
+		t.Helper()
+		page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: board}, Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page.AsOf
+	}
+	before := asOf(f, "b")
+	_, index := embedded.Open(t) // an empty index
+	again := over(t, f.store, index)
+	again.clock.set(start.Add(time.Hour))
+	if err := again.Load(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := asOf(again, "b"); !got.Equal(before) || !got.Equal(start.Add(time.Minute)) {
+		t.Errorf("as of after the restart: %v, want %v as before", got, before)
+	}
+	again.submit("b", points("cat", "m", 1))
+	if got := asOf(again, "b"); !got.Equal(start.Add(time.Hour)) {
+		t.Errorf("as of after another change: %v, want the time of that change", got)
+	}
+}

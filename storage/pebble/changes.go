@@ -1,0 +1,66 @@
+package pebble
+
+import (
+	"context"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// changeKey returns the key of the time of the last change in a season, or the prefix of
+// these keys for a board. The argument is the prefix of the season's or the board's data.
+func changeKey(data []byte) []byte { return append([]byte{kindChange}, data[1:]...) }
+
+// ChangedAt implements [leaderboard.Store].
+func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {
+	bd := s.board(seasonKey.Board)
+	if err := ctx.Err(); err != nil || bd == nil {
+		return time.Time{}, err
+	}
+	s.changesMu.Lock()
+	defer s.changesMu.Unlock()
+	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
+}
+
+// noteChange adds to the batch the write of the time of a change in a season. If a later
+// change is known, noteChange writes that time again. Concurrent batches may become
+// visible in another order. The stored time is then that of a change shortly before the
+// last one, until the next change.
+func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
+	key := changeKey(season)
+	s.changesMu.Lock()
+	defer s.changesMu.Unlock()
+	if last := s.changes[string(key)]; last.After(at) {
+		at = last
+	}
+	s.changes[string(key)] = at
+	return batch.Set(key, binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro())), nil)
+}
+
+// forgetChanges removes the times of changes under the prefix of a season's or a board's
+// data from memory.
+func (s *Store) forgetChanges(data []byte) {
+	s.changesMu.Lock()
+	defer s.changesMu.Unlock()
+	for key := range s.changes {
+		if strings.HasPrefix(key, string(changeKey(data))) {
+			delete(s.changes, key)
+		}
+	}
+}
+
+func (s *Store) loadChanges() error {
+	s.changes = map[string]time.Time{}
+	prefix := []byte{kindChange}
+	return s.scan(context.Background(), prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
+		if len(value) != 8 {
+			return false, errFormat("time of a change")
+		}
+		s.changes[string(key)] = time.UnixMicro(int64(binary.BigEndian.Uint64(value))).UTC()
+		return true, nil
+	})
+}
