@@ -152,6 +152,13 @@ type Board struct {
 	// then slice the board: see [Division]. These attributes need no elements of their own.
 	Divisions []string `json:"divisions,omitempty"`
 
+	// AcceptedAttributes are attributes that submitted results may have, besides those of
+	// the divisions. [AnyAttribute] means all: see [Board.CheckSubmit].
+	AcceptedAttributes []string `json:"attributes,omitempty"`
+	// StrictSubmits is set on boards that a caller of the API created, except those that
+	// earlier builds created: see [Board.CheckSubmit].
+	StrictSubmits bool `json:"strict_submits,omitempty"`
+
 	// MinScore and MaxScore are the smallest and the largest score, or points, of one
 	// result. If nil, they are -2^53 and 2^53.
 	MinScore *Score `json:"min_score,omitempty"`
@@ -206,6 +213,7 @@ func (b *Board) Validate() error {
 		}
 	}
 	errs = append(errs, b.validateDivisions()...)
+	errs = append(errs, b.validateAttributes()...)
 	lo, hi := b.bounds()
 	for field, s := range map[string]Score{"min_score": lo, "max_score": hi} {
 		if s < -MaxScore || s > MaxScore {
@@ -281,11 +289,14 @@ func (b *Board) bounds() (lo, hi Score) {
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt, Links, FillLease, Rolling and the early ends of seasons.
+// CreatedAt, Links, FillLease, Rolling, StrictSubmits and the early ends of seasons.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := *b, *o
 	x.CreatedAt, y.CreatedAt, x.FillLease, y.FillLease = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	x.Links, y.Links = nil, nil
+	x.Links, y.Links, x.StrictSubmits, y.StrictSubmits = nil, nil, false, false
+	if b.laxly(o) || o.laxly(b) {
+		x.AcceptedAttributes, y.AcceptedAttributes = nil, nil
+	}
 	x.Season.Ends, y.Season.Ends = nil, nil
 	x.Rolling, y.Rolling = RollingWindows{}, RollingWindows{}
 	return reflect.DeepEqual(x.normalForm(), y.normalForm())
@@ -327,6 +338,9 @@ func (b *Board) fields() map[string]string {
 	}
 	if len(b.Divisions) > 0 {
 		fields["divisions"] = strings.Join(b.Divisions, ",")
+	}
+	if len(b.AcceptedAttributes) > 0 {
+		fields["attributes"] = strings.Join(b.AcceptedAttributes, ",")
 	}
 	var ties, windows, match []string
 	for _, tie := range b.TieBreakers {
@@ -374,6 +388,9 @@ func (b Board) normalForm() Board {
 	if len(b.Divisions) == 0 {
 		b.Divisions = nil
 	}
+	if len(b.AcceptedAttributes) == 0 {
+		b.AcceptedAttributes = nil
+	}
 	if len(b.Season.Windows) == 0 {
 		b.Season.Windows = nil
 	}
@@ -395,6 +412,7 @@ func (b *Board) Clone() Board {
 	c := *b
 	c.TieBreakers = slices.Clone(b.TieBreakers)
 	c.Divisions = slices.Clone(b.Divisions)
+	c.AcceptedAttributes = slices.Clone(b.AcceptedAttributes)
 	c.Season.Windows = slices.Clone(b.Season.Windows)
 	c.Season.Ends = slices.Clone(b.Season.Ends)
 	c.Links = slices.Clone(b.Links)
@@ -423,16 +441,19 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 }
 
 // Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
-// MinScore, MaxScore, Season.Grace, Retention, Private, Links, FillLease and Rolling may
-// change, explicit windows and early ends may be added, and early ends may move to an
-// earlier time. If next changes another rule, Amend returns a [FieldError], because existing
-// standings depend on the other rules.
+// AcceptedAttributes, MinScore, MaxScore, Season.Grace, Retention, Private, Links, FillLease
+// and Rolling may change, explicit windows and early ends may be added, and early ends may
+// move to an earlier time. If next changes another rule, Amend returns a [FieldError],
+// because existing standings depend on the other rules.
 func (b *Board) Amend(next Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals
 	amended.MinScore, amended.MaxScore = next.MinScore, next.MaxScore
 	amended.Season.Grace, amended.Retention, amended.Private = next.Season.Grace, next.Retention, next.Private
 	amended.Links, amended.FillLease, amended.Rolling = next.Links, next.FillLease, next.Rolling
+	if !b.laxly(&next) {
+		amended.AcceptedAttributes = next.AcceptedAttributes
+	}
 	for _, w := range b.Season.Windows {
 		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
 			return n.ID == w.ID && n.Start.Equal(w.Start) && n.End.Equal(w.End)

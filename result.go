@@ -128,19 +128,6 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// CheckSubmit returns a [FieldError] if a caller must not submit r to b in this form,
-// although the log may have such results. r must be as the caller gave it: AchievedAt is
-// zero if the caller gave none.
-//
-// A correction without a time would belong to the season in which it arrives, and the
-// result that it corrects would still count in its own season.
-func (b *Board) CheckSubmit(r *MatchResult) error {
-	if r.Revision > 0 && r.AchievedAt.IsZero() && b.Season.Kind != None {
-		return fieldErrorf("achieved_at", "is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}")
-	}
-	return nil
-}
-
 // CanonicalMetadata returns the JSON object in data in canonical form, in which equal
 // objects have equal bytes: compact, with sorted keys, and with numbers spelled as
 // in data. Empty data, null and {} become the empty string. CanonicalMetadata

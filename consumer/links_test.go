@@ -120,3 +120,21 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 		t.Errorf("updates of linked boards (-want +got):\n%s", diff)
 	}
 }
+
+// Checks that only the API makes never refuse what is in the log.
+func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
+	c := start(t)
+	s, _ := newService(t, ranking.Options{})
+	b := leaderboard.Board{ID: "strict", Policy: leaderboard.Sum, StrictSubmits: true, TieBreakers: []leaderboard.TieBreaker{{Name: "falls", Order: leaderboard.LowerFirst}}}
+	if _, err := s.CreateBoard(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	record := points("ann", "m", 3)
+	record.BoardId, record.Result.Attributes = "strict", map[string]string{"undeclared": "x"}
+	c.consume(s)
+	c.send(message(record))
+	u := &pb.LeaderboardUpdate{}
+	if err := proto.Unmarshal(c.read(c.topics.Updates(), 1)[0].Value, u); err != nil || u.GetStatus() != pb.Outcome_APPLIED || u.GetNewScore() != 3 {
+		t.Errorf("the update is %v, %v; want APPLIED with the score 3", u, err)
+	}
+}

@@ -114,7 +114,7 @@ type LeaderboardServiceClient interface {
 	// Creates a board. If a board with the same id and the same rules exists, returns
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
-	// Changes a board's settings: title, unit, decimals, min_score, max_score,
+	// Changes a board's settings: title, unit, decimals, attributes, min_score, max_score,
 	// season.grace, season.windows, retention and private. A REST request changes the
 	// fields that its body contains.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
@@ -476,7 +476,7 @@ type LeaderboardServiceServer interface {
 	// Creates a board. If a board with the same id and the same rules exists, returns
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
-	// Changes a board's settings: title, unit, decimals, min_score, max_score,
+	// Changes a board's settings: title, unit, decimals, attributes, min_score, max_score,
 	// season.grace, season.windows, retention and private. A REST request changes the
 	// fields that its body contains.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)

@@ -333,7 +333,11 @@ type Board struct {
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
 	// Set by the server: the board is linked, and results that the source received before
 	// the board, or one of its windows, was created may still be missing.
-	Filling       *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	Filling *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	// The attributes that submitted results may have, besides those of the divisions, and
+	// those of linked boards' divisions and matches. At most 64; ["*"] means all. Linked boards
+	// have none. A board that an earlier build created accepts all until this field is set.
+	Attributes    []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -506,6 +510,13 @@ func (x *Board) GetFilling() bool {
 		return *x.Filling
 	}
 	return false
+}
+
+func (x *Board) GetAttributes() []string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
 }
 
 // What a change of a board's settings would change. Stored results count as before:
@@ -2157,7 +2168,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xf6\r\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x9c\x0e\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -2181,7 +2192,10 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectR\x06effect\x124\n" +
 	"\x06source\x18\x12 \x01(\v2\x1c.leaderboard.v1.Board.SourceR\x06source\x12*\n" +
 	"\rlinked_boards\x18\x13 \x03(\tB\x04\x88\xb5\x18\x01R\rlinked_boards\x12\x1d\n" +
-	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x1aS\n" +
+	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x12$\n" +
+	"\n" +
+	"attributes\x18\x18 \x03(\tB\x04\x88\xb5\x18\x01R\n" +
+	"attributes\x1aS\n" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +

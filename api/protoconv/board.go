@@ -38,7 +38,7 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace, Days: int(b.GetSeason().GetDays()),
 		},
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
-		Retention: retention, Private: b.GetPrivate(),
+		Retention: retention, Private: b.GetPrivate(), AcceptedAttributes: b.GetAttributes(),
 	}
 	if source := b.GetSource(); source != nil {
 		board.Source = &leaderboard.Source{Board: leaderboard.BoardID(source.GetBoardId()), Match: source.GetMatch()}
@@ -80,7 +80,10 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 			Schedule: pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(b.Season.Kind), TimeZone: cmp.Or(b.Season.TimeZone, "UTC"), Grace: durationpb.New(b.Season.Grace),
 		},
 		MinScore: (*int64)(b.MinScore), MaxScore: (*int64)(b.MaxScore), Floor: (*int64)(b.Floor),
-		Retention: duration(b.Retention), Private: b.Private, CreatedAt: Timestamp(b.CreatedAt),
+		Retention: duration(b.Retention), Private: b.Private, CreatedAt: Timestamp(b.CreatedAt), Attributes: b.AcceptedAttributes,
+	}
+	if b.AcceptsAny() {
+		board.Attributes = []string{leaderboard.AnyAttribute}
 	}
 	if b.Season.Days != 0 {
 		board.Season.Days = new(int32(b.Season.Days))

@@ -176,7 +176,10 @@ func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	} else {
 		result.Score = &score
 	}
-	result.TieBreakers, result.Attributes = b.ResultTieBreakers(r), r.Attributes
+	// A store removes trailing zeros. With all values, the message can be submitted again.
+	result.TieBreakers = make([]int64, len(b.TieBreakers))
+	copy(result.TieBreakers, b.ResultTieBreakers(r))
+	result.Attributes = r.Attributes
 	result.AchievedAt, result.Metadata = Timestamp(r.AchievedAt), FromMetadata(r.Metadata)
 	return result
 }

@@ -332,7 +332,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 
 func TestResultsAndRetraction(t *testing.T) {
 	h := newHarness(t, Options{})
-	h.createBoard(`{"board_id":"b","policy":"BEST","season":{"schedule":"NONE"}}`)
+	h.createBoard(`{"board_id":"b","policy":"BEST","season":{"schedule":"NONE"},"attributes":["clan"]}`)
 	submit := func(body string) map[string]any {
 		return h.must("submit", "POST", "/v1/boards/b/scores", body)
 	}

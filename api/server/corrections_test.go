@@ -25,7 +25,7 @@ func monthly(t *testing.T, at time.Time) (*harness, *atomic.Pointer[time.Time]) 
 	clock := &atomic.Pointer[time.Time]{}
 	clock.Store(&at)
 	h := newHarness(t, Options{Now: func() time.Time { return *clock.Load() }})
-	h.createBoard(`{"board_id":"cup","policy":"BEST","divisions":["gender"],"season":{"schedule":"MONTHLY","grace":"259200s"},
+	h.createBoard(`{"board_id":"cup","policy":"BEST","divisions":["gender"],"attributes":["*"],"season":{"schedule":"MONTHLY","grace":"259200s"},
 		"tie_breakers":[{"name":"wins"}],"max_score":1000}`)
 	return h, clock
 }

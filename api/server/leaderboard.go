@@ -533,6 +533,7 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 	if b.Source != nil && !allows(ctx, b.Source.Board) {
 		return nil, &auth.BoardError{Board: b.Source.Board}
 	}
+	b.StrictSubmits = true
 	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: object(req.GetBoard())}}
 	if err := s.audited(ctx, act, func() (err error) {
 		b, err = s.service.CreateBoard(ctx, b)
@@ -552,7 +553,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		}
 		next, err := protoconv.ToBoard(changed)
 		next.CreatedAt, next.Links, next.FillLease, next.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
-		next.Rolling = b.Rolling
+		next.Rolling, next.StrictSubmits = b.Rolling, b.StrictSubmits
 		*b = next
 		return err
 	}

@@ -463,7 +463,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	defer closeConn()
 	names := []string{"ann", `b"o,b`, "ève", "日本", " x", "[clan] 1", "{}", "true"}
 	for board, rules := range boards {
-		from.ok(t, append([]string{"board", "create", board}, rules...)...)
+		from.ok(t, append([]string{"board", "create", board, "--attribute", "note", "--attribute", "gender"}, rules...)...)
 		var results []*pb.Result
 		for i := range 200 {
 			v := r.Int64N(50)
@@ -474,7 +474,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 				res.Score = &v
 			}
 			if board == "best" || board == "sum" {
-				res.TieBreakers = []int64{r.Int64N(3)}
+				res.TieBreakers = []int64{r.Int64N(3), r.Int64N(2)}[:map[string]int{"best": 1, "sum": 2}[board]]
 			}
 			// Every revision of a match has the same month and week.
 			res.AchievedAt = timestamppb.New(time.Date(2026, 10, 5+7*(i%4), 0, i, 0, 0, time.UTC))
@@ -503,7 +503,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 		}
 		to := startInsecure(t)
 		for board, rules := range boards {
-			to.ok(t, append([]string{"board", "create", board}, rules...)...)
+			to.ok(t, append([]string{"board", "create", board, "--attribute", "*"}, rules...)...)
 			file := filepath.Join(t.TempDir(), name)
 			from.ok(t, "export", "results", "--board", board, "-o", file)
 			to.ok(t, "import", file, "--board", board)

@@ -63,6 +63,9 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 	if err := b.CheckDirect(); err != nil {
 		return leaderboard.MatchResult{}, Receipt{}, err
 	}
+	if err := s.checkNewAttributes(ctx, b, c.Attributes); err != nil {
+		return leaderboard.MatchResult{}, Receipt{}, err
+	}
 	holder, poll := rand.Text(), backoff.NewExponentialBackOff()
 	poll.InitialInterval, poll.MaxInterval = firstReservePoll, lastReservePoll
 	for range correctionTries {
@@ -96,6 +99,18 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 		return again, receipt, err
 	}
 	return leaderboard.MatchResult{}, Receipt{}, fmt.Errorf("ranking: match %q was changed during each of %d attempts to correct it: %w", key.Match, correctionTries, leaderboard.ErrUnavailable)
+}
+
+// checkNewAttributes checks the attributes that a correction sets. Those that the stored
+// result has are not checked.
+func (s *Submitter) checkNewAttributes(ctx context.Context, b *leaderboard.Board, attributes map[string]string) error {
+	set := maps.Clone(attributes)
+	maps.DeleteFunc(set, func(_, value string) bool { return value == "" })
+	b, linked, err := s.declaring(ctx, b, []leaderboard.MatchResult{{Attributes: set}})
+	if err != nil {
+		return err
+	}
+	return b.CheckAttributes(set, linked)
 }
 
 // submitOne passes one complete result to the process that applies it.

@@ -164,8 +164,13 @@ func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 // of older boards. So each result that is applied to the source more than LinkTTL after the
 // creation of a linked board reaches this board.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
+	return s.linksSince(ctx, id, time.Now().Add(-s.linkTTL))
+}
+
+// linksSince does the work of linksOf with boards that were read after since.
+func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (*linking, error) {
 	l := &linking{shared: s}
-	source, err := s.BoardSince(ctx, id, time.Now().Add(-s.linkTTL))
+	source, err := s.BoardSince(ctx, id, since)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return l, nil // the source was deleted after the results were applied
 	}
@@ -174,7 +179,7 @@ func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking,
 	}
 	l.source = &source
 	for _, id := range source.Links {
-		b, err := s.BoardSince(ctx, id, time.Now().Add(-s.linkTTL))
+		b, err := s.BoardSince(ctx, id, since)
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
 			continue
 		}

@@ -123,11 +123,15 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	if err := b.CheckDirect(); err != nil {
 		return nil, err
 	}
+	door, linked, err := s.declaring(ctx, b, results)
+	if err != nil {
+		return nil, err
+	}
 	receipts := make([]Receipt, len(results))
 	valid := make([]leaderboard.MatchResult, 0, len(results))
 	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
 	for i, r := range results {
-		early := b.CheckSubmit(&r)
+		early := door.CheckSubmit(&r, linked)
 		r, err := s.applier.Complete(ctx, b, r)
 		if err == nil {
 			err = errors.Join(early, b.Check(&r, s.now()))

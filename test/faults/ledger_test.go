@@ -20,7 +20,7 @@ type rules map[string]any
 // policies are the rules of the boards that get results. Two of the boards also rank
 // users by team, and users change their team.
 var policies = []rules{
-	{"policy": "BEST", "order": "LOWER_FIRST", "season": rules{"schedule": "NONE"}},
+	{"policy": "BEST", "order": "LOWER_FIRST", "season": rules{"schedule": "NONE"}, "attributes": []string{"team"}},
 	{"policy": "SUM", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
 	{"policy": "LATEST", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
 }

@@ -119,7 +119,7 @@ func writeBoard(w io.Writer, b *pb.Board) {
 type boardFlags struct {
 	file                                         string
 	title, order, policy, unit, season, timeZone string
-	tieBreakers, divisions, windows              []string
+	tieBreakers, divisions, windows, attributes  []string
 	decimals, days                               int32
 	halfLife, grace, retention                   time.Duration
 	min, max, floor                              int64
@@ -154,6 +154,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`, such as 2026=2026-01-01/2027-01-01; repeat the flag for more")
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
+	fs.StringArrayVar(&f.attributes, "attribute", nil, "further `attribute` that results may have, besides those of divisions; * means any")
 	fs.BoolVar(&f.private, "private", false, "on a server with public_read: hide the board from callers without a key")
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
@@ -186,6 +187,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("days", "season.days", func() { b.Season.Days = &f.days })
 	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
 	set("division", "divisions", func() { b.Divisions = f.divisions })
+	set("attribute", "attributes", func() { b.Attributes = f.attributes })
 	set("source", "source", func() { b.Source = &pb.Board_Source{BoardId: f.source, Match: f.match} })
 	if err == nil && len(f.match) > 0 && f.source == "" {
 		err = cli.Usagef("--match needs --source")

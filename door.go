@@ -1,0 +1,105 @@
+package leaderboard
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	// AnyAttribute in Board.AcceptedAttributes means that submitted results may have any
+	// attribute.
+	AnyAttribute = "*"
+	// MaxAcceptedAttributes is the largest number of Board.AcceptedAttributes.
+	MaxAcceptedAttributes = 64
+)
+
+// validateAttributes checks AcceptedAttributes.
+func (b *Board) validateAttributes() (errs []error) {
+	if len(b.AcceptedAttributes) > MaxAcceptedAttributes {
+		errs = append(errs, fieldErrorf("attributes", "%d given, at most %d are allowed", len(b.AcceptedAttributes), MaxAcceptedAttributes))
+	}
+	if len(b.AcceptedAttributes) > 0 && b.Source != nil {
+		errs = append(errs, fieldErrorf("attributes", "is not allowed on a linked board; the source decides which results are accepted"))
+	}
+	for i, name := range b.AcceptedAttributes {
+		field := fmt.Sprintf("attributes[%d]", i)
+		switch {
+		case name != AnyAttribute:
+			errs = append(errs, checkName(field, name))
+		case len(b.AcceptedAttributes) > 1:
+			errs = append(errs, fieldErrorf(field, "%q means any attribute and cannot be combined with others", name))
+		}
+		if slices.Index(b.AcceptedAttributes, name) < i {
+			errs = append(errs, fieldErrorf(field, "%q is given twice", name))
+		}
+	}
+	return errs
+}
+
+// laxly reports whether b, which an earlier build or the service itself created without
+// AcceptedAttributes, accepts the same attributes as o, or would if o was created like b.
+func (b *Board) laxly(o *Board) bool {
+	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
+}
+
+// AcceptsAny reports whether results that are submitted to b may have any attribute. This
+// is so if AcceptedAttributes has [AnyAttribute]. It is also so on boards without
+// AcceptedAttributes and without StrictSubmits.
+func (b *Board) AcceptsAny() bool {
+	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
+}
+
+// declares reports whether b uses an attribute, or accepts it in submitted results.
+func (b *Board) declares(attribute string) bool {
+	matched := false
+	if b.Source != nil {
+		_, matched = b.Source.Match[attribute]
+	}
+	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.Attributes(), attribute)
+}
+
+// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board
+// linked to it declares: as an accepted attribute, in a division or in Source.Match. Such
+// an attribute is probably misspelled.
+func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if b.declares(name) || slices.ContainsFunc(linked, func(l *Board) bool { return l.declares(name) }) {
+			continue
+		}
+		errs = append(errs, fieldErrorf("attributes", "%.128q is not declared by board %q, which declares %s; add it to the board's attributes, or set these to [%q] to accept all",
+			name, b.ID, b.declared(), AnyAttribute))
+	}
+	return errors.Join(errs...)
+}
+
+// declared returns the attributes that b declares, for error messages.
+func (b *Board) declared() string {
+	names := slices.Concat(b.Attributes(), b.AcceptedAttributes)
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b,
+// although the log may have such results. r must be as the caller gave it: AchievedAt is
+// zero if the caller gave none. Parameter linked has the boards that are linked to b.
+func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
+	errs := []error{b.CheckAttributes(r.Attributes, linked)}
+	// A correction without a time would belong to the season in which it arrives, and the
+	// result that it corrects would still count in its own season.
+	if r.Revision > 0 && r.AchievedAt.IsZero() && b.Season.Kind != None {
+		errs = append(errs, fieldErrorf("achieved_at", "is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
+	}
+	for i, tie := range b.TieBreakers {
+		if b.StrictSubmits && tie.Order == LowerFirst && i >= len(r.TieBreakers) {
+			errs = append(errs, fieldErrorf("tie_breakers", "value %d, %q, is required: lower is better, and a missing value would count as 0", i+1, tie.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
