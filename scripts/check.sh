@@ -56,7 +56,7 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # storage/cql play chosen orders of statements. The Redis Cluster and the disk get the
 # suite that runs under the detector on one server and in memory.
 norace='^TestModel|^TestIndexOnACluster$|^TestContractOnDisk$'
-slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$'
+slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
 packages=$(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest)
 export norace slow packages

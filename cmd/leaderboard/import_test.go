@@ -523,6 +523,36 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 }
 
+// The windows of a rolling board follow from its source, so the export of the source carries
+// them to another server. A linked board itself takes no import.
+func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
+	from, to := startInsecure(t), startInsecure(t)
+	for _, s := range []*testServer{from, to} {
+		s.ok(t, "board", "create", "laps", "--policy", "sum")
+		s.ok(t, "board", "create", "week", "--policy", "sum", "--source", "laps", "--season", "rolling", "--days", "3", "--retention", "240h")
+	}
+	var rows strings.Builder
+	rows.WriteString("user_id,match_id,points,achieved_at\n")
+	for i := range 60 {
+		fmt.Fprintf(&rows, "u%d,m%d,%d,%s\n", i%7, i, i*i%50, time.Now().Add(-time.Duration(i)*2*time.Hour).UTC().Format(time.RFC3339))
+	}
+	from.ok(t, "import", writeFile(t, "laps.csv", rows.String()), "--board", "laps")
+	file := filepath.Join(t.TempDir(), "laps.ndjson")
+	from.ok(t, "export", "results", "--board", "laps", "-o", file)
+	to.ok(t, "import", file, "--board", "laps")
+	seasons := seasonsOf(t, from, "week")
+	if len(seasons) < 7 {
+		t.Errorf("the rolling board has the seasons %q, want one for each of the last five days and two more", seasons)
+	}
+	for _, season := range seasons {
+		if diff := cmp.Diff(standings(t, from, "--board", "week", "--season", season), standings(t, to, "--board", "week", "--season", season)); diff != "" {
+			t.Errorf("window %s after the import of the source (-from +to):\n%s", season, diff)
+		}
+	}
+	from.ok(t, "export", "results", "--board", "week", "-o", file)
+	to.fails(t, exitFailure, []string{"submit to its source"}, "import", file, "--board", "week")
+}
+
 func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	t.Helper()
 	var ids []string

@@ -100,6 +100,8 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 	f.submit("laps", at(points("ann", "m2", 6), 1, start.AddDate(0, 0, 2)))
 	f.wantList(week(0), "ann 7 1")
 	f.wantList(week(3), "ann 6 1")
+	_, err = f.AmendBoard(t.Context(), "week", func(b *leaderboard.Board) error { b.Retention = 0; return nil })
+	wantField(t, err, "retention")
 	if _, err := f.EndSeason(t.Context(), "week", week(3).Season, f.clock.now()); err == nil {
 		t.Error("a window was ended early, want an error")
 	}

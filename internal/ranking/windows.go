@@ -60,7 +60,7 @@ func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 
 // openWindows opens the windows of linked boards that the standing results of matches need.
 // It opens no window of more than two days ahead, so that a producer with a wrong clock does
-// not open thousands.
+// not open thousands. Only a repair copies such a producer's results.
 func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error {
 	for _, b := range l.boards {
 		if b.Season.Kind != leaderboard.Rolling || l.window != "" {
