@@ -175,6 +175,10 @@ type Board struct {
 	Private   bool      `json:"private,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 
+	// Matches means that matches can be voided: see [MatchStore]. It is fixed when the board
+	// is created. On a linked board, it is false, and the matches of the source decide.
+	Matches bool `json:"matches,omitempty"`
+
 	// Source is set if the board is linked. It is fixed when the board is created.
 	Source *Source `json:"source,omitempty"`
 	// Links are the boards whose source this board is, ordered by id. The service sets
@@ -368,8 +372,10 @@ func (b *Board) fields() map[string]string {
 	if b.Season.Days != 0 {
 		fields["season.days"] = strconv.Itoa(b.Season.Days)
 	}
-	if b.Private {
-		fields["private"] = "true"
+	for name, set := range map[string]bool{"private": b.Private, "matches": b.Matches} {
+		if set {
+			fields[name] = "true"
+		}
 	}
 	for name, score := range map[string]*Score{"min_score": b.MinScore, "max_score": b.MaxScore, "floor": b.Floor} {
 		if score != nil {

@@ -56,6 +56,9 @@ func (b *Board) validateSource() []error {
 	for _, name := range slices.Sorted(maps.Keys(s.Match)) {
 		errs = append(errs, checkName("source.match", name), checkID("source.match."+name, s.Match[name]))
 	}
+	if b.Matches {
+		errs = append(errs, fieldErrorf("matches", "is not allowed on a linked board; its results follow the matches of the source"))
+	}
 	for field, given := range map[string]bool{"min_score": b.MinScore != nil, "max_score": b.MaxScore != nil, "floor": b.Floor != nil} {
 		if given {
 			errs = append(errs, fieldErrorf(field, "is not allowed on a linked board; the source decides which results are accepted"))
@@ -104,7 +107,8 @@ func (b *Board) CheckDirect() error {
 }
 
 // Counts reports whether b counts r in r's season. A retraction does not count, and neither
-// does a result that is not in its season because the season ended early.
+// does a result of a void match, or one that is not in its season because the season ended
+// early.
 //
 // A linked board may also have results that do not match, or whose event time is in
 // another season. Such a result replaces an older one that did count: see
@@ -113,8 +117,11 @@ func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !
 
 // countsUnlessEnded reports whether b would count r if no season had ended early.
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
-	if r.Retracted || b.Source == nil {
-		return !r.Retracted
+	if r.Retracted || isVoid(r.Voids) {
+		return false
+	}
+	if b.Source == nil {
+		return true
 	}
 	season, err := b.Season.scheduledByID(r.Season)
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)

@@ -29,9 +29,11 @@ const (
 	Accepted
 	// Retracted means that the result was undone. Only queries return this status.
 	Retracted
+	// Voided means that the match of the result is void. Only queries return this status.
+	Voided
 )
 
-var statusNames = []string{"APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "REJECTED", "ACCEPTED", "RETRACTED"}
+var statusNames = []string{"APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "REJECTED", "ACCEPTED", "RETRACTED", "VOIDED"}
 
 func (s Status) String() string { return enumString(statusNames, int(s)) }
 
@@ -94,8 +96,8 @@ type Known struct {
 	DeletedAt time.Time
 }
 
-// Decision is what a store must do about an arriving result. At most one of Put
-// and Refuse is set.
+// Decision is what a store must do about an arriving result. If Refuse is
+// set, Put is nil or VoidsOnly is true.
 type Decision struct {
 	Status Status
 	Reason Reason // set if Status is Rejected
@@ -103,6 +105,8 @@ type Decision struct {
 	Repeated bool
 	// Put is the result to write instead of Known.Result.
 	Put *MatchResult
+	// VoidsOnly means that Put differs from Known.Result in its Voids only.
+	VoidsOnly bool
 	// Refuse is the refusal to store.
 	Refuse *Refusal
 	// Tally is the user's tally after the write of Put. If Recount is set, Tally is not
@@ -126,7 +130,31 @@ type Decision struct {
 // result below the floor might have been accepted at another time. The store keeps the
 // refusal, so a replay gets the same decision. A query for a refused result returns the
 // refusal.
+//
+// Independently of this, the result that stands keeps the greatest Voids. So neither the
+// order of arrival of results, corrections and voids, nor their repetition, affects whether
+// the result counts. Whether a result is refused does not depend on its own Voids.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
+	voids := r.Voids
+	if known.Result != nil {
+		voids = max(voids, known.Result.Voids)
+	}
+	d := Decision{Tally: known.Tally, Status: Duplicate}
+	if !r.VoidOnly {
+		r.Voids = 0
+		d = b.mergeContent(known, r, voids)
+	}
+	if have := known.Result; d.Put == nil && have != nil && voids > have.Voids {
+		put := *have
+		put.Voids = voids
+		d.Put, d.Recount, d.VoidsOnly = &put, true, true
+	}
+	return d
+}
+
+// mergeContent does the work of Merge for a result with content. The result that it puts has
+// the given voids.
+func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
 	have := known.Result
@@ -151,7 +179,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 		if same {
 			d.Status = Duplicate
 			if r.Assigned && r.AchievedAt.Before(have.AchievedAt) {
-				r.Amends = false
+				r.Amends, r.Voids = false, voids
 				d.Put, d.Recount = &r, true
 			}
 			return d
@@ -163,7 +191,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	if reason := b.refuse(known, &r); reason != "" {
 		return d.reject(&Refusal{r.Revision, reason, content, r.ReceivedAt}, reason)
 	}
-	r.Amends = false
+	r.Amends, r.Voids = false, voids
 	d.Put = &r
 	// Known.Tally may be older than the early end of the season, and include have although
 	// have no longer counts.
@@ -180,7 +208,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 // Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
 	return Outcome{
-		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil, Before: before, After: after,
+		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil && !d.VoidsOnly, Before: before, After: after,
 	}
 }
 
@@ -261,6 +289,6 @@ func at(values []int64, i int) int64 {
 
 // Equal reports whether r and o are equal in every field.
 func (r *MatchResult) Equal(o *MatchResult) bool {
-	return r.ResultKey == o.ResultKey && r.Revision == o.Revision &&
+	return r.ResultKey == o.ResultKey && r.Revision == o.Revision && r.Voids == o.Voids &&
 		bytes.Equal(r.AppendPayload(nil), o.AppendPayload(nil))
 }

@@ -72,6 +72,13 @@ type MatchResult struct {
 	// It determines whether the result is too late. A replay has the same ReceivedAt,
 	// so it has the same outcome.
 	ReceivedAt time.Time
+	// Voids is the value of [MatchState].Voids that the result has. If it is odd, the result
+	// does not count. It is not part of the content. Callers leave it 0, except for results
+	// of linked boards.
+	Voids int64 `json:",omitzero"`
+	// VoidOnly marks a value without content: Apply only gives the stored result, if any,
+	// the Voids.
+	VoidOnly bool `json:",omitzero"`
 	// Amends marks an administrator's correction, which a closed season accepts too. It is
 	// neither part of the content nor stored.
 	Amends bool `json:",omitzero"`

@@ -17,6 +17,7 @@ import (
 type Store interface {
 	BoardStore
 	ResultStore
+	MatchStore
 	EntryStore
 	UserStore
 	SeasonStore
@@ -171,6 +172,24 @@ type ResultStore interface {
 	// Recount registers the user again. UnregisteredUsers reads every result in the
 	// store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
+}
+
+// MatchStore is the part of [Store] that keeps the states of matches, on boards with
+// Board.Matches. On such a board, Apply gives each result the Voids of its match.
+type MatchStore interface {
+	// SetMatch merges the state of a match into the stored state by [MergeMatch], and
+	// returns the state that then stands. It does not change results: each result that
+	// Apply stores later gets the new Voids. The caller then applies a VoidOnly result for
+	// each user whom MatchUsers yields. Errors: [ErrBoardNotFound], as in Apply.
+	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
+	// Match returns the state of a match. If it was never set, only the MatchKey is set.
+	Match(ctx context.Context, key MatchKey) (MatchState, error)
+	// Matches yields the states of a season that were set, ordered by match id.
+	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
+	// MatchUsers yields each user with a result of a match, in any order, and maybe others.
+	// If it begins after SetMatch, and an Apply stores a result that MatchUsers misses, this
+	// Apply gives the result the new Voids.
+	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
 }
 
 // OrphanRow is a ladder row that does not follow from its user's entry. For example,

@@ -91,6 +91,26 @@ func (o *store) Records(ctx context.Context, s leaderboard.SeasonKey, user leade
 	})
 }
 
+func (o *store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (_ leaderboard.MatchState, err error) {
+	ctx, call := o.calls.begin(ctx, "SetMatch", b.ID)
+	defer call.end(&err)
+	return o.inner.SetMatch(ctx, b, m)
+}
+
+func (o *store) Match(ctx context.Context, key leaderboard.MatchKey) (_ leaderboard.MatchState, err error) {
+	ctx, call := o.calls.begin(ctx, "Match", key.Board)
+	defer call.end(&err)
+	return o.inner.Match(ctx, key)
+}
+
+func (o *store) Matches(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.MatchState, error] {
+	return sequence(ctx, o.calls, "Matches", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.MatchState, error] { return o.inner.Matches(ctx, s) })
+}
+
+func (o *store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.Seq2[leaderboard.UserID, error] {
+	return sequence(ctx, o.calls, "MatchUsers", key.Board, func(ctx context.Context) iter.Seq2[leaderboard.UserID, error] { return o.inner.MatchUsers(ctx, key) })
+}
+
 func (o *store) Users(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return sequence(ctx, o.calls, "Users", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.UserID, error] { return o.inner.Users(ctx, s) })
 }

@@ -47,6 +47,9 @@ import (
 //     work of a dead writer, that writer offered nothing but S, because it had applied S
 //     before it read the source.
 //
+// A void of a match, or its end, changes the Voids of the result that stands on the source,
+// as a newer revision would: its writer repeats the same steps.
+//
 // A linked board refuses a result that comes too late for its season there. An older
 // revision that came in time then still counts.
 //
@@ -515,10 +518,10 @@ func (l *linking) note(offers []offer, report *leaderboard.ApplyReport) {
 	}
 }
 
-// sameResult reports whether x and y are the same revision, with the same content and
-// event time.
+// sameResult reports whether x and y are the same revision, with the same content, event
+// time and Voids.
 func sameResult(x, y *leaderboard.MatchResult) bool {
-	return x.Revision == y.Revision && x.AchievedAt.Equal(y.AchievedAt) && x.ContentID() == y.ContentID()
+	return x.Revision == y.Revision && x.Voids == y.Voids && x.AchievedAt.Equal(y.AchievedAt) && x.ContentID() == y.ContentID()
 }
 
 // refreshLinked offers the results of a user in a season of a source to the linked boards.

@@ -20,7 +20,7 @@ type ResultStatus struct {
 	Result *leaderboard.MatchResult
 	// Revision is the revision that Status and Reason describe.
 	Revision int64
-	// Status is Applied, Superseded, Retracted or Rejected. On a linked board, Retracted
+	// Status is Applied, Superseded, Retracted, Voided or Rejected. On a linked board, Retracted
 	// may also mean that a correction moved the result out of the season, or that it no
 	// longer matches.
 	Status leaderboard.Status
@@ -79,6 +79,8 @@ func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderb
 		switch {
 		case b.EndedEarly(have):
 			status.Status, status.Reason = leaderboard.Rejected, leaderboard.ReasonEnded
+		case !have.Retracted && have.Voids%2 == 1:
+			status.Status = leaderboard.Voided
 		case !b.Counts(have):
 			status.Status = leaderboard.Retracted
 		}

@@ -82,7 +82,8 @@ type task struct {
 	results   []*leaderboard.MatchResult
 	at        []int // the index of each result in the arguments of Apply
 
-	deletedAt time.Time // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
+	voids     map[leaderboard.MatchID]int64 // the Voids of the matches, on boards with Board.Matches
+	deletedAt time.Time                     // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
 	change    leaderboard.Change
 	err       error
@@ -101,6 +102,9 @@ func (t *task) run(ctx context.Context) error {
 		}
 		t.deletedAt = inc.deletedAt
 		key := &userKey{t.seasonKey, inc.number, t.user}
+		if t.voids, err = t.readVoids(ctx, key); err != nil {
+			return err
+		}
 		done, err := t.attempt(ctx, key, inc)
 		if err != nil {
 			t.s.dropSummary(key) // the outcome of the writes is unknown
@@ -181,27 +185,35 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changed []leaderboa
 			// include it.
 			return nil, false, nil
 		}
-		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, *r)
+		in := *r
+		in.Voids = max(in.Voids, t.voids[r.Match])
+		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, in)
 		before, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
 			newSize.version += m.versionWith(d.Put) - m.version()
 			if m.result == nil {
 				newSize.matches++
 			}
-			if refused := t.checkSize(d.Put, oldSize, newSize); refused != nil {
+			if refused := t.checkSize(d.Put, oldSize, newSize); refused != nil && !d.VoidsOnly {
 				d = *refused
 			}
 		}
 		t.outcomes[i] = d.Outcome(before, before)
-		switch {
-		case d.Refuse != nil:
-			m.refusals = append(m.refusals, *d.Refuse)
-		case d.Put == nil:
+		if d.Refuse == nil && d.Put == nil {
 			continue
-		case d.Recount && !isWhole:
-			return nil, false, nil
-		default:
-			m.put(d.Put)
+		}
+		if d.Refuse != nil {
+			m.refusals = append(m.refusals, *d.Refuse)
+		}
+		if d.Put != nil {
+			if d.Recount && !isWhole {
+				return nil, false, nil
+			}
+			if d.VoidsOnly {
+				m.result = d.Put
+			} else {
+				m.put(d.Put)
+			}
 			st.tally, oldSize = d.Tally, newSize
 			if d.Recount {
 				if err := st.setTally(t.b); err != nil {
@@ -261,7 +273,7 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
-		if ids[r.Match] {
+		if ids[r.Match] || r.VoidOnly || r.Voids > 0 || t.voids[r.Match] > 0 {
 			return nil, nil, false, nil
 		}
 		ids[r.Match] = true
@@ -310,6 +322,10 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 			ops = append(ops, op{insertResult, append(key.args(), string(id), m.row.payload, m.high, m.low,
 				resultTime(st.account.Epoch, m.row.revision))})
 		}
+		if m.result != nil && m.result.Voids > m.voids {
+			ops = append(ops, voidOp(key, st, id, m.result.Voids))
+			m.voids = m.result.Voids
+		}
 		for i := range m.refusals {
 			f := &m.refusals[i]
 			ops = append(ops, op{insertItem, append(key.args(), string(id), int8(kindRefusal), refusalItem(f),
@@ -328,8 +344,16 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 // the summary.
 func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
 	// Step 1.
+	var late []op
 	if ops := t.writeOps(key, st, changed); len(ops) > 0 {
-		if err := t.s.writeUser(ctx, ops...); err != nil {
+		err := t.listUser(ctx, key, inc, st, changed)
+		if err == nil {
+			err = t.s.writeUser(ctx, ops...)
+		}
+		if err == nil {
+			late, err = t.lateVoids(ctx, key, st, changed)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
@@ -342,12 +366,12 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 	if err != nil || !live || !now.known || now.account.Epoch != sum.account.Epoch {
 		return false, err
 	}
-	if !now.same(&sum.statics) {
+	if !now.same(&sum.statics) || len(late) > 0 {
 		// Another store claimed the user, or the account changed. The other store may
 		// have cached a summary without the results that step 1 wrote. A new claim makes
 		// the other store read the whole state.
 		t.s.dropSummary(key)
-		if err := t.s.writeUser(ctx, t.s.newClaim(key, &now)); err != nil {
+		if err := t.s.writeUser(ctx, append(late, t.s.newClaim(key, &now))...); err != nil {
 			return false, err
 		}
 		return t.conclude(ctx, key, inc, &now, claim{})
@@ -403,7 +427,18 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		}
 		ops = append(ops, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))})
 	}
-	if err := t.s.writeUser(ctx, append(ops, t.s.newClaim(key, &st.statics))...); err != nil {
+	err := t.listUser(ctx, key, inc, st, changed)
+	if err == nil {
+		err = t.s.writeUser(ctx, append(ops, t.s.newClaim(key, &st.statics))...)
+	}
+	var late []op
+	if err == nil {
+		late, err = t.lateVoids(ctx, key, st, changed)
+	}
+	if err == nil && len(late) > 0 {
+		err = t.s.writeUser(ctx, late...)
+	}
+	if err != nil {
 		return false, err
 	}
 	return t.conclude(ctx, key, inc, &st.statics, st.claim)

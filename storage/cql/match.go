@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -15,6 +16,7 @@ const (
 	kindResult    = 0
 	kindRefusal   = 1
 	kindContender = 2 // a payload that prevailed over another payload of the same revision
+	kindVoid      = 4 // the Voids of the result
 	kindRepair    = 3 // a number that Recount adds to the version, so that its repair prevails
 )
 
@@ -28,6 +30,7 @@ type match struct {
 	contenders []contender
 	high, low  []byte    // see fingerprint
 	row        contender // the row of kindResult
+	voids      int64     // the row of kindVoid
 }
 
 // A contender is a payload with its revision.
@@ -120,6 +123,12 @@ func (m *match) add(kind int8, item, payload, high, low []byte, written int64) e
 			return errFormat("contender")
 		}
 		m.contenders = append(m.contenders, contender{int64(binary.BigEndian.Uint64(item)), payload})
+	case kindVoid:
+		voids, n := binary.Uvarint(payload)
+		if n != len(payload) || voids < 1 || voids > math.MaxInt64 {
+			return errFormat("voids of a match")
+		}
+		m.voids = int64(voids)
 	default:
 		return errFormat("row of a match")
 	}
@@ -141,6 +150,7 @@ func (m *match) setStanding(key leaderboard.ResultKey) error {
 	if err != nil {
 		return fmt.Errorf("cql: %w", err)
 	}
+	r.Voids = m.voids
 	m.result, m.payload = &r, best.payload
 	return nil
 }
@@ -161,7 +171,7 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	if r == nil {
 		return 0
 	}
-	return uint64(r.Revision) + 1 + uint64(len(m.contenders))
+	return uint64(r.Revision) + 1 + uint64(len(m.contenders)) + uint64(r.Voids)
 }
 
 // needsContender reports whether the result that stands needs a contender row: two

@@ -71,7 +71,8 @@ var (
 		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
 		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"},
 		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
-		"reservations":  {"match_hash"},
+		"reservations": {"match_hash"},
+		"match_users":  {"board", "season", "edition", "match_id", "bucket"}, "match_states": {"board", "season", "edition"},
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
 	}
@@ -79,8 +80,8 @@ var (
 		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
-		"ban_ends": {"until_at", "user_hash", "board"},
-		"audit":    {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
+		"ban_ends": {"until_at", "user_hash", "board"}, "match_users": {"user_id"}, "match_states": {"match_id"},
+		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 	}
 	staticColumns     = []string{"account", "owners", "divisions"}
 	collectionColumns = []string{"owners", "divisions", "erased"}

@@ -20,7 +20,7 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 		}
 		return err
 	})
-	if err == nil && m == nil {
+	if err == nil && (m == nil || m.result == nil && len(m.refusals) == 0) {
 		err = leaderboard.ErrResultNotFound
 	}
 	if err != nil {

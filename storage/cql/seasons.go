@@ -165,6 +165,10 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if err := s.sweepFinal(ctx, seasonKey, inc); err != nil {
 		return err
 	}
+	listed, err := s.listsMatches(ctx, seasonKey, inc)
+	if err != nil {
+		return err
+	}
 	partition := func(division string, bucket int) []any {
 		return []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}
 	}
@@ -189,6 +193,15 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 		}
 		err = s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 			key := userKey{seasonKey, inc.number, users[i]}
+			if listed {
+				st, err := s.readState(ctx, &key, nil)
+				if err != nil {
+					return err
+				}
+				if err := s.unlistUser(ctx, &key, inc, st, sweepTime); err != nil {
+					return err
+				}
+			}
 			if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
 				return err
 			}
@@ -206,5 +219,9 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 			return err
 		}
 	}
-	return nil
+	if !listed {
+		return nil
+	}
+	// An interrupted sweep must find the mark in this partition again.
+	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }

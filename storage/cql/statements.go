@@ -42,6 +42,16 @@ const (
 	addDivisions    = `UPDATE match_results USING TIMESTAMP ? SET divisions = divisions + ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	deleteUser      = `DELETE FROM match_results USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 
+	insertMatchUser  = `INSERT INTO match_users (board, season, edition, match_id, bucket, user_id) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	selectMatchUsers = `SELECT user_id FROM match_users WHERE board = ? AND season = ? AND edition = ? AND match_id = ? AND bucket = ?`
+	deleteMatchUser  = `DELETE FROM match_users USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ? AND bucket = ? AND user_id = ?`
+
+	selectStates = `SELECT match_id, body, applied FROM match_states WHERE board = ? AND season = ? AND edition = ?`
+	selectState  = `SELECT match_id, body, applied FROM match_states WHERE board = ? AND season = ? AND edition = ? AND match_id IN ?`
+	setState     = `UPDATE match_states USING TIMESTAMP ? SET body = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
+	setApplied   = `UPDATE match_states USING TIMESTAMP ? SET applied = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
+	deleteStates = `DELETE FROM match_states USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ?`
+
 	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`
 	selectEntries = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id IN ?`
 	selectBucket  = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`

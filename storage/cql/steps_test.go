@@ -270,6 +270,9 @@ func (w *writers) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := w.checkVoids(ctx); err != nil {
+		return err
+	}
 	want := w.board.Entry(&tally, s.Season, w.user)
 	have, err := w.third.Entry(ctx, s, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -312,6 +315,24 @@ func (w *writers) check(ctx context.Context) error {
 	return nil
 }
 
+// checkVoids checks that each result of the user has the Voids of its match.
+func (w *writers) checkVoids(ctx context.Context) error {
+	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
+	for r, err := range w.third.Results(ctx, s, w.user) {
+		if err != nil {
+			return err
+		}
+		state, err := w.third.Match(ctx, leaderboard.MatchKey{SeasonKey: s, Match: r.Match})
+		if err != nil {
+			return err
+		}
+		if r.Voids != state.Voids {
+			return fmt.Errorf("the result of match %q has Voids %d, want %d", r.Match, r.Voids, state.Voids)
+		}
+	}
+	return nil
+}
+
 // An encounter is a test of two concurrent calls.
 type encounter struct {
 	name   string
@@ -321,6 +342,13 @@ type encounter struct {
 	// stands contains the expected score of each match after both calls. It is nil if the
 	// scores depend on the order of the calls.
 	stands map[leaderboard.MatchID]leaderboard.Score
+}
+
+// board returns the board of the encounter.
+func (e *encounter) board() leaderboard.Board {
+	b := stepsBoard(e.policy)
+	b.Matches = slices.ContainsFunc(voidEncounters, func(v encounter) bool { return v.name == e.name })
+	return b
 }
 
 func applies(results ...string) func(context.Context, *writers, *Store) error {
@@ -389,6 +417,47 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+}
+
+// voidEncounters are encounters with voids of matches.
+var voidEncounters = []encounter{
+	{name: "a result and the void of its match", policy: leaderboard.Sum, before: byFirst("m 1"),
+		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10"), void("x", 1)},
+		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10}},
+	{name: "a user's first result and the void of its match", policy: leaderboard.Best, before: func(context.Context, *writers) error { return nil },
+		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10 red"), void("x", 1)},
+		stands: map[leaderboard.MatchID]leaderboard.Score{"x": 10}},
+	{name: "a correction and the void of its match", policy: leaderboard.Best, before: byFirst("m 1", "x 5 red"),
+		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 4 r1"), void("x", 1)},
+		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 4}},
+	{name: "a result and the end of the void of its match", policy: leaderboard.Sum, before: func(ctx context.Context, w *writers) error {
+		return errors.Join(w.apply(ctx, w.stores[0], "m 1", "x 5"), void("x", 1)(ctx, w, w.stores[1]))
+	}, calls: [2]func(context.Context, *writers, *Store) error{applies("x 7 r1", "y 100"), void("x", 2)},
+		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 7, "y": 100}},
+	{name: "a void and its end", policy: leaderboard.Sum, before: byFirst("m 1", "x 5"),
+		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), void("x", 2)}, stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 5}},
+	{name: "an erasure and a void", policy: leaderboard.Sum, before: byFirst("m 1", "x 5"),
+		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}},
+}
+
+// void sets the Voids of a match, and gives them to the results of the match.
+func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers, *Store) error {
+	return func(ctx context.Context, w *writers, s *Store) error {
+		key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, Match: match}
+		if _, err := s.SetMatch(ctx, w.board, leaderboard.MatchState{MatchKey: key, Voids: voids}); err != nil {
+			return err
+		}
+		for user, err := range s.MatchUsers(ctx, key) {
+			if err == nil {
+				r := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: match}, VoidOnly: true}
+				err = w.send(ctx, s, []leaderboard.MatchResult{r})
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 func twice(ctx context.Context, w *writers, s *Store) error {
@@ -512,12 +581,12 @@ func envInt(name string, otherwise int) int {
 // was paused.
 func TestModelOfTwoWriters(t *testing.T) {
 	const longest = 16 // approximately the number of statements of one call
-	for _, e := range encounters {
+	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			for _, order := range orders(t, longest) {
 				for first := range 2 {
-					w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(e.policy), "u")
+					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 					if err := e.meet(t.Context(), w, first, order); err != nil {
 						t.Fatalf("store %d begins, turns of %v statements: %v", first, order, err)
 					}
@@ -533,7 +602,7 @@ func sharedModel(m *model) func() conn { return func() conn { return m } }
 // their statements.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	const runs = 25
-	for _, e := range encounters {
+	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			seed := stepsSeed(t)
@@ -543,7 +612,7 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 				for i := range order {
 					order[i] = 1 + rng.IntN(6)
 				}
-				w := newWriters(t, sharedModel(newModel(rng)), stepsBoard(e.policy), "u")
+				w := newWriters(t, sharedModel(newModel(rng)), e.board(), "u")
 				if err := e.meet(t.Context(), w, rng.IntN(2), order); err != nil {
 					t.Fatalf("run %d: turns of %v statements: %v", i, order, err)
 				}
@@ -555,11 +624,11 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 // A process dies before any one of its statements, and another process repeats its call.
 // The outcome is correct.
 func TestModelOfAWriterThatDies(t *testing.T) {
-	for _, e := range encounters {
+	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			for at, more := 0, true; more; at++ {
-				w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(e.policy), "u")
+				w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 				ctx := t.Context()
 				if err := e.before(ctx, w); err != nil {
 					t.Fatal(err)

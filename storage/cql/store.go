@@ -42,6 +42,7 @@ type Store struct {
 	writes       coalesce.Group[bucket, []op]
 	users        userLocks
 	cache        *lru.Cache[userKey, summary] // nil disables caching
+	marked       sync.Map                     // the keys, without users, of the incarnations that have the mark markMatch
 }
 
 var _ leaderboard.Store = (*Store)(nil)

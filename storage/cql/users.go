@@ -234,6 +234,11 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	// this partition after the rows. It finds the partition by the user's list of
 	// seasons, so remove the season from the list last.
 	cover := acc.Epoch << epochShift
+	if b.Matches {
+		if err := s.unlistUser(ctx, key, inc, st, cover); err != nil {
+			return leaderboard.Change{}, err
+		}
+	}
 	if err := s.conn.write(ctx, op{deleteUser, key.args(cover)}); err != nil {
 		return leaderboard.Change{}, err
 	}

@@ -30,6 +30,8 @@ import (
 //	d  season; s                                the seal as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, tally
 //	d  season; r; user id with length; match id, raw   the record: the result that stands, refusals
+//	d  season; m; match id with length; user id, raw   nothing; the user has a record of the match; on boards with Board.Matches only
+//	d  season; v; match id, raw                 state of the match: Voids and Applied, uvarints; At; reason and actor with length
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //	d  season; f; generation, 4; n; slot        number of final standings of a ladder, uvarint
 //	d  season; f; generation, 4; p; slot; position, 8   final standing
@@ -66,6 +68,8 @@ const (
 	dataSeal     = 's'
 	dataUser     = 'u'
 	dataRecord   = 'r'
+	dataMatch    = 'm'
+	dataVoid     = 'v'
 	dataLadder   = 'l'
 	dataFinal    = 'f'
 	finalCount   = 'n'
@@ -146,6 +150,19 @@ func (k seasonRowKey) records(user leaderboard.UserID) []byte {
 
 func (k seasonRowKey) record(user leaderboard.UserID, match leaderboard.MatchID) []byte {
 	return append(k.records(user), match...)
+}
+
+// matchUsers returns the prefix of the users of a match.
+func (k seasonRowKey) matchUsers(match leaderboard.MatchID) []byte {
+	return appendString(k.kind(dataMatch), match)
+}
+
+func (k seasonRowKey) matchUser(match leaderboard.MatchID, user leaderboard.UserID) []byte {
+	return append(k.matchUsers(match), user...)
+}
+
+func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {
+	return append(k.kind(dataVoid), match...)
 }
 
 // ladder returns the prefix of the rows in a slot.

@@ -84,8 +84,12 @@ func errFormat(what string) error {
 
 func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
 
-// rowFormat is the first byte of every row.
-const rowFormat = 1
+// rowFormat is the first byte of every row, except for records whose result has Voids. These
+// begin with rowFormatVoids.
+const (
+	rowFormat      = 1
+	rowFormatVoids = 2
+)
 
 const (
 	flagHidden = 1 << iota
@@ -161,8 +165,13 @@ func (e *erasure) decode(b []byte) error {
 //   - 1 if a result stands, else 0
 //   - if a result stands: its revision, and its payload with length
 //   - the number of refusals, and each refusal
+//   - if Voids of the result is not 0: Voids; the first byte is then rowFormatVoids
 func appendRecord(dst []byte, r *leaderboard.Record) []byte {
-	dst = append(dst, rowFormat)
+	format := byte(rowFormat)
+	if r.Result != nil && r.Result.Voids > 0 {
+		format = rowFormatVoids
+	}
+	dst = append(dst, format)
 	if r.Result == nil {
 		dst = append(dst, 0)
 	} else {
@@ -177,13 +186,17 @@ func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 		dst = append(dst, f.Content[:]...)
 		dst = appendTime(dst, f.ReceivedAt)
 	}
+	if format == rowFormatVoids {
+		dst = binary.AppendUvarint(dst, uint64(r.Result.Voids))
+	}
 	return dst
 }
 
 func decodeRecord(key leaderboard.ResultKey, b []byte) (leaderboard.Record, error) {
 	d := decoder{b: b}
 	var r leaderboard.Record
-	if d.byte() != rowFormat {
+	format := d.byte()
+	if format != rowFormat && format != rowFormatVoids {
 		d.bad = true
 	}
 	switch d.byte() {
@@ -203,6 +216,14 @@ func decodeRecord(key leaderboard.ResultKey, b []byte) (leaderboard.Record, erro
 		copy(f.Content[:], d.next(uint64(len(f.Content))))
 		f.ReceivedAt = d.time()
 		r.Refusals = append(r.Refusals, f)
+	}
+	if format == rowFormatVoids {
+		voids := int64(d.uvarint())
+		if r.Result == nil || voids < 1 {
+			d.bad = true
+		} else {
+			r.Result.Voids = voids
+		}
 	}
 	if err := d.checkEnd("record"); err != nil {
 		return leaderboard.Record{}, err

@@ -107,6 +107,9 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 		if err := replaceRows(batch, st.bd.placements(st.rowKey, &st.before), nil); err != nil {
 			return nil, err
 		}
+		if err := s.eraseMatches(ctx, batch, st); err != nil {
+			return nil, err
+		}
 		records := st.rowKey.records(user)
 		if err := batch.DeleteRange(records, keyAfter(records), nil); err != nil {
 			return nil, err

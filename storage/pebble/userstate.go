@@ -97,10 +97,18 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	if err != nil {
 		return leaderboard.Outcome{}, err
 	}
+	in := *r
+	if st.bd.Matches {
+		m, err := st.s.matchState(st.bd, leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, Match: r.Match})
+		if err != nil {
+			return leaderboard.Outcome{}, err
+		}
+		in.Voids = max(in.Voids, m.Voids)
+	}
 	d := st.bd.Merge(leaderboard.Known{
 		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt,
 		DeletedAt: st.s.deletedAt(leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}),
-	}, *r)
+	}, in)
 	before := st.bd.RankKey(&st.row.tally)
 	if d.Refuse != nil {
 		rec.Refusals = append(rec.Refusals, *d.Refuse)
@@ -185,6 +193,11 @@ func (st *userState) write(batch *pebble.Batch) error {
 	for _, match := range slices.Sorted(maps.Keys(st.changed)) {
 		if err := batch.Set(st.rowKey.record(st.user, match), appendRecord(nil, st.records[match]), nil); err != nil {
 			return err
+		}
+		if st.bd.Matches && st.records[match].Result != nil {
+			if err := batch.Set(st.rowKey.matchUser(match, st.user), nil, nil); err != nil {
+				return err
+			}
 		}
 	}
 	if !st.exists {

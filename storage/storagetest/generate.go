@@ -84,6 +84,7 @@ func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board 
 			b.Source.Match = map[string]string{"other": pick(w.rng, values)}
 		}
 	}
+	b.Matches = b.Source == nil && w.chance(50)
 	return b
 }
 
@@ -269,6 +270,8 @@ func generate(rng *rand.Rand) []op {
 			if w.chance(50) {
 				rng.Shuffle(len(o.results), func(i, j int) { o.results[i], o.results[j] = o.results[j], o.results[i] })
 			}
+		case n < 70 && b.Matches:
+			o.kind, o.match, o.at = opVoid, pick(rng, matches), w.tick()
 		case n < 76:
 			o.kind, o.ban = opBan, w.newBan(o.user, id)
 		case n < 79:

@@ -77,6 +77,7 @@ const (
 	opDeleteBoard
 	opAmendBoard
 	opApply
+	opVoid
 	opBan
 	opErase
 	opRecount
@@ -94,6 +95,7 @@ type op struct {
 	id      leaderboard.BoardID
 	season  leaderboard.SeasonID
 	user    leaderboard.UserID
+	match   leaderboard.MatchID
 	at      time.Time
 	results []leaderboard.MatchResult
 	ban     leaderboard.Ban
@@ -114,6 +116,8 @@ func (o op) String() string {
 			fmt.Fprintf(&b, "\n\t\t%+v", r)
 		}
 		return b.String()
+	case opVoid:
+		return fmt.Sprintf("void or restore match %q in %q of %q", o.match, o.season, o.id)
 	case opBan:
 		return fmt.Sprintf("ban %+v", o.ban)
 	case opErase:

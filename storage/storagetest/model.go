@@ -18,6 +18,7 @@ type model struct {
 	boards map[leaderboard.BoardID]leaderboard.Board
 	// records holds the records of all users in all seasons.
 	records map[leaderboard.ResultKey]*leaderboard.Record
+	matches map[leaderboard.MatchKey]leaderboard.MatchState
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
 	deleted map[leaderboard.SeasonKey]time.Time // an empty season in the key means that the board was deleted
@@ -35,6 +36,7 @@ func newModel() *model {
 	return &model{
 		boards:  map[leaderboard.BoardID]leaderboard.Board{},
 		records: map[leaderboard.ResultKey]*leaderboard.Record{},
+		matches: map[leaderboard.MatchKey]leaderboard.MatchState{},
 		bans:    map[leaderboard.BanKey]leaderboard.Ban{},
 		erased:  map[leaderboard.UserID]time.Time{},
 		deleted: map[leaderboard.SeasonKey]time.Time{},
@@ -51,6 +53,45 @@ type wantOutcome struct {
 }
 
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
+	o := m.applyContent(r)
+	if rec := m.records[r.ResultKey]; rec != nil && rec.Result != nil {
+		result := *rec.Result
+		result.Voids = m.matches[matchKey(&r)].Voids
+		rec.Result = &result
+	}
+	return o
+}
+
+// matchKey returns the key of the match of a result.
+func matchKey(r *leaderboard.MatchResult) leaderboard.MatchKey {
+	return leaderboard.MatchKey{SeasonKey: r.SeasonKey, Match: r.Match}
+}
+
+// setVoids sets the Voids of a match, of which all results then have these Voids.
+func (m *model) setVoids(state leaderboard.MatchState) {
+	m.matches[state.MatchKey] = state
+	for key, rec := range m.records {
+		if rec.Result != nil && key.SeasonKey == state.SeasonKey && key.Match == state.Match {
+			result := *rec.Result
+			result.Voids = state.Voids
+			rec.Result = &result
+		}
+	}
+}
+
+// matchUsers returns the users with a result of a match, sorted.
+func (m *model) matchUsers(match leaderboard.MatchKey) (users []leaderboard.UserID) {
+	for key, rec := range m.records {
+		if rec.Result != nil && key.SeasonKey == match.SeasonKey && key.Match == match.Match {
+			users = append(users, key.User)
+		}
+	}
+	slices.Sort(users)
+	return users
+}
+
+// applyContent applies a result without the Voids of its match.
+func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 	amends := r.Amends
 	r = normalize(r)
 	r.Amends = false
@@ -266,8 +307,8 @@ func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 // if it matches and its event time is in its season.
 func (m *model) counts(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
-	if r.Retracted || b.Source == nil {
-		return !r.Retracted
+	if r.Retracted || r.Voids%2 != 0 || b.Source == nil {
+		return !r.Retracted && r.Voids%2 == 0
 	}
 	for name, value := range b.Source.Match {
 		if r.Attributes[name] != value {
@@ -405,6 +446,7 @@ func (m *model) deleteSeason(s leaderboard.SeasonKey, at time.Time) {
 		m.deleted[s] = micros(at)
 	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.SeasonKey == s })
+	maps.DeleteFunc(m.matches, func(key leaderboard.MatchKey, _ leaderboard.MatchState) bool { return key.SeasonKey == s })
 	delete(m.sealed, s)
 }
 
@@ -413,6 +455,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 		m.deleted[all] = micros(at)
 	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Board == id })
+	maps.DeleteFunc(m.matches, func(key leaderboard.MatchKey, _ leaderboard.MatchState) bool { return key.Board == id })
 	maps.DeleteFunc(m.sealed, func(s leaderboard.SeasonKey, _ *sealedSeason) bool { return s.Board == id })
 	delete(m.boards, id)
 }

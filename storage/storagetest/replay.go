@@ -58,6 +58,8 @@ func (p *replay) do(o op) error {
 		return p.amendBoard(o.board)
 	case opApply:
 		return p.apply(o.board, o.results)
+	case opVoid:
+		return p.void(o.board, leaderboard.MatchKey{SeasonKey: key, Match: o.match}, o.at)
 	case opBan:
 		return p.setBan(o.ban)
 	case opErase:
@@ -118,6 +120,51 @@ func (p *replay) amendBoard(next leaderboard.Board) error {
 	}
 	p.model.boards[next.ID] = have
 	return diff("AmendBoard", have, got)
+}
+
+// void voids a match, or restores it if it is void.
+func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time.Time) error {
+	b, ok := p.model.boards[board.ID]
+	if !ok || !b.CreatedAt.Equal(board.CreatedAt) {
+		return nil
+	}
+	p.keys[key.SeasonKey] = true
+	state := leaderboard.MatchState{MatchKey: key, Voids: p.model.matches[key].Voids + 1, Reason: "test", Actor: "ann", At: micros(at)}
+	got, err := p.store.SetMatch(p.ctx, &b, state)
+	if err != nil {
+		return fmt.Errorf("SetMatch: %w", err)
+	}
+	state.Applied = p.model.matches[key].Applied
+	if err := diff("SetMatch", state, got); err != nil {
+		return err
+	}
+	users, err := collect(p.store.MatchUsers(p.ctx, key))
+	if err != nil {
+		return fmt.Errorf("MatchUsers: %w", err)
+	}
+	slices.Sort(users)
+	if err := diff("MatchUsers", p.model.matchUsers(key), users); err != nil {
+		return err
+	}
+	var results []leaderboard.MatchResult
+	for _, user := range users {
+		results = append(results, leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: key.Match}, VoidOnly: true})
+	}
+	p.model.setVoids(state)
+	report, err := p.store.Apply(p.ctx, &b, results)
+	if err != nil {
+		return fmt.Errorf("Apply of a void: %w", err)
+	}
+	for i := range report.Changes {
+		e := report.Changes[i].After
+		p.recordSeen(e.SeasonKey, e.User, e)
+	}
+	state.Applied = state.Voids
+	if got, err = p.store.SetMatch(p.ctx, &b, state); err != nil {
+		return fmt.Errorf("SetMatch: %w", err)
+	}
+	p.model.matches[key] = state
+	return diff("SetMatch after Apply", state, got)
 }
 
 // apply applies results to the store and to the model, and compares outcomes and changes.

@@ -59,6 +59,7 @@ func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limit
 		{"Boards", boardTests},
 		{"Apply", applyTests},
 		{"Results", resultTests},
+		{"Matches", matchTests},
 		{"Entries", entryTests},
 		{"Recount", recountTests},
 		{"Users", userTests},

@@ -105,6 +105,38 @@ func (s *Store) Records(ctx context.Context, key leaderboard.SeasonKey, user lea
 	return s.Store.Records(ctx, key, user, after)
 }
 
+// SetMatch implements [leaderboard.Store].
+func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (_ leaderboard.MatchState, err error) {
+	if err = s.check(ctx, "SetMatch", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.SetMatch(ctx, b, m)
+}
+
+// Match implements [leaderboard.Store].
+func (s *Store) Match(ctx context.Context, key leaderboard.MatchKey) (_ leaderboard.MatchState, err error) {
+	if err = s.check(ctx, "Match", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Match(ctx, key)
+}
+
+// Matches implements [leaderboard.Store].
+func (s *Store) Matches(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.MatchState, error] {
+	if err := s.check(ctx, "Matches", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.MatchState](err)
+	}
+	return s.Store.Matches(ctx, key)
+}
+
+// MatchUsers implements [leaderboard.Store].
+func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.Seq2[leaderboard.UserID, error] {
+	if err := s.check(ctx, "MatchUsers", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.UserID](err)
+	}
+	return s.Store.MatchUsers(ctx, key)
+}
+
 // Users implements [leaderboard.Store].
 func (s *Store) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	if err := s.check(ctx, "Users", leaderboard.ErrUnavailable); err != nil {

@@ -1,0 +1,53 @@
+package leaderboard
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// MatchKey identifies a match in a season of a board. The users' results of the match have
+// the same match id.
+type MatchKey struct {
+	SeasonKey
+	Match MatchID
+}
+
+// MatchState is the state of a match of a board with Board.Matches.
+//
+// Of all states of one match, the store keeps the greatest by [MatchState.Compare], and the
+// greatest Applied. The result therefore does not depend on the order of the writes, or on
+// repeated writes.
+type MatchState struct {
+	MatchKey
+	// Voids counts how often the match was voided or restored. If it is odd, the match is
+	// void.
+	Voids int64
+	// Applied is the value of Voids that all results of the match have. If it is less than
+	// Voids, a process has not finished to apply Voids, or has died before.
+	Applied int64
+	Reason  string // for operators, at most 256 bytes
+	Actor   string // the administrator who set this state
+	At      time.Time
+}
+
+// IsVoid reports whether the match is void.
+func (m *MatchState) IsVoid() bool { return isVoid(m.Voids) }
+
+func isVoid(voids int64) bool { return voids%2 == 1 }
+
+// Compare orders the states of one match, regardless of Applied. The state with the greater
+// Voids is greater. The other fields decide the ties.
+func (m *MatchState) Compare(o *MatchState) int {
+	return cmp.Or(cmp.Compare(m.Voids, o.Voids), m.At.Compare(o.At), strings.Compare(m.Actor, o.Actor), strings.Compare(m.Reason, o.Reason))
+}
+
+// MergeMatch returns the state of a match that follows from two of its states.
+func MergeMatch(x, y MatchState) MatchState {
+	applied := max(x.Applied, y.Applied)
+	if x.Compare(&y) < 0 {
+		x = y
+	}
+	x.Applied = applied
+	return x
+}

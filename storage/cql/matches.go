@@ -1,0 +1,279 @@
+package cql
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// # Why no result misses a void
+//
+// The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
+// whose greatest value prevails. So a writer of Voids is a writer like any other, and the
+// entry follows from the Voids in the end. It remains to show that each result gets the
+// Voids of its match. On a board with Board.Matches, the writer W of a result does these
+// steps:
+//
+//  1. Write the user into table match_users.
+//  2. Write the result.
+//  3. Read the state of the match. If it has greater Voids, write them to the result.
+//
+// The writer V of a void, or of the end of a void, does these steps:
+//
+//  1. Write the state of the match (SetMatch).
+//  2. Read the users in table match_users (MatchUsers).
+//  3. For each of them: if the user has a result, write the Voids to it.
+//
+// Each step begins after a quorum has completed the previous one. If step 3 of W reads the
+// state that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V
+// ended. Then steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the user,
+// and finds the result.
+//
+// If W dies before the end of step 3, it has not acknowledged the result, so the sender sends
+// it again. The next writer finds the result in the table and its user in match_users. It
+// reads the state of the match before it merges the result, and writes greater Voids. If V
+// dies, the state shows that its Voids are not applied everywhere, and another process does
+// steps 2 and 3.
+
+// matchArgs returns the arguments of a statement: the other arguments, then the key of an
+// incarnation of a season.
+func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
+	return append(others, string(s.Board), string(s.Season), incarnation)
+}
+
+// readStates runs a query on table match_states.
+func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op) ([]leaderboard.MatchState, error) {
+	var match string
+	var body []byte
+	var applied int64
+	return gather(ctx, s.conn, q, []any{&match, &body, &applied}, func() (leaderboard.MatchState, error) {
+		m := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: key, Match: leaderboard.MatchID(match)}, Applied: applied}
+		if m.Match == markMatch {
+			return m, nil
+		}
+		return m, decodeMatchState(&m, body)
+	})
+}
+
+// readVoids returns the Voids of the matches of the task's results.
+func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.MatchID]int64, error) {
+	if !t.b.Matches {
+		return nil, nil
+	}
+	var ids []leaderboard.MatchID
+	for _, r := range t.results {
+		ids = append(ids, r.Match)
+	}
+	return t.s.voidsOf(ctx, key, ids)
+}
+
+func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error) {
+	voids := map[leaderboard.MatchID]int64{}
+	slices.Sort(ids)
+	const chunk = 100
+	for ids := range slices.Chunk(slices.Compact(ids), chunk) {
+		states, err := s.readStates(ctx, key.SeasonKey, op{selectState, append(matchArgs(key.SeasonKey, key.incarnation), textsOf(ids))})
+		if err != nil {
+			return nil, err
+		}
+		for i := range states {
+			voids[states[i].Match] = states[i].Voids
+		}
+	}
+	return voids, nil
+}
+
+// withResult returns the matches that have a result.
+func (st *state) withResult(ids []leaderboard.MatchID) []leaderboard.MatchID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id leaderboard.MatchID) bool { return st.matches[id].result == nil })
+}
+
+// markMatch is the match id of a row of table match_states that marks an incarnation with
+// rows in table match_users. No match has this id.
+const markMatch = ""
+
+// listUser writes the user into table match_users, for the changed matches.
+func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID) error {
+	ids := st.withResult(changed)
+	if !t.b.Matches || len(ids) == 0 {
+		return nil
+	}
+	mark := userKey{SeasonKey: key.SeasonKey, incarnation: key.incarnation}
+	if _, ok := t.s.marked.Load(mark); !ok {
+		if err := t.s.conn.write(ctx, op{setApplied, append([]any{int64(1), int64(1)}, append(matchArgs(key.SeasonKey, key.incarnation), markMatch)...)}); err != nil {
+			return err
+		}
+		t.s.marked.Store(mark, true)
+	}
+	return t.s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
+		return t.s.conn.write(ctx, op{insertMatchUser, append(matchArgs(key.SeasonKey, key.incarnation),
+			string(ids[i]), bucketOf(key.user, inc.buckets), string(key.user), st.account.Epoch<<epochShift|1)})
+	})
+}
+
+// listsMatches reports whether an incarnation may have rows in table match_users.
+func (s *Store) listsMatches(ctx context.Context, key leaderboard.SeasonKey, inc incarnation) (bool, error) {
+	states, err := s.readStates(ctx, key, op{selectStates, matchArgs(key, inc.number)})
+	return len(states) > 0, err
+}
+
+// unlistUser removes the user from table match_users. The timestamp must be greater than
+// those of all writes that it removes.
+func (s *Store) unlistUser(ctx context.Context, key *userKey, inc incarnation, st *state, timestamp int64) error {
+	ids := slices.Sorted(maps.Keys(st.matches))
+	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
+		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),
+			string(ids[i]), bucketOf(key.user, inc.buckets), string(key.user))})
+	})
+}
+
+// lateVoids returns the statements that give the changed matches greater Voids, which were
+// written after the task read the states of the matches.
+func (t *task) lateVoids(ctx context.Context, key *userKey, st *state, changed []leaderboard.MatchID) ([]op, error) {
+	ids := st.withResult(changed)
+	if !t.b.Matches || len(ids) == 0 {
+		return nil, nil
+	}
+	voids, err := t.s.voidsOf(ctx, key, ids)
+	if err != nil {
+		return nil, err
+	}
+	var ops []op
+	for _, id := range ids {
+		if voids[id] > st.matches[id].result.Voids {
+			ops = append(ops, voidOp(key, st, id, voids[id]))
+		}
+	}
+	return ops, nil
+}
+
+// voidOp returns the statement that writes the Voids of a result.
+func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
+	return op{insertItem, append(key.args(), string(id), int8(kindVoid), []byte{}, binary.AppendUvarint(nil, uint64(voids)), st.account.Epoch<<epochShift|voids)}
+}
+
+// SetMatch merges the state of a match into the stored state.
+func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
+	m.At = leaderboard.Truncate(m.At)
+	for range maxTries {
+		inc, err := s.openIncarnation(ctx, b, m.Season)
+		if err != nil {
+			return leaderboard.MatchState{}, err
+		}
+		args := append(matchArgs(m.SeasonKey, inc.number), string(m.Match))
+		ops := []op{{setState, append([]any{m.Voids, appendMatchState(nil, &m)}, args...)}}
+		if m.Applied > 0 {
+			ops = append(ops, op{setApplied, append([]any{m.Applied, m.Applied}, args...)})
+		}
+		if err := s.conn.write(ctx, ops...); err != nil {
+			return leaderboard.MatchState{}, err
+		}
+		var stands leaderboard.MatchState
+		live, err := s.whileOpen(ctx, m.SeasonKey, inc, func(ctx context.Context) (err error) {
+			stands, err = s.matchIn(ctx, m.MatchKey, inc)
+			return err
+		})
+		if err != nil || live {
+			return stands, err
+		}
+	}
+	return leaderboard.MatchState{}, fmt.Errorf("cql: match %q: the season was deleted %d times during one call; repeat the call: %w", m.Match, maxTries, leaderboard.ErrUnavailable)
+}
+
+// matchIn returns the state of a match in an incarnation.
+func (s *Store) matchIn(ctx context.Context, key leaderboard.MatchKey, inc incarnation) (leaderboard.MatchState, error) {
+	states, err := s.readStates(ctx, key.SeasonKey, op{selectState, append(matchArgs(key.SeasonKey, inc.number), []string{string(key.Match)})})
+	if err != nil || len(states) == 0 {
+		return leaderboard.MatchState{MatchKey: key}, err
+	}
+	return states[0], nil
+}
+
+// Match returns the state of a match.
+func (s *Store) Match(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
+	m := leaderboard.MatchState{MatchKey: key}
+	err := s.withIncarnation(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) (err error) {
+		m, err = s.matchIn(ctx, key, inc)
+		return err
+	})
+	return m, err
+}
+
+// Matches yields the states of a season.
+func (s *Store) Matches(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.MatchState, error] {
+	return func(yield func(leaderboard.MatchState, error) bool) {
+		inc, err := s.incarnations.readAgain(ctx, key)
+		var states []leaderboard.MatchState
+		if err == nil && inc.open {
+			states, err = s.readStates(ctx, key, op{selectStates, matchArgs(key, inc.number)})
+		}
+		for i := range states {
+			if states[i].Match != markMatch && !yield(states[i], nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(leaderboard.MatchState{}, err)
+		}
+	}
+}
+
+// MatchUsers yields the users of a match.
+func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.Seq2[leaderboard.UserID, error] {
+	return func(yield func(leaderboard.UserID, error) bool) {
+		inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
+		var mu sync.Mutex
+		var users []leaderboard.UserID
+		if err == nil && inc.open {
+			err = s.forEach(ctx, inc.buckets, func(ctx context.Context, bucket int) error {
+				var user string
+				some, err := gather(ctx, s.conn, op{selectMatchUsers, append(matchArgs(key.SeasonKey, inc.number), string(key.Match), bucket)}, []any{&user},
+					func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
+				mu.Lock()
+				defer mu.Unlock()
+				users = append(users, some...)
+				return err
+			})
+		}
+		for _, user := range users {
+			if !yield(user, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield("", err)
+		}
+	}
+}
+
+// appendMatchState appends the state of a match without Applied. The bytes of states compare
+// as the states do. So of two states with equal Voids, Cassandra keeps the one that
+// [leaderboard.MergeMatch] returns.
+func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), uint64(m.Voids))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(m.At.UnixMicro())^1<<63)
+	return append(append(append(dst, m.Actor...), 0), m.Reason...)
+}
+
+func decodeMatchState(m *leaderboard.MatchState, b []byte) error {
+	const fixed = 1 + 8 + 8
+	if len(b) < fixed || b[0] != codecFormat {
+		return errFormat("state of a match")
+	}
+	actor, reason, ok := strings.Cut(string(b[fixed:]), "\x00")
+	if !ok {
+		return errFormat("state of a match")
+	}
+	m.Voids = int64(binary.BigEndian.Uint64(b[1:]))
+	m.At = time.UnixMicro(int64(binary.BigEndian.Uint64(b[9:]) ^ 1<<63)).UTC()
+	m.Actor, m.Reason = actor, reason
+	return nil
+}

@@ -1,0 +1,131 @@
+package pebble
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	leaderboard "github.com/open-leaderboard/leaderboard"
+)
+
+// # Why no result misses a void
+//
+// An Apply holds the stripe of its user from before it reads the state of the match until
+// readers see the result and the row of the match's user. SetMatch holds all stripes while
+// it writes the state. So a result is either visible before SetMatch writes the state, and
+// MatchUsers then yields its user, or its Apply reads the new state.
+
+// SetMatch implements [leaderboard.Store].
+func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
+	if err := s.failure(); err != nil {
+		return leaderboard.MatchState{}, err
+	}
+	m.At = leaderboard.Truncate(m.At)
+	unlock, err := s.lockAllUsers(ctx)
+	if err != nil {
+		return leaderboard.MatchState{}, err
+	}
+	bd, err := s.liveBoard(b)
+	var have leaderboard.MatchState
+	if err == nil {
+		have, err = s.matchState(bd, m.MatchKey)
+	}
+	if err != nil {
+		unlock()
+		return leaderboard.MatchState{}, err
+	}
+	if m = leaderboard.MergeMatch(have, m); m == have {
+		unlock()
+		return m, s.syncVisible(ctx)
+	}
+	batch := s.db.NewBatch()
+	if err := batch.Set(makeSeasonRowKey(bd.number, m.Season).matchState(m.Match), appendMatchState(nil, &m), nil); err != nil {
+		unlock()
+		return leaderboard.MatchState{}, unavailable("write", err)
+	}
+	return m, s.commit(ctx, batch, unlock)
+}
+
+// matchState returns the state of a match.
+func (s *Store) matchState(bd *board, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
+	m := leaderboard.MatchState{MatchKey: key}
+	_, err := s.get(makeSeasonRowKey(bd.number, key.Season).matchState(key.Match), func(b []byte) (err error) {
+		m, err = decodeMatchState(key, b)
+		return err
+	})
+	return m, err
+}
+
+// Match implements [leaderboard.Store].
+func (s *Store) Match(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
+	if err := ctx.Err(); err != nil {
+		return leaderboard.MatchState{}, err
+	}
+	bd := s.board(key.Board)
+	if bd == nil {
+		return leaderboard.MatchState{MatchKey: key}, nil
+	}
+	m, err := s.matchState(bd, key)
+	if err != nil {
+		return leaderboard.MatchState{}, fmt.Errorf("match %q: %w", key.Match, err)
+	}
+	return m, nil
+}
+
+// Matches implements [leaderboard.Store].
+func (s *Store) Matches(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.MatchState, error] {
+	bd := s.board(seasonKey.Board)
+	if bd == nil {
+		return emptySeq[leaderboard.MatchState](ctx)
+	}
+	prefix := makeSeasonRowKey(bd.number, seasonKey.Season).kind(dataVoid)
+	return pageRows(ctx, s, prefix, keyAfter(prefix), func(key, value []byte) (leaderboard.MatchState, error) {
+		return decodeMatchState(leaderboard.MatchKey{SeasonKey: seasonKey, Match: leaderboard.MatchID(key[len(prefix):])}, value)
+	})
+}
+
+// MatchUsers implements [leaderboard.Store].
+func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.Seq2[leaderboard.UserID, error] {
+	bd := s.board(key.Board)
+	if bd == nil {
+		return emptySeq[leaderboard.UserID](ctx)
+	}
+	prefix := makeSeasonRowKey(bd.number, key.Season).matchUsers(key.Match)
+	return pageRows(ctx, s, prefix, keyAfter(prefix), func(key, _ []byte) (leaderboard.UserID, error) {
+		return leaderboard.UserID(key[len(prefix):]), nil
+	})
+}
+
+// eraseMatches adds the removal of a user's rows of matches in a season to the batch.
+func (s *Store) eraseMatches(ctx context.Context, batch *pebble.Batch, st *userState) error {
+	if !st.bd.Matches {
+		return nil
+	}
+	for r, err := range s.results(ctx, st.bd, st.season, st.user) {
+		if err == nil {
+			err = batch.Delete(st.rowKey.matchUser(r.Match, st.user), nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
+	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(m.Voids))
+	dst = binary.AppendUvarint(dst, uint64(m.Applied))
+	return appendString(appendString(appendTime(dst, m.At), m.Reason), m.Actor)
+}
+
+func decodeMatchState(key leaderboard.MatchKey, b []byte) (leaderboard.MatchState, error) {
+	d := decoder{b: b}
+	if d.byte() != rowFormat {
+		d.bad = true
+	}
+	m := leaderboard.MatchState{MatchKey: key, Voids: int64(d.uvarint()), Applied: int64(d.uvarint()), At: d.time(), Reason: d.string(), Actor: d.string()}
+	return m, d.checkEnd("state of a match")
+}

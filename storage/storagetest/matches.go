@@ -1,0 +1,181 @@
+package storagetest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+func matchBoard() leaderboard.Board {
+	b := sumBoard("b")
+	b.Matches = true
+	return b
+}
+
+// setVoids sets the Voids of match m, and gives them to the results of the match.
+func (f *fixture) setVoids(b *leaderboard.Board, voids int64) leaderboard.ApplyReport {
+	f.Helper()
+	key := leaderboard.MatchKey{SeasonKey: firstSeason(b), Match: "m"}
+	_, err := f.SetMatch(f.ctx, b, leaderboard.MatchState{MatchKey: key, Voids: voids, At: f.clock})
+	f.ok("SetMatch", err)
+	users, err := collect(f.MatchUsers(f.ctx, key))
+	f.ok("MatchUsers", err)
+	slices.Sort(users)
+	var results []leaderboard.MatchResult
+	for _, user := range users {
+		results = append(results, leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: "m"}, VoidOnly: true})
+	}
+	report, err := f.Apply(f.ctx, b, results)
+	f.ok("Apply", err)
+	return report
+}
+
+var matchTests = []test{
+	{"SetMatch keeps the state with the greatest Voids and the greatest Applied", func(f *fixture) {
+		board := matchBoard()
+		b := f.create(board)
+		s := firstSeason(b)
+		state := func(match leaderboard.MatchID, voids, applied int64, at time.Time, actor string) leaderboard.MatchState {
+			return leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: s, Match: match}, Voids: voids, Applied: applied, Reason: "r", Actor: actor, At: at}
+		}
+		none, err := f.Match(f.ctx, leaderboard.MatchKey{SeasonKey: s, Match: "m"})
+		f.ok("Match", err)
+		f.equal("a match that was never set", leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: s, Match: "m"}}, none)
+		first, second := state("m", 1, 0, epoch, "ann"), state("m", 2, 2, epoch.Add(-time.Hour), "bob")
+		for _, step := range []struct{ set, want leaderboard.MatchState }{
+			{first, first},
+			{second, second},
+			{first, second},
+			{state("m", 2, 1, epoch, "aa"), state("m", 2, 2, epoch, "aa")},
+			{state("m", 2, 0, epoch, "bo"), state("m", 2, 2, epoch, "bo")},
+			{state("m", 2, 0, epoch, "b"), state("m", 2, 2, epoch, "bo")},
+			{state("é%", 1, 0, epoch, ""), state("é%", 1, 0, epoch, "")},
+		} {
+			got, err := f.SetMatch(f.ctx, b, step.set)
+			f.ok("SetMatch", err)
+			f.equal("SetMatch", step.want, got)
+			got, err = f.Match(f.ctx, step.set.MatchKey)
+			f.ok("Match", err)
+			f.equal("Match", step.want, got)
+		}
+		all, err := collect(f.Matches(f.ctx, s))
+		f.ok("Matches", err)
+		f.equal("Matches", []leaderboard.MatchState{state("m", 2, 2, epoch, "bo"), state("é%", 1, 0, epoch, "")}, all)
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
+		all, err = collect(f.Matches(f.ctx, s))
+		f.ok("Matches", err)
+		f.equal("Matches of a deleted season", 0, len(all))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
+		_, err = f.SetMatch(f.ctx, b, first)
+		f.wantErr("SetMatch", err, leaderboard.ErrBoardNotFound)
+	}},
+	{"a VoidOnly result gives the stored result the Voids, and changes the entry", func(f *fixture) {
+		b := f.create(matchBoard())
+		s := firstSeason(b)
+		u := f.result(b, "u", "m", 0, 5)
+		f.apply(b, u, f.result(b, "u", "n", 0, 2), f.result(b, "v", "m", 0, 7), f.retraction(b, "w", "m", 0), f.result(b, "x", "n", 0, 1))
+		report := f.setVoids(b, 1)
+		f.equal("outcomes", 3, len(report.Outcomes))
+		slices.SortFunc(report.Changes, func(x, y leaderboard.Change) int { return cmp.Compare(x.After.User, y.After.User) })
+		for i, user := range users("u", "v", "w") {
+			f.equal("changed user", user, report.Changes[i].After.User)
+		}
+		scores := func() string {
+			return strings.Join([]string{f.score(b, s, "u"), f.score(b, s, "v"), f.score(b, s, "w"), f.score(b, s, "x")}, " ")
+		}
+		f.equal("scores after the void", "2 - - 1", scores())
+		f.equal("ladder after the void", users("u", "x"), f.ladder(s, ""))
+		rec, err := f.Result(f.ctx, u.ResultKey)
+		f.ok("Result", err)
+		u.Voids = 1
+		f.equal("Result", leaderboard.Record{Result: &u}, rec)
+		change, err := f.Recount(f.ctx, b, s.Season, "u")
+		f.ok("Recount", err)
+		f.equal("Recount", change.Before, change.After)
+		f.equal("changes of a repeated void", 0, len(f.setVoids(b, 1).Changes))
+		f.setVoids(b, 2)
+		f.equal("scores after the end of the void", "7 7 - 1", scores())
+		// A user without a result of the match stays as before.
+		report, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{SeasonKey: s, User: "nobody", Match: "m"}, VoidOnly: true}})
+		f.ok("Apply", err)
+		f.equal("changes of a user without results", 0, len(report.Changes))
+		ids, err := collect(f.Users(f.ctx, s))
+		f.ok("Users", err)
+		slices.Sort(ids)
+		f.equal("Users", users("u", "v", "w", "x"), ids)
+	}},
+	{"Apply gives each result that is stored after SetMatch its Voids, whatever arrives", func(f *fixture) {
+		b := f.create(matchBoard())
+		s := firstSeason(b)
+		f.setVoids(b, 1)
+		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "u", "n", 0, 2))
+		f.equal("score after a result of a void match", "2", f.score(b, s, "u"))
+		f.apply(b, f.result(b, "u", "m", 1, 6))
+		f.equal("score after its correction", "2", f.score(b, s, "u"))
+		f.apply(b, f.retraction(b, "u", "m", 2), f.result(b, "u", "m", 3, 7), f.result(b, "u", "m", 1, 6))
+		f.equal("score after its retraction and its return", "2", f.score(b, s, "u"))
+		f.setVoids(b, 2)
+		f.equal("score after the end of the void", "9", f.score(b, s, "u"))
+		f.setVoids(b, 3)
+		f.apply(b, f.retraction(b, "u", "m", 4))
+		f.setVoids(b, 4)
+		f.equal("score after a retraction during the void", "2", f.score(b, s, "u"))
+		f.apply(b, f.result(b, "u", "m", 5, 1))
+		f.equal("score after its return", "3", f.score(b, s, "u"))
+	}},
+	{"a result that is stored again gets the Voids of its match", func(f *fixture) {
+		b := f.create(matchBoard())
+		s := firstSeason(b)
+		r := f.result(b, "u", "m", 1, 5)
+		f.apply(b, r)
+		_, err := f.SetMatch(f.ctx, b, leaderboard.MatchState{MatchKey: matchKey(&r), Voids: 1, At: f.clock})
+		f.ok("SetMatch", err)
+		report := f.apply(b, r)
+		f.equal("status", leaderboard.Duplicate, report.Outcomes[0].Status)
+		f.equal("score", "-", f.score(b, s, "u"))
+		_, err = f.SetMatch(f.ctx, b, leaderboard.MatchState{MatchKey: matchKey(&r), Voids: 2, At: f.clock})
+		f.ok("SetMatch", err)
+		report = f.apply(b, f.result(b, "u", "m", 0, 9))
+		f.equal("status of an older revision", leaderboard.Superseded, report.Outcomes[0].Status)
+		f.equal("score", "5", f.score(b, s, "u"))
+	}},
+	{"results of a linked board keep the greatest Voids that they were applied with", func(f *fixture) {
+		f.create(matchBoard())
+		link := sumBoard("link")
+		link.Source = &leaderboard.Source{Board: "b"}
+		b := f.create(link)
+		s := firstSeason(b)
+		r := f.result(b, "u", "m", 0, 5)
+		void := r
+		void.Voids = 1
+		f.apply(b, void, r)
+		f.equal("score of a void result", "-", f.score(b, s, "u"))
+		f.apply(b, r, f.result(b, "u", "m", 1, 6))
+		f.equal("score of its correction", "-", f.score(b, s, "u"))
+		void = f.result(b, "u", "m", 0, 5)
+		void.Voids = 2
+		f.apply(b, void)
+		f.equal("score after the end of the void", "6", f.score(b, s, "u"))
+	}},
+	{"MatchUsers yields each user with a result of a match once", func(f *fixture) {
+		b := f.create(matchBoard())
+		s := firstSeason(b)
+		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "u", "mm", 0, 5), f.result(b, "v", "m", 0, 7), f.result(b, "w", "n", 0, 7), f.retraction(b, "x", "m", 0))
+		f.apply(b, f.result(b, "u", "m", 1, 6))
+		match := func(want ...leaderboard.UserID) {
+			f.Helper()
+			got, err := collect(f.MatchUsers(f.ctx, leaderboard.MatchKey{SeasonKey: s, Match: "m"}))
+			f.ok("MatchUsers", err)
+			slices.Sort(got)
+			f.equal("MatchUsers", want, got)
+		}
+		match("u", "v", "x")
+		f.erase("u", f.clock)
+		match("v", "x")
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
+		match()
+	}},
+}
